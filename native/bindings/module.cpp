@@ -1,0 +1,59 @@
+// The extension module tallystick._core: dispatch control here, one bind_<family>.cpp per family.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dispatch.hpp"
+#include "thread_pool.hpp"
+
+namespace nb = nanobind;
+
+#define TS_BINDINGS(X) \
+  X(commit)
+
+#define TS_DECLARE(name) void bind_##name(nb::module_& m);
+TS_BINDINGS(TS_DECLARE)
+#undef TS_DECLARE
+
+namespace {
+
+std::vector<std::string> supported_isas() {
+  using tallystick::Isa;
+  std::vector<std::string> names;
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon})
+    if (tallystick::isa_supported(isa)) names.emplace_back(tallystick::isa_name(isa));
+  return names;
+}
+
+void set_isa_by_name(const std::string& name) {
+  tallystick::Isa isa;
+  if (!tallystick::isa_from_name(name.c_str(), &isa))
+    throw std::invalid_argument("unknown instruction set '" + name + "'");
+  if (!tallystick::set_isa(isa))
+    throw std::invalid_argument("this machine or build cannot run instruction set '" + name + "'");
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.def("isa", [] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
+  m.def("supported_isas", &supported_isas);
+  m.def("set_isa", &set_isa_by_name, nb::arg("name"));
+  m.def("threads", &tallystick::thread_count);
+  m.def("set_threads", &tallystick::set_thread_count, nb::arg("n"));
+  m.def("fp_environment_ok", &tallystick::fp_environment_ok);
+  m.def("compiler", [] {
+#if defined(__clang__)
+    return std::string("clang ") + __clang_version__;
+#else
+    return std::string("gcc ") + __VERSION__;
+#endif
+  });
+#define TS_BIND(name) bind_##name(m);
+  TS_BINDINGS(TS_BIND)
+#undef TS_BIND
+}

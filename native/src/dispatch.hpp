@@ -1,0 +1,45 @@
+// Which instruction set runs. Chosen once at start from the machine and TALLYSTICK_ISA; the
+// choice never changes a bit (NUMERICS 1.8), only the speed.
+#pragma once
+
+namespace tallystick {
+
+enum class Isa { scalar = 0, avx2 = 1, avx512 = 2, neon = 3 };
+
+const char* isa_name(Isa isa);
+bool isa_from_name(const char* name, Isa* out);
+// Compiled in, and the machine and operating system can run it.
+bool isa_supported(Isa isa);
+Isa best_isa();
+Isa active_isa();
+// Returns false and changes nothing if the machine cannot run it.
+bool set_isa(Isa isa);
+
+// True when subnormals are kept and rounding is to nearest in the calling thread (NUMERICS 1.7).
+bool fp_environment_ok();
+// Sets the calling thread's environment as NUMERICS 1.7 demands. For the pool's own threads.
+void fp_environment_establish();
+
+}  // namespace tallystick
+
+// Picks a family's table for the active instruction set: TS_DISPATCH(gemm).mm(...)
+#if defined(TALLYSTICK_HAVE_AVX2)
+#define TS_DISPATCH(family)                                                          \
+  (::tallystick::active_isa() == ::tallystick::Isa::avx512 ? ::tallystick::family##_table_avx512 \
+   : ::tallystick::active_isa() == ::tallystick::Isa::avx2 ? ::tallystick::family##_table_avx2   \
+                                                           : ::tallystick::family##_table_scalar)
+#define TS_DECLARE_TABLES(Type, family)  \
+  extern const Type family##_table_scalar; \
+  extern const Type family##_table_avx2;   \
+  extern const Type family##_table_avx512;
+#elif defined(TALLYSTICK_HAVE_NEON)
+#define TS_DISPATCH(family)                                                      \
+  (::tallystick::active_isa() == ::tallystick::Isa::neon ? ::tallystick::family##_table_neon \
+                                                         : ::tallystick::family##_table_scalar)
+#define TS_DECLARE_TABLES(Type, family)  \
+  extern const Type family##_table_scalar; \
+  extern const Type family##_table_neon;
+#else
+#define TS_DISPATCH(family) (::tallystick::family##_table_scalar)
+#define TS_DECLARE_TABLES(Type, family) extern const Type family##_table_scalar;
+#endif

@@ -1,0 +1,162 @@
+#include "thread_pool.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+
+#include "dispatch.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TS_PAUSE() _mm_pause()
+#else
+#define TS_PAUSE() std::this_thread::yield()
+#endif
+
+namespace tallystick {
+namespace {
+
+// Spinning bridges the microseconds between two operators of a step; longer waits sleep.
+constexpr int kSpins = 2000;
+
+thread_local bool inside_task = false;
+
+struct Job {
+  TaskFn fn = nullptr;
+  void* ctx = nullptr;
+  size_t n_tasks = 0;
+  std::atomic<size_t> next{0};
+};
+
+class Pool {
+ public:
+  explicit Pool(int workers) {
+    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+  }
+  ~Pool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (auto& t : threads_) t.join();
+  }
+  void run(size_t n_tasks, TaskFn fn, void* ctx) {
+    job_.fn = fn;
+    job_.ctx = ctx;
+    job_.n_tasks = n_tasks;
+    job_.next.store(0, std::memory_order_relaxed);
+    busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    drain();
+    // Every worker must have left the job before the next one may overwrite it.
+    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0;) {
+      if (++spin < kSpins) {
+        TS_PAUSE();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+ private:
+  void drain() {
+    inside_task = true;
+    for (;;) {
+      const size_t t = job_.next.fetch_add(1, std::memory_order_relaxed);
+      if (t >= job_.n_tasks) break;
+      job_.fn(job_.ctx, t);
+    }
+    inside_task = false;
+  }
+  void work() {
+    fp_environment_establish();
+    unsigned seen = 0;
+    for (;;) {
+      for (int spin = 0; generation_.load(std::memory_order_acquire) == seen && spin < kSpins; ++spin)
+        TS_PAUSE();
+      if (generation_.load(std::memory_order_acquire) == seen) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+      }
+      seen = generation_.load(std::memory_order_acquire);
+      if (stop_) return;
+      drain();
+      busy_.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<unsigned> generation_{0};
+  std::atomic<int> busy_{0};
+  bool stop_ = false;
+  Job job_;
+};
+
+std::mutex run_mutex;
+std::atomic<int> wanted{0};
+Pool* pool = nullptr;
+int pool_size = 1;
+
+int default_threads() {
+  const unsigned n = std::thread::hardware_concurrency();
+  return n == 0 ? 1 : static_cast<int>(n > 256 ? 256 : n);
+}
+
+// A forked child has no workers: it starts with a fresh pool when it first needs one.
+void after_fork_in_child() {
+  pool = nullptr;
+  pool_size = 1;
+  new (&run_mutex) std::mutex();
+}
+
+void ensure_pool() {
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  (void)registered;
+  const int n = thread_count();
+  if (n == pool_size) return;
+  delete pool;
+  pool = n > 1 ? new Pool(n - 1) : nullptr;
+  pool_size = n;
+}
+
+}  // namespace
+
+int thread_count() {
+  int n = wanted.load(std::memory_order_relaxed);
+  if (n == 0) {
+    n = default_threads();
+    wanted.store(n, std::memory_order_relaxed);
+  }
+  return n;
+}
+
+void set_thread_count(int n) {
+  wanted.store(n < 1 ? 1 : (n > 256 ? 256 : n), std::memory_order_relaxed);
+}
+
+void parallel_for(size_t n_tasks, TaskFn fn, void* ctx) {
+  if (n_tasks == 0) return;
+  if (n_tasks == 1 || inside_task || thread_count() == 1) {
+    for (size_t t = 0; t < n_tasks; ++t) fn(ctx, t);
+    return;
+  }
+  std::lock_guard<std::mutex> lock(run_mutex);
+  ensure_pool();
+  pool->run(n_tasks, fn, ctx);
+}
+
+}  // namespace tallystick

@@ -1,0 +1,78 @@
+"""The one error tree. Every error says what is wrong and what the person can do next.
+
+`UsageError` is our own caller's mistake, `CounterpartyError` is a fault in what another party
+sent, `CannotCheckError` means no judgement was possible. The command line maps each class to
+the exit code in `exit_code` (DESIGN §9).
+"""
+
+from __future__ import annotations
+
+
+class TallystickError(Exception):
+    """Base of the tree: a sentence saying what is wrong, and the next action."""
+
+    exit_code: int = 2
+
+    def __init__(self, message: str, next_action: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_action = next_action
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.next_action}".strip()
+
+
+class UsageError(TallystickError):
+    """We were called wrongly: bad argument, dtype, shape, option or file name."""
+
+    exit_code = 3
+
+
+class UnsupportedOperatorError(UsageError):
+    """A model uses an operator that no contract defines."""
+
+
+class CannotCheckError(TallystickError):
+    """No judgement is possible: missing file, full disk, unsupported machine or version."""
+
+    exit_code = 2
+
+
+class StorageError(CannotCheckError):
+    """The disk is full, a directory is not writable, or a file cannot be read."""
+
+
+class UnsupportedVersionError(CannotCheckError):
+    """A contract, format or file version this build does not know."""
+
+
+class EnvironmentRefusedError(CannotCheckError):
+    """The machine cannot honour the contract (FTZ set, instruction set missing, ...)."""
+
+
+class CounterpartyError(TallystickError):
+    """What another party sent is malformed, forged, or does not match its digest."""
+
+    exit_code = 2
+
+
+class CorruptFileError(CounterpartyError):
+    """A job, run or evidence file is truncated, corrupt, or exceeds the stated limits."""
+
+
+class DigestMismatchError(CounterpartyError):
+    """Bytes do not hash to the digest that names them."""
+
+    exit_code = 1
+
+
+class SignatureInvalidError(CounterpartyError):
+    """A signature does not verify, or its signer is not the trusted one."""
+
+    exit_code = 1
+
+
+class MismatchError(CounterpartyError):
+    """A repeated computation gives other bits than the ones committed to."""
+
+    exit_code = 1

@@ -1,0 +1,1 @@
+"""See docs/ARCHITECTURE.md for what belongs in this room."""
