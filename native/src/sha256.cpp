@@ -1,0 +1,496 @@
+#include "sha256.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "thread_pool.hpp"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define TS_SHA_X86 1
+#include <cpuid.h>
+#include <immintrin.h>
+#elif defined(__aarch64__) && defined(__AARCH64EL__) && (defined(__GNUC__) || defined(__clang__))
+#define TS_SHA_ARM 1
+#include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#endif
+
+namespace tallystick {
+namespace {
+
+constexpr size_t kBlock = 64;
+// Leaves per task: a power of two, so that each task's root is a node of the whole tree.
+constexpr size_t kTaskLeaves = 512;
+
+alignas(64) constexpr uint32_t kRound[64] = {
+    0x428a2f98u, 0x71374491u, 0xb5c0fbcfu, 0xe9b5dba5u, 0x3956c25bu, 0x59f111f1u, 0x923f82a4u,
+    0xab1c5ed5u, 0xd807aa98u, 0x12835b01u, 0x243185beu, 0x550c7dc3u, 0x72be5d74u, 0x80deb1feu,
+    0x9bdc06a7u, 0xc19bf174u, 0xe49b69c1u, 0xefbe4786u, 0x0fc19dc6u, 0x240ca1ccu, 0x2de92c6fu,
+    0x4a7484aau, 0x5cb0a9dcu, 0x76f988dau, 0x983e5152u, 0xa831c66du, 0xb00327c8u, 0xbf597fc7u,
+    0xc6e00bf3u, 0xd5a79147u, 0x06ca6351u, 0x14292967u, 0x27b70a85u, 0x2e1b2138u, 0x4d2c6dfcu,
+    0x53380d13u, 0x650a7354u, 0x766a0abbu, 0x81c2c92eu, 0x92722c85u, 0xa2bfe8a1u, 0xa81a664bu,
+    0xc24b8b70u, 0xc76c51a3u, 0xd192e819u, 0xd6990624u, 0xf40e3585u, 0x106aa070u, 0x19a4c116u,
+    0x1e376c08u, 0x2748774cu, 0x34b0bcb5u, 0x391c0cb3u, 0x4ed8aa4au, 0x5b9cca4fu, 0x682e6ff3u,
+    0x748f82eeu, 0x78a5636fu, 0x84c87814u, 0x8cc70208u, 0x90befffau, 0xa4506cebu, 0xbef9a3f7u,
+    0xc67178f2u};
+
+constexpr uint32_t kInit[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au,
+                               0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
+
+// ---- compression functions: one stream, and two independent streams of equal length ----------
+
+inline uint32_t rotr(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
+
+inline uint32_t load_be(const uint8_t* p) {
+  return (uint32_t{p[0]} << 24) | (uint32_t{p[1]} << 16) | (uint32_t{p[2]} << 8) | uint32_t{p[3]};
+}
+
+void compress_portable(uint32_t* state, const uint8_t* p, size_t blocks) {
+  for (; blocks != 0; --blocks, p += kBlock) {
+    uint32_t w[64];
+    for (int t = 0; t < 16; ++t) w[t] = load_be(p + 4 * t);
+    for (int t = 16; t < 64; ++t) {
+      const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ (w[t - 15] >> 3);
+      const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
+      w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int t = 0; t < 64; ++t) {
+      const uint32_t t1 = h + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) +
+                          kRound[t] + w[t];
+      const uint32_t t2 =
+          (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+      h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+    }
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+  }
+}
+
+void compress2_portable(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uint8_t* p1,
+                        size_t blocks) {
+  compress_portable(s0, p0, blocks);
+  compress_portable(s1, p1, blocks);
+}
+
+#if defined(TS_SHA_X86)
+
+#define TS_SHA_TARGET __attribute__((target("sha,sse4.1,ssse3")))
+#define TS_SHA_INLINE __attribute__((target("sha,sse4.1,ssse3"), always_inline)) inline
+
+struct NiStream {
+  __m128i abef, cdgh, m0, m1, m2, m3;
+};
+
+TS_SHA_INLINE void ni_open(NiStream& s, const uint32_t* state) {
+  __m128i lo = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));
+  __m128i hi = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));
+  lo = _mm_shuffle_epi32(lo, 0xB1);
+  hi = _mm_shuffle_epi32(hi, 0x1B);
+  s.abef = _mm_alignr_epi8(lo, hi, 8);
+  s.cdgh = _mm_blend_epi16(hi, lo, 0xF0);
+}
+
+TS_SHA_INLINE void ni_close(const NiStream& s, uint32_t* state) {
+  __m128i lo = _mm_shuffle_epi32(s.abef, 0x1B);
+  __m128i hi = _mm_shuffle_epi32(s.cdgh, 0xB1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(lo, hi, 0xF0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(hi, lo, 8));
+}
+
+TS_SHA_INLINE void ni_load(NiStream& s, const uint8_t* p) {
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+  const __m128i* q = reinterpret_cast<const __m128i*>(p);
+  s.m0 = _mm_shuffle_epi8(_mm_loadu_si128(q), swap);
+  s.m1 = _mm_shuffle_epi8(_mm_loadu_si128(q + 1), swap);
+  s.m2 = _mm_shuffle_epi8(_mm_loadu_si128(q + 2), swap);
+  s.m3 = _mm_shuffle_epi8(_mm_loadu_si128(q + 3), swap);
+}
+
+// Four rounds with the four words in m0, then the schedule moves on by four words.
+TS_SHA_INLINE void ni_rounds4(NiStream& s, int group, bool expand) {
+  const __m128i k = _mm_load_si128(reinterpret_cast<const __m128i*>(kRound + 4 * group));
+  const __m128i wk = _mm_add_epi32(s.m0, k);
+  s.cdgh = _mm_sha256rnds2_epu32(s.cdgh, s.abef, wk);
+  s.abef = _mm_sha256rnds2_epu32(s.abef, s.cdgh, _mm_shuffle_epi32(wk, 0x0E));
+  __m128i next = s.m0;
+  if (expand) {
+    next = _mm_add_epi32(_mm_sha256msg1_epu32(s.m0, s.m1), _mm_alignr_epi8(s.m3, s.m2, 4));
+    next = _mm_sha256msg2_epu32(next, s.m3);
+  }
+  s.m0 = s.m1, s.m1 = s.m2, s.m2 = s.m3, s.m3 = next;
+}
+
+TS_SHA_TARGET void compress_ni(uint32_t* state, const uint8_t* p, size_t blocks) {
+  NiStream s;
+  ni_open(s, state);
+  for (; blocks != 0; --blocks, p += kBlock) {
+    const __m128i abef = s.abef, cdgh = s.cdgh;
+    ni_load(s, p);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) ni_rounds4(s, g, g < 12);
+    s.abef = _mm_add_epi32(s.abef, abef);
+    s.cdgh = _mm_add_epi32(s.cdgh, cdgh);
+  }
+  ni_close(s, state);
+}
+
+// sha256rnds2 is bound by latency, so two chains side by side nearly double the throughput.
+TS_SHA_TARGET void compress2_ni(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uint8_t* p1,
+                                size_t blocks) {
+  NiStream a, b;
+  ni_open(a, s0);
+  ni_open(b, s1);
+  for (; blocks != 0; --blocks, p0 += kBlock, p1 += kBlock) {
+    const __m128i abef_a = a.abef, cdgh_a = a.cdgh, abef_b = b.abef, cdgh_b = b.cdgh;
+    ni_load(a, p0);
+    ni_load(b, p1);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) {
+      ni_rounds4(a, g, g < 12);
+      ni_rounds4(b, g, g < 12);
+    }
+    a.abef = _mm_add_epi32(a.abef, abef_a);
+    a.cdgh = _mm_add_epi32(a.cdgh, cdgh_a);
+    b.abef = _mm_add_epi32(b.abef, abef_b);
+    b.cdgh = _mm_add_epi32(b.cdgh, cdgh_b);
+  }
+  ni_close(a, s0);
+  ni_close(b, s1);
+}
+
+bool cpu_has_sha() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  const bool ssse3 = (c >> 9) & 1u, sse41 = (c >> 19) & 1u;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  return ssse3 && sse41 && ((b >> 29) & 1u);
+}
+
+#elif defined(TS_SHA_ARM)
+
+#if defined(__clang__)
+#define TS_SHA_TARGET __attribute__((target("sha2")))
+#define TS_SHA_INLINE __attribute__((target("sha2"), always_inline)) inline
+#else
+#define TS_SHA_TARGET __attribute__((target("+crypto")))
+#define TS_SHA_INLINE __attribute__((target("+crypto"), always_inline)) inline
+#endif
+
+struct ArmStream {
+  uint32x4_t abcd, efgh, m0, m1, m2, m3;
+};
+
+TS_SHA_INLINE void arm_load(ArmStream& s, const uint8_t* p) {
+  s.m0 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p)));
+  s.m1 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16)));
+  s.m2 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 32)));
+  s.m3 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 48)));
+}
+
+TS_SHA_INLINE void arm_rounds4(ArmStream& s, int group, bool expand) {
+  const uint32x4_t wk = vaddq_u32(s.m0, vld1q_u32(kRound + 4 * group));
+  const uint32x4_t abcd = s.abcd;
+  s.abcd = vsha256hq_u32(s.abcd, s.efgh, wk);
+  s.efgh = vsha256h2q_u32(s.efgh, abcd, wk);
+  uint32x4_t next = s.m0;
+  if (expand) next = vsha256su1q_u32(vsha256su0q_u32(s.m0, s.m1), s.m2, s.m3);
+  s.m0 = s.m1, s.m1 = s.m2, s.m2 = s.m3, s.m3 = next;
+}
+
+TS_SHA_TARGET void compress_arm(uint32_t* state, const uint8_t* p, size_t blocks) {
+  ArmStream s;
+  s.abcd = vld1q_u32(state);
+  s.efgh = vld1q_u32(state + 4);
+  for (; blocks != 0; --blocks, p += kBlock) {
+    const uint32x4_t abcd = s.abcd, efgh = s.efgh;
+    arm_load(s, p);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) arm_rounds4(s, g, g < 12);
+    s.abcd = vaddq_u32(s.abcd, abcd);
+    s.efgh = vaddq_u32(s.efgh, efgh);
+  }
+  vst1q_u32(state, s.abcd);
+  vst1q_u32(state + 4, s.efgh);
+}
+
+TS_SHA_TARGET void compress2_arm(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uint8_t* p1,
+                                 size_t blocks) {
+  ArmStream a, b;
+  a.abcd = vld1q_u32(s0);
+  a.efgh = vld1q_u32(s0 + 4);
+  b.abcd = vld1q_u32(s1);
+  b.efgh = vld1q_u32(s1 + 4);
+  for (; blocks != 0; --blocks, p0 += kBlock, p1 += kBlock) {
+    const uint32x4_t abcd_a = a.abcd, efgh_a = a.efgh, abcd_b = b.abcd, efgh_b = b.efgh;
+    arm_load(a, p0);
+    arm_load(b, p1);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) {
+      arm_rounds4(a, g, g < 12);
+      arm_rounds4(b, g, g < 12);
+    }
+    a.abcd = vaddq_u32(a.abcd, abcd_a);
+    a.efgh = vaddq_u32(a.efgh, efgh_a);
+    b.abcd = vaddq_u32(b.abcd, abcd_b);
+    b.efgh = vaddq_u32(b.efgh, efgh_b);
+  }
+  vst1q_u32(s0, a.abcd);
+  vst1q_u32(s0 + 4, a.efgh);
+  vst1q_u32(s1, b.abcd);
+  vst1q_u32(s1 + 4, b.efgh);
+}
+
+bool cpu_has_sha() {
+#if defined(__APPLE__)
+  return true;  // every arm64 Apple processor has the SHA-2 instructions
+#elif defined(__linux__)
+  constexpr unsigned long kHwcapSha2 = 1ul << 6;
+  return (getauxval(AT_HWCAP) & kHwcapSha2) != 0;
+#else
+  return false;
+#endif
+}
+
+#endif
+
+// ---- which one runs --------------------------------------------------------------------------
+
+ShaImpl best_sha() {
+#if defined(TS_SHA_X86)
+  if (cpu_has_sha()) return ShaImpl::sha_ni;
+#elif defined(TS_SHA_ARM)
+  if (cpu_has_sha()) return ShaImpl::armv8;
+#endif
+  return ShaImpl::portable;
+}
+
+std::atomic<int>& sha_choice() {
+  static std::atomic<int> choice{static_cast<int>(best_sha())};
+  return choice;
+}
+
+struct Compressor {
+  void (*one)(uint32_t*, const uint8_t*, size_t);
+  void (*two)(uint32_t*, const uint8_t*, uint32_t*, const uint8_t*, size_t);
+};
+
+Compressor compressor() {
+#if defined(TS_SHA_X86)
+  if (active_sha() == ShaImpl::sha_ni) return {compress_ni, compress2_ni};
+#elif defined(TS_SHA_ARM)
+  if (active_sha() == ShaImpl::armv8) return {compress_arm, compress2_arm};
+#endif
+  return {compress_portable, compress2_portable};
+}
+
+// ---- whole messages --------------------------------------------------------------------------
+
+void store_digest(const uint32_t* state, uint8_t* out) {
+  for (int i = 0; i < 8; ++i) {
+    out[4 * i] = static_cast<uint8_t>(state[i] >> 24);
+    out[4 * i + 1] = static_cast<uint8_t>(state[i] >> 16);
+    out[4 * i + 2] = static_cast<uint8_t>(state[i] >> 8);
+    out[4 * i + 3] = static_cast<uint8_t>(state[i]);
+  }
+}
+
+// Writes the last `rest` (< 64) message bytes, the padding and the length; returns 1 or 2 blocks.
+size_t pad_tail(uint8_t tail[2 * kBlock], size_t rest, uint64_t message_bytes) {
+  const size_t blocks = rest + 9 <= kBlock ? 1 : 2;
+  std::memset(tail + rest, 0, blocks * kBlock - rest);
+  tail[rest] = 0x80;
+  const uint64_t bits = message_bytes * 8;
+  for (int i = 0; i < 8; ++i)
+    tail[blocks * kBlock - 1 - static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
+  return blocks;
+}
+
+// The blocks of one prefixed message: a head block, a run of blocks inside the data, a tail.
+struct Prefixed {
+  uint8_t head[kBlock];
+  uint8_t tail[2 * kBlock];
+  const uint8_t* body;
+  size_t head_blocks, body_blocks, tail_blocks;
+};
+
+void cut_prefixed(Prefixed& m, uint8_t prefix, const uint8_t* data, size_t nbytes) {
+  const size_t total = nbytes + 1;
+  if (total < kBlock) {
+    m.head_blocks = m.body_blocks = 0;
+    m.body = data;
+    m.tail[0] = prefix;
+    if (nbytes != 0) std::memcpy(m.tail + 1, data, nbytes);
+    m.tail_blocks = pad_tail(m.tail, total, total);
+    return;
+  }
+  m.head_blocks = 1;
+  m.head[0] = prefix;
+  std::memcpy(m.head + 1, data, kBlock - 1);
+  m.body = data + (kBlock - 1);
+  m.body_blocks = total / kBlock - 1;
+  const size_t rest = total % kBlock;
+  if (rest != 0) std::memcpy(m.tail, data + nbytes - rest, rest);
+  m.tail_blocks = pad_tail(m.tail, rest, total);
+}
+
+void hash_prefixed(const Compressor& c, uint8_t prefix, const uint8_t* data, size_t nbytes,
+                   uint8_t* out) {
+  Prefixed m;
+  cut_prefixed(m, prefix, data, nbytes);
+  uint32_t state[8];
+  std::memcpy(state, kInit, sizeof state);
+  c.one(state, m.head, m.head_blocks);
+  c.one(state, m.body, m.body_blocks);
+  c.one(state, m.tail, m.tail_blocks);
+  store_digest(state, out);
+}
+
+void hash_prefixed2(const Compressor& c, uint8_t prefix, const uint8_t* d0, const uint8_t* d1,
+                    size_t nbytes, uint8_t* out0, uint8_t* out1) {
+  Prefixed a, b;
+  cut_prefixed(a, prefix, d0, nbytes);
+  cut_prefixed(b, prefix, d1, nbytes);
+  uint32_t sa[8], sb[8];
+  std::memcpy(sa, kInit, sizeof sa);
+  std::memcpy(sb, kInit, sizeof sb);
+  c.two(sa, a.head, sb, b.head, a.head_blocks);
+  c.two(sa, a.body, sb, b.body, a.body_blocks);
+  c.two(sa, a.tail, sb, b.tail, a.tail_blocks);
+  store_digest(sa, out0);
+  store_digest(sb, out1);
+}
+
+constexpr uint8_t kLeafPrefix = 0x00;
+constexpr uint8_t kNodePrefix = 0x01;
+
+// Leaf hashes of leaves [first, last) of the buffer.
+void hash_leaves(const Compressor& c, const uint8_t* data, size_t nbytes, size_t leaf,
+                 size_t first, size_t last, uint8_t* out) {
+  size_t i = first;
+  for (; i + 1 < last && (i + 2) * leaf <= nbytes; i += 2, out += 2 * kHashBytes)
+    hash_prefixed2(c, kLeafPrefix, data + i * leaf, data + (i + 1) * leaf, leaf, out,
+                   out + kHashBytes);
+  for (; i < last; ++i, out += kHashBytes) {
+    const size_t at = i * leaf;
+    const size_t size = nbytes - at < leaf ? nbytes - at : leaf;
+    hash_prefixed(c, kLeafPrefix, data + at, size, out);
+  }
+}
+
+// Pairs neighbours level by level, an odd last hash moving up as it is: that is RFC 9162's tree.
+void reduce_in_place(const Compressor& c, uint8_t* h, size_t n) {
+  while (n > 1) {
+    const size_t pairs = n / 2;
+    size_t i = 0;
+    for (; i + 1 < pairs; i += 2)
+      hash_prefixed2(c, kNodePrefix, h + 64 * i, h + 64 * (i + 1), 64, h + 32 * i,
+                     h + 32 * (i + 1));
+    for (; i < pairs; ++i) hash_prefixed(c, kNodePrefix, h + 64 * i, 64, h + 32 * i);
+    if (n % 2 != 0) std::memmove(h + 32 * pairs, h + 32 * (n - 1), kHashBytes);
+    n = pairs + n % 2;
+  }
+}
+
+struct TreeJob {
+  Compressor c;
+  const uint8_t* data;
+  size_t nbytes, leaf, leaves;
+  uint8_t* out;
+};
+
+void leaf_task(void* ctx, size_t task) {
+  const TreeJob& job = *static_cast<const TreeJob*>(ctx);
+  const size_t first = task * kTaskLeaves;
+  const size_t last = first + kTaskLeaves < job.leaves ? first + kTaskLeaves : job.leaves;
+  hash_leaves(job.c, job.data, job.nbytes, job.leaf, first, last, job.out + first * kHashBytes);
+}
+
+void root_task(void* ctx, size_t task) {
+  const TreeJob& job = *static_cast<const TreeJob*>(ctx);
+  const size_t first = task * kTaskLeaves;
+  const size_t last = first + kTaskLeaves < job.leaves ? first + kTaskLeaves : job.leaves;
+  uint8_t hashes[kTaskLeaves * kHashBytes];
+  hash_leaves(job.c, job.data, job.nbytes, job.leaf, first, last, hashes);
+  reduce_in_place(job.c, hashes, last - first);
+  std::memcpy(job.out + task * kHashBytes, hashes, kHashBytes);
+}
+
+}  // namespace
+
+bool sha_supported(ShaImpl impl) {
+  return impl == ShaImpl::portable || impl == best_sha();
+}
+
+ShaImpl active_sha() {
+  return static_cast<ShaImpl>(sha_choice().load(std::memory_order_relaxed));
+}
+
+bool set_sha_impl(ShaImpl impl) {
+  if (!sha_supported(impl)) return false;
+  sha_choice().store(static_cast<int>(impl), std::memory_order_relaxed);
+  return true;
+}
+
+const char* sha_name(ShaImpl impl) {
+  switch (impl) {
+    case ShaImpl::sha_ni:
+      return "sha_ni";
+    case ShaImpl::armv8:
+      return "armv8";
+    case ShaImpl::portable:
+      break;
+  }
+  return "portable";
+}
+
+void sha256(const uint8_t* data, size_t nbytes, uint8_t out[kHashBytes]) {
+  const Compressor c = compressor();
+  uint32_t state[8];
+  std::memcpy(state, kInit, sizeof state);
+  const size_t blocks = nbytes / kBlock, rest = nbytes % kBlock;
+  uint8_t tail[2 * kBlock];
+  if (rest != 0) std::memcpy(tail, data + blocks * kBlock, rest);
+  const size_t tail_blocks = pad_tail(tail, rest, nbytes);
+  c.one(state, data, blocks);
+  c.one(state, tail, tail_blocks);
+  store_digest(state, out);
+}
+
+void tensor_leaf_hashes(const uint8_t* data, size_t nbytes, size_t leaf, uint8_t* out) {
+  const size_t leaves = leaf_count(nbytes, leaf);
+  TreeJob job{compressor(), data, nbytes, leaf, leaves, out};
+  parallel_for(leaf_count(leaves, kTaskLeaves), leaf_task, &job);
+}
+
+bool tensor_leaves_root(const uint8_t* data, size_t nbytes, size_t leaf, uint8_t out[kHashBytes]) {
+  if (nbytes == 0) {
+    sha256(data, 0, out);
+    return true;
+  }
+  const size_t leaves = leaf_count(nbytes, leaf);
+  const size_t tasks = leaf_count(leaves, kTaskLeaves);
+  uint8_t* roots = static_cast<uint8_t*>(std::malloc(tasks * kHashBytes));
+  if (roots == nullptr) return false;
+  TreeJob job{compressor(), data, nbytes, leaf, leaves, roots};
+  parallel_for(tasks, root_task, &job);
+  reduce_in_place(job.c, roots, tasks);
+  std::memcpy(out, roots, kHashBytes);
+  std::free(roots);
+  return true;
+}
+
+void merkle_root_in_place(uint8_t* hashes, size_t n, uint8_t out[kHashBytes]) {
+  if (n == 0) {
+    sha256(hashes, 0, out);
+    return;
+  }
+  reduce_in_place(compressor(), hashes, n);
+  std::memcpy(out, hashes, kHashBytes);
+}
+
+}  // namespace tallystick

@@ -1,0 +1,47 @@
+"""Tensor types: what a program knows about a value without its bits (NUMERICS 1.1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+DTYPES: dict[str, np.dtype] = {
+    "f32": np.dtype("<f4"),
+    "f64": np.dtype("<f8"),
+    "i64": np.dtype("<i8"),
+    "i32": np.dtype("<i4"),
+    "u8": np.dtype("u1"),
+    "bool": np.dtype("?"),
+}
+DTYPE_NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+# Attribute values as programs hold them; floats are binary64 (NUMERICS 1.9).
+AttrValue = Union[int, float, bool, str, tuple[int, ...], tuple[bool, ...]]
+Attrs = dict[str, AttrValue]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """dtype name (a key of `DTYPES`) and shape of a value."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * DTYPES[self.dtype].itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def type_of(array: np.ndarray) -> TensorType:
+    """The type of a numpy array; KeyError for a dtype outside `DTYPES`."""
+    return TensorType(DTYPE_NAMES[array.dtype], tuple(array.shape))
