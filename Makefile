@@ -1,0 +1,68 @@
+# `make demo` and `make test` set up everything themselves, in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
+
+.PHONY: setup demo test lint types bench fault-check test-aarch64 exhaustive clean help
+
+help:
+	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
+	@echo "make test          the test suite (sets up .venv first)"
+	@echo "make lint types    ruff, mypy --strict"
+	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
+	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
+	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
+	@echo "make exhaustive    all 2^32 inputs of every elementary function (needs MPFR; hours)"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.deps: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Tallystick needs Python 3.10 or newer; set PYTHON=/path/to/python3"; exit 3; }
+	@command -v cmake >/dev/null || { echo "cmake is missing: install it and run make again"; exit 3; }
+	@command -v $${CXX:-c++} >/dev/null || { echo "No C++ compiler: install g++ or clang"; exit 3; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
+	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
+	$(PIP) install -q -c constraints.txt torch numpy msgspec cryptography click rich safetensors \
+	  pytest hypothesis mpmath
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.deps $(NATIVE)
+	@echo "building the C++ core ..."
+	$(PIP) install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/tallystick demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(PIP) install -q -c constraints.txt ruff
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: setup
+	$(PIP) install -q -c constraints.txt mypy
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/tallystick bench gemm --json
+	$(BIN)/tallystick bench step --json
+
+fault-check:
+	sh native/tools/fault_check.sh
+
+test-aarch64:
+	sh native/tools/run_qemu_vectors.sh
+
+exhaustive:
+	sh native/tools/run_exhaustive.sh
+
+clean:
+	rm -rf $(VENV) build
