@@ -1,0 +1,100 @@
+"""Checkpoints, the run tree and the run root (COMMITMENTS 6).
+
+A checkpoint is (step, state root) and nothing else, so honest digests always agree. The run
+tree only ever grows at its end, so a journal's later root is provably an extension of an
+earlier one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.commit import merkle
+from tallystick.commit.encoding import Writer, tag
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+
+CHECKPOINT_TAG = tag("checkpoint/1")
+RUN_TAG = tag("run/1")
+
+Checkpoint = tuple[int, bytes]
+
+
+def checkpoint_steps(last_step: int, interval: int) -> list[int]:
+    """Steps that are committed: 0 (genesis), every `interval`-th, and the last one (6.2)."""
+    if last_step < 0 or interval < 1:
+        raise UsageError("Steps must not be negative and the interval not below 1.", "Fix the job.")
+    if last_step // interval + 2 > LIMITS.checkpoints:
+        raise UsageError(
+            f"{last_step} steps at interval {interval} exceed {LIMITS.checkpoints} checkpoints.",
+            "Choose a longer interval.",
+        )
+    steps = list(range(0, last_step + 1, interval))
+    if steps[-1] != last_step:
+        steps.append(last_step)
+    return steps
+
+
+def checkpoint_leaf(step: int, state_root: bytes) -> bytes:
+    """Leaf hash of the checkpoint after `step` steps (COMMITMENTS 6.1)."""
+    data = Writer(CHECKPOINT_TAG).u64(step).hash(state_root, "state root").finish()
+    return merkle.leaf_hash(data)
+
+
+def run_tree(checkpoints: Sequence[Checkpoint]) -> merkle.Tree:
+    """The tree over (step, state root) pairs in ascending step order from step 0 (6.3)."""
+    if len(checkpoints) > LIMITS.checkpoints:
+        raise UsageError(
+            f"{len(checkpoints)} checkpoints exceed {LIMITS.checkpoints}.", "Commit less often."
+        )
+    steps = [step for step, _ in checkpoints]
+    if steps and steps[0] != 0:
+        raise UsageError("The first checkpoint must be step 0.", "Commit the genesis state first.")
+    if any(a >= b for a, b in itertools.pairwise(steps)):
+        raise UsageError("Checkpoint steps must ascend.", "Sort them and drop repeats.")
+    return merkle.Tree([checkpoint_leaf(step, root) for step, root in checkpoints])
+
+
+def run_root_of(job_digest: bytes, size: int, tree_root: bytes) -> bytes:
+    """The run root over `size` checkpoints under `tree_root` (COMMITMENTS 6.4)."""
+    out = Writer(RUN_TAG).hash(job_digest, "job digest").u64(size)
+    return out.hash(tree_root, "run tree root").digest()
+
+
+def run_root(job_digest: bytes, checkpoints: Sequence[Checkpoint]) -> bytes:
+    """The run root: job digest, number of checkpoints, run tree; nothing else (6.4)."""
+    tree = run_tree(checkpoints)
+    return run_root_of(job_digest, tree.size, tree.root())
+
+
+@dataclass(frozen=True)
+class CheckpointProof:
+    """That checkpoint `index` of `size` of a run is (`step`, `state_root`) (COMMITMENTS 6.5)."""
+
+    step: int
+    state_root: bytes
+    index: int
+    size: int
+    path: tuple[bytes, ...]
+
+    def proves(self, job_digest: bytes, run_root: bytes, step: int, index: int, size: int) -> bool:
+        """True if this proves the checkpoint of `step` under `run_root`.
+
+        `index` and `size` are what the job's schedule says for `step` and for the run's last
+        step; they are never taken from the proof.
+        """
+        if (self.step, self.index, self.size) != (step, index, size):
+            return False
+        leaf = checkpoint_leaf(self.step, self.state_root)
+        root = merkle.inclusion_root(leaf, index, size, self.path)
+        return root is not None and run_root_of(job_digest, size, root) == run_root
+
+
+def prove_checkpoint(checkpoints: Sequence[Checkpoint], index: int) -> CheckpointProof:
+    """Prove checkpoint `index`. Raises UsageError if there is none."""
+    tree = run_tree(checkpoints)
+    path = tuple(tree.inclusion(index))
+    step, root = checkpoints[index]
+    return CheckpointProof(step, root, index, tree.size, path)

@@ -1,0 +1,118 @@
+"""The order of the data: a keyed permutation of the records for every epoch (COMMITMENTS 8.4).
+
+Computable at any position without the others, so that a referee derives one batch from the job.
+A Feistel network over Z_a x Z_b with a * b >= N, whose round function is Philox4x32-10, and
+cycle walking for the few values that fall outside [0, N).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from tallystick.commit.encoding import U64_MAX, Writer, tag
+from tallystick.commit.philox import philox4x32, philox4x32_array
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+
+ORDER_TAG = tag("order/1")
+ROUNDS = 8
+
+# Epochs of at most this many records are permuted at once and kept, a speed matter only.
+_TABLE_RECORDS = 1 << 16
+_TABLES_KEPT = 4
+
+I64 = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=16)
+def order_key(seed: int) -> tuple[int, int]:
+    """Philox key of an order seed: no other use of the same seed shares it (8.4.1)."""
+    word = Writer(ORDER_TAG).u64(seed).digest()
+    return int.from_bytes(word[:4], "little"), int.from_bytes(word[4:8], "little")
+
+
+def halves(n: int) -> tuple[int, int]:
+    """(a, b): a = ceil(sqrt(n)), b = ceil(n / a); so 0 <= a * b - n < a (8.4.2)."""
+    a = isqrt(n - 1) + 1
+    return a, -(-n // a)
+
+
+def permute(seed: int, epoch: int, position: int, n: int) -> int:
+    """The record at `position` (0 <= position < n) of `epoch` (COMMITMENTS 8.4.3, 8.4.4)."""
+    a, b = halves(n)
+    key = order_key(seed)
+    x = position
+    while True:
+        left, right = x // b, x % b
+        for r in range(ROUNDS):
+            value = left if r % 2 else right
+            low, high, _, _ = philox4x32((value, r, epoch & 0xFFFFFFFF, epoch >> 32), key)
+            f = low | high << 32
+            if r % 2:
+                right = (right + f) % b
+            else:
+                left = (left + f) % a
+        x = left * b + right
+        if x < n:
+            return x
+
+
+def permute_array(seed: int, epoch: int, positions: I64, n: int) -> I64:
+    """`permute` for a vector of positions; the same numbers."""
+    a, b = halves(n)
+    key = order_key(seed)
+    out: I64 = np.array(positions, dtype=np.int64)
+    pending = np.arange(out.size)
+    while pending.size:
+        x = out[pending].astype(np.uint64)
+        left, right = x // np.uint64(b), x % np.uint64(b)
+        for r in range(ROUNDS):
+            value = (left if r % 2 else right).astype(np.uint32)
+            low, high = philox4x32_array(value, r, epoch & 0xFFFFFFFF, epoch >> 32, key)
+            f = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+            # Reduced first: a 64-bit sum would wrap, which the integers of 8.4.3 do not.
+            if r % 2:
+                right = (right + f % np.uint64(b)) % np.uint64(b)
+            else:
+                left = (left + f % np.uint64(a)) % np.uint64(a)
+        out[pending] = (left * np.uint64(b) + right).astype(np.int64)
+        pending = pending[out[pending] >= n]
+    return out
+
+
+@lru_cache(maxsize=_TABLES_KEPT)
+def _epoch_table(seed: int, epoch: int, n: int) -> I64:
+    table = permute_array(seed, epoch, np.arange(n, dtype=np.int64), n)
+    table.setflags(write=False)
+    return table
+
+
+def batch_indices(seed: int, n_records: int, step: int, batch: int) -> I64:
+    """Records of the batch of `step` (from 0), in order: int64 of shape (batch,) (8.4.5).
+
+    Position p = step * batch + i is record permute(seed, p // N, p % N). An epoch's end inside
+    a batch is no special case. Raises UsageError for no records or numbers out of range.
+    """
+    if not 1 <= n_records <= LIMITS.records:
+        raise UsageError(f"There are {n_records} records.", "A job with batches needs at least 1.")
+    if not 1 <= batch <= LIMITS.batch_size or not 0 <= step <= LIMITS.steps:
+        raise UsageError(f"Step {step} with batch {batch} is out of range.", "Fix the job.")
+    if not 0 <= seed <= U64_MAX:
+        raise UsageError("The order seed must be an unsigned 64-bit integer.", "Fix the job.")
+    out = np.empty(batch, dtype=np.int64)
+    first, done = step * batch, 0
+    while done < batch:
+        epoch, start = divmod(first + done, n_records)
+        count = min(batch - done, n_records - start)
+        if n_records <= _TABLE_RECORDS:
+            part = _epoch_table(seed, epoch, n_records)[start : start + count]
+        else:
+            positions = np.arange(start, start + count, dtype=np.int64)
+            part = permute_array(seed, epoch, positions, n_records)
+        out[done : done + count] = part
+        done += count
+    return out

@@ -1,0 +1,407 @@
+"""Ed25519 keys, DSSE envelopes and the run commitment statement (COMMITMENTS 9).
+
+The signature covers the exact payload bytes through DSSE's pre-authentication encoding; a
+payload is parsed only after its bytes are known to be canonical JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from tallystick.commit.encoding import (
+    HASH_BYTES,
+    JsonValue,
+    canonical_json,
+    check_hash,
+    parse_canonical_json,
+)
+from tallystick.errors import (
+    CannotCheckError,
+    CorruptFileError,
+    SignatureInvalidError,
+    StorageError,
+    UsageError,
+)
+from tallystick.limits import LIMITS
+
+RUN_COMMITMENT_TYPE = "application/vnd.tallystick.run-commitment.v1+json"
+RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
+
+
+# ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """An Ed25519 public key: 32 raw bytes."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.raw, bytes) or len(self.raw) != 32:
+            raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
+
+    @property
+    def key_id(self) -> str:
+        """Hexadecimal SHA-256 of the raw key: how signers are named (COMMITMENTS 9.1)."""
+        return hashlib.sha256(self.raw).hexdigest()
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """True if `signature` is this key's over `message`."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def pem(self) -> bytes:
+        """SubjectPublicKeyInfo PEM."""
+        key = Ed25519PublicKey.from_public_bytes(self.raw)
+        return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+class PrivateKey:
+    """An Ed25519 signing key. Its secret is in no repr and no error message."""
+
+    def __init__(self, seed: bytes) -> None:
+        if len(seed) != 32:
+            raise UsageError("An Ed25519 seed has 32 bytes.", "Make a key with `keys new`.")
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+
+    @staticmethod
+    def generate() -> PrivateKey:
+        """A new key from the operating system's randomness."""
+        return PrivateKey(os.urandom(32))
+
+    @property
+    def public(self) -> PublicKey:
+        raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        return PublicKey(raw)
+
+    def sign(self, message: bytes) -> bytes:
+        """The 64-byte signature over `message`."""
+        return self._key.sign(message)
+
+    def save(self, path: Path) -> None:
+        """Write PKCS #8 PEM with mode 0600; never overwrites. Raises StorageError."""
+        pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise StorageError(
+                f"{path} exists and is not overwritten.", "Choose another name for the key."
+            ) from None
+        except OSError as error:
+            raise StorageError(
+                f"The key cannot be written to {path}: {error.strerror}.",
+                "Choose a directory you can write to.",
+            ) from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """Load a key that PrivateKey.save wrote. Raises CannotCheckError with the next action."""
+    data = _read_key_file(path)
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CannotCheckError(
+            f"{path} holds no unencrypted Ed25519 private key.",
+            "Make one with `tallystick keys new`.",
+        )
+    seed = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    return PrivateKey(seed)
+
+
+def load_public_key(path: Path) -> PublicKey:
+    """Load a public key from PEM, or the public half of a private key file."""
+    data = _read_key_file(path)
+    try:
+        key = load_pem_public_key(data)
+    except ValueError:
+        return load_private_key(path).public
+    if not isinstance(key, Ed25519PublicKey):
+        raise CannotCheckError(f"{path} holds no Ed25519 key.", "Ask its owner for the right file.")
+    return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _read_key_file(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LIMITS.key_file_bytes + 1)
+    except OSError as error:
+        raise CannotCheckError(
+            f"The key file {path} cannot be read: {error.strerror}.", "Check its name and mode."
+        ) from None
+    if len(data) > LIMITS.key_file_bytes:
+        raise CannotCheckError(f"{path} is too large for a key file.", "Check its name.")
+    return data
+
+
+# ---- DSSE (COMMITMENTS 9.2, 9.3) ----------------------------------------------------------------
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """DSSE v1 pre-authentication encoding: the bytes that are signed (COMMITMENTS 9.2)."""
+    kind = payload_type.encode("utf-8")
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+@dataclass(frozen=True)
+class Signature:
+    key_id: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A DSSE envelope. Its payload is untrusted until verify_envelope has returned."""
+
+    payload_type: str
+    payload: bytes
+    signatures: tuple[Signature, ...]
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON of the envelope (COMMITMENTS 9.3)."""
+        signatures: list[JsonValue] = [
+            {"keyid": s.key_id, "sig": base64.b64encode(s.signature).decode("ascii")}
+            for s in self.signatures
+        ]
+        return canonical_json(
+            {
+                "payload": base64.b64encode(self.payload).decode("ascii"),
+                "payloadType": self.payload_type,
+                "signatures": signatures,
+            }
+        )
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Envelope:
+        """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError."""
+        value = parse_canonical_json(data, "envelope", LIMITS.envelope_bytes)
+        if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
+            _bad_envelope("it is not a DSSE envelope")
+        kind, signatures = value["payloadType"], value["signatures"]
+        if not isinstance(kind, str) or not isinstance(signatures, list):
+            _bad_envelope("a member has the wrong type")
+        if len(signatures) > LIMITS.signatures:
+            _bad_envelope("it has too many signatures")
+        found = []
+        for item in signatures:
+            if not isinstance(item, dict) or set(item) != {"keyid", "sig"}:
+                _bad_envelope("a signature is malformed")
+            key_id = item["keyid"]
+            if not isinstance(key_id, str):
+                _bad_envelope("a key id is not a string")
+            found.append(Signature(key_id, _from_base64(item["sig"])))
+        return Envelope(kind, _from_base64(value["payload"]), tuple(found))
+
+
+def _bad_envelope(why: str) -> NoReturn:
+    raise CorruptFileError(
+        f"The envelope is malformed: {why}.", "Ask its sender for an intact copy."
+    )
+
+
+def _from_base64(text: JsonValue) -> bytes:
+    if isinstance(text, str):
+        try:
+            data = base64.b64decode(text.encode("ascii"), validate=True)
+        except (ValueError, binascii.Error):
+            data = None
+        # Padding bits are free in base64: only the one canonical spelling is taken.
+        if data is not None and base64.b64encode(data).decode("ascii") == text:
+            return data
+    _bad_envelope("a value is not canonical base64")
+
+
+def sign_envelope(key: PrivateKey, payload_type: str, payload: bytes) -> Envelope:
+    """An envelope over `payload` with one signature."""
+    signature = key.sign(pae(payload_type, payload))
+    return Envelope(payload_type, payload, (Signature(key.public.key_id, signature),))
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a verified envelope says: its payload, its signer, and whether we trust that signer.
+
+    `trusted` is None when no trust list was given: the signer is then merely consistent.
+    """
+
+    payload: bytes
+    signer: PublicKey
+    trusted: bool | None
+
+
+def verify_envelope(
+    envelope: Envelope,
+    payload_type: str,
+    keys: Iterable[PublicKey],
+    trust: Sequence[PublicKey] | None = None,
+) -> Verified:
+    """Verify `envelope` with one of `keys` (those the payload or a file names) or of `trust`.
+
+    Without `trust`, an unknown signer is reported (`trusted` is None) and accepted. With it, a
+    signer outside the list raises SignatureInvalidError; so does any signature that does not
+    verify, a key that cannot be found, or an envelope of another payload type (9.4).
+    """
+    if envelope.payload_type != payload_type:
+        raise SignatureInvalidError(
+            f"The envelope carries {envelope.payload_type!r}, not {payload_type!r}.", "Refuse it."
+        )
+    if not envelope.signatures:
+        raise SignatureInvalidError("The envelope has no signature.", "Ask its sender to sign.")
+    known = {k.key_id: k for k in (*keys, *(trust or ()))}
+    message = pae(envelope.payload_type, envelope.payload)
+    signers = []
+    for s in envelope.signatures:
+        key = known.get(s.key_id)
+        if key is None:
+            raise SignatureInvalidError(
+                f"No key is at hand for the signer {s.key_id[:16]}...", "Pass it with --trust."
+            )
+        if not key.verifies(s.signature, message):
+            raise SignatureInvalidError(
+                f"The signature of {s.key_id[:16]}... does not verify.", "Refuse the file."
+            )
+        signers.append(key)
+    if trust is None:
+        return Verified(envelope.payload, signers[0], None)
+    allowed = {k.key_id for k in trust}
+    for key in signers:
+        if key.key_id in allowed:
+            return Verified(envelope.payload, key, True)
+    raise SignatureInvalidError(
+        f"The signer {signers[0].key_id[:16]}... is not in the trust list.",
+        "Pass the signer's key with --trust if you mean to trust it.",
+    )
+
+
+# ---- the run commitment (COMMITMENTS 9.5) -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunCommitment:
+    """What a trainer signs about a finished run; the key it names is the one that signs it."""
+
+    job_digest: bytes
+    run_root: bytes
+    final_step: int
+    final_state_root: bytes
+    checkpoints: int
+    signer: PublicKey
+
+    def __post_init__(self) -> None:
+        check_hash(self.job_digest, "job digest")
+        check_hash(self.run_root, "run root")
+        check_hash(self.final_state_root, "final state root")
+        if not 0 <= self.final_step <= LIMITS.steps:
+            raise UsageError("The final step is out of range.", "Fix the run.")
+        if not 1 <= self.checkpoints <= LIMITS.checkpoints:
+            raise UsageError("The number of checkpoints is out of range.", "Fix the run.")
+
+    def payload(self) -> bytes:
+        """Canonical JSON of the statement (COMMITMENTS 9.5)."""
+        return canonical_json(
+            {
+                "checkpoints": self.checkpoints,
+                "final_state_root": self.final_state_root.hex(),
+                "final_step": self.final_step,
+                "job_digest": self.job_digest.hex(),
+                "kind": RUN_COMMITMENT_KIND,
+                "run_root": self.run_root.hex(),
+                "signer": self.signer.raw.hex(),
+            }
+        )
+
+    @staticmethod
+    def from_payload(payload: bytes) -> RunCommitment:
+        """Parse an untrusted payload. Raises CorruptFileError."""
+        value = parse_canonical_json(payload, "run commitment", LIMITS.envelope_bytes)
+        names = {
+            "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
+            "signer",
+        }  # fmt: skip
+        if not isinstance(value, dict) or set(value) != names:
+            _bad_statement("its members are not the expected ones")
+        if value["kind"] != RUN_COMMITMENT_KIND:
+            _bad_statement(f"its kind is {value['kind']!r}")
+        step, count = value["final_step"], value["checkpoints"]
+        if type(step) is not int or type(count) is not int:
+            _bad_statement("a number is not an integer")
+        try:
+            return RunCommitment(
+                job_digest=_hex32(value["job_digest"]),
+                run_root=_hex32(value["run_root"]),
+                final_step=step,
+                final_state_root=_hex32(value["final_state_root"]),
+                checkpoints=count,
+                signer=PublicKey(_hex32(value["signer"])),
+            )
+        except UsageError as error:
+            _bad_statement(error.message)
+
+
+def _bad_statement(why: str) -> NoReturn:
+    raise CorruptFileError(
+        f"The run commitment is malformed: {why}.", "Ask the trainer for an intact copy."
+    )
+
+
+def _hex32(text: JsonValue) -> bytes:
+    if isinstance(text, str) and len(text) == 2 * HASH_BYTES and set(text) <= set(_HEX):
+        return bytes.fromhex(text)
+    _bad_statement("a digest is not 64 lower-case hexadecimal digits")
+
+
+_HEX = "0123456789abcdef"
+
+
+def sign_run(key: PrivateKey, commitment: RunCommitment) -> Envelope:
+    """Sign `commitment` with the key it names. Raises UsageError for another key."""
+    if commitment.signer != key.public:
+        raise UsageError("The commitment names another signer.", "Build it with this key.")
+    return sign_envelope(key, RUN_COMMITMENT_TYPE, commitment.payload())
+
+
+def verify_run(
+    envelope: Envelope, trust: Sequence[PublicKey] | None = None
+) -> tuple[RunCommitment, Verified]:
+    """The run commitment in `envelope`, signed by exactly the key it names (9.4, 9.5).
+
+    Raises CounterpartyError. See verify_envelope for `trust` and what `trusted` means.
+    """
+    if envelope.payload_type != RUN_COMMITMENT_TYPE:
+        raise SignatureInvalidError(
+            f"The envelope carries {envelope.payload_type!r}, not a run commitment.", "Refuse it."
+        )
+    commitment = RunCommitment.from_payload(envelope.payload)
+    if [s.key_id for s in envelope.signatures] != [commitment.signer.key_id]:
+        raise SignatureInvalidError(
+            "The run commitment is not signed by exactly the signer it names.", "Refuse the run."
+        )
+    verified = verify_envelope(envelope, RUN_COMMITMENT_TYPE, [commitment.signer], trust)
+    return commitment, verified

@@ -1,0 +1,201 @@
+"""State roots, the loss and log chains, and the COMMIT node (COMMITMENTS 5).
+
+A state is a set of named slots, each a tensor. Its root is a Merkle tree over the slots sorted
+by name. The program of a step ends in the COMMIT node, whose outputs are the next chains and
+the next state root: that ties the node roots of a disputed step to the checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.encoding import Writer, check_hash, encode_name, sha256, tag
+from tallystick.commit.node import node_digest
+from tallystick.commit.tensor import tensor_digest
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+
+SLOT_TAG = tag("slot/1")
+STATE_TAG = tag("state/1")
+LOSS_CHAIN_TAG = tag("loss-chain/1")
+LOG_CHAIN_TAG = tag("log-chain/1")
+
+LOSS_CHAIN_SLOT = "chain.loss"  # COMMITMENTS 5.5
+LOG_CHAIN_SLOT = "chain.log"
+CHAIN_SLOTS = (LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT)
+CHAIN_START = bytes(32)
+
+COMMIT_OPERATOR = "tallystick.commit"
+
+
+def slot_order(names: Sequence[str]) -> list[str]:
+    """Slot names sorted by their UTF-8 bytes: leaf i is the i-th (COMMITMENTS 5.1).
+
+    Raises UsageError for a repeated name or too many of them.
+    """
+    if len(names) > LIMITS.slots:
+        raise UsageError(f"{len(names)} slots exceed the limit of {LIMITS.slots}.", "Merge some.")
+    if len(set(names)) != len(names):
+        raise UsageError("A slot name is repeated.", "Give each slot its own name.")
+    return sorted(names, key=encode_name)
+
+
+def slot_leaf(name: str, digest: bytes) -> bytes:
+    """Leaf hash of one slot (COMMITMENTS 5.2)."""
+    data = Writer(SLOT_TAG).text(name).hash(digest, f"digest of slot {name!r}").finish()
+    return merkle.leaf_hash(data)
+
+
+def state_tree(slots: Mapping[str, bytes]) -> merkle.Tree:
+    """The tree over `slots` (name -> tensor digest) in slot order (COMMITMENTS 5.2)."""
+    return merkle.Tree([slot_leaf(name, slots[name]) for name in slot_order(list(slots))])
+
+
+def state_root_of(size: int, tree_root: bytes) -> bytes:
+    """The state root over `size` slots under `tree_root` (COMMITMENTS 5.3)."""
+    return Writer(STATE_TAG).u64(size).hash(tree_root, "slot tree root").digest()
+
+
+def state_root(slots: Mapping[str, bytes]) -> bytes:
+    """The state root of `slots` (name -> tensor digest), 32 bytes (COMMITMENTS 5.3)."""
+    tree = state_tree(slots)
+    return state_root_of(tree.size, tree.root())
+
+
+@dataclass(frozen=True)
+class SlotProof:
+    """That slot `name`, the `index`-th of `size`, holds the tensor `digest` (COMMITMENTS 5.4)."""
+
+    name: str
+    digest: bytes
+    index: int
+    size: int
+    path: tuple[bytes, ...]
+
+    def proves(self, root: bytes, name: str, index: int, size: int) -> bool:
+        """True if this proves slot `name` under the state root `root`.
+
+        `name`, `index` and `size` are what the verifier's own list of slots says they are, so
+        that a proof of another slot, or from a tree of another size, proves nothing.
+        """
+        if (self.name, self.index, self.size) != (name, index, size):
+            return False
+        leaf = slot_leaf(self.name, self.digest)
+        tree_root = merkle.inclusion_root(leaf, index, size, self.path)
+        return tree_root is not None and state_root_of(size, tree_root) == root
+
+
+def prove_slot(slots: Mapping[str, bytes], name: str) -> SlotProof:
+    """Prove slot `name` of `slots`. Raises UsageError if there is none."""
+    order = slot_order(list(slots))
+    if name not in slots:
+        raise UsageError(f"The state has no slot {name!r}.", f"It has: {', '.join(order[:8])}.")
+    index = order.index(name)
+    tree = state_tree(slots)
+    return SlotProof(name, slots[name], index, tree.size, tuple(tree.inclusion(index)))
+
+
+# ---- chains (COMMITMENTS 5.5, 5.6) ------------------------------------------------------------
+
+
+def loss_bits(loss: float | np.float32) -> int:
+    """The bits of a binary32 loss; every NaN is the canonical one (COMMITMENTS 5.5)."""
+    value = float(loss)
+    if math.isnan(value):
+        return 0x7FC00000
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    if struct.unpack("<f", struct.pack("<I", bits))[0] != value:
+        raise UsageError(f"The loss {value!r} is not a binary32 value.", "Round it first.")
+    return bits
+
+
+def extend_loss_chain(chain: bytes, step: int, loss: float | np.float32) -> bytes:
+    """The loss chain after `step` (from 0), whose loss is the binary32 `loss` (5.5)."""
+    out = Writer(LOSS_CHAIN_TAG).hash(chain, "loss chain").u64(step).u32(loss_bits(loss))
+    return out.digest()
+
+
+def extend_log_chain(chain: bytes, step: int, log: bytes | None) -> bytes:
+    """The log chain after `step`; unchanged where the contract keeps no log (5.6)."""
+    check_hash(chain, "log chain")
+    if log is None:
+        return chain
+    return Writer(LOG_CHAIN_TAG).hash(chain).u64(step).hash(sha256(log)).digest()
+
+
+def chain_digest(chain: bytes) -> bytes:
+    """Tensor digest of the slot that holds a chain: a u8 tensor of shape (32,) (5.5)."""
+    return tensor_digest(np.frombuffer(check_hash(chain, "chain"), dtype=np.uint8))
+
+
+# ---- the COMMIT node (COMMITMENTS 5.7) ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CommitNode:
+    """Everything the last node of a step reads and gives.
+
+    `slots` are the next-state slots except the two chains, pass-throughs included
+    (name -> tensor digest); `loss` is the binary32 loss of the step.
+    """
+
+    slots: Mapping[str, bytes]
+    step: int
+    loss: float
+    loss_chain: bytes
+    log_chain: bytes
+    log: bytes | None = None
+
+    def __post_init__(self) -> None:
+        clash = [name for name in CHAIN_SLOTS if name in self.slots]
+        if clash:
+            raise UsageError(
+                f"Slot {clash[0]!r} is made by the COMMIT node itself.", "Leave it out of slots."
+            )
+
+    def next_loss_chain(self) -> bytes:
+        return extend_loss_chain(self.loss_chain, self.step, self.loss)
+
+    def next_log_chain(self) -> bytes:
+        return extend_log_chain(self.log_chain, self.step, self.log)
+
+    def next_state(self) -> dict[str, bytes]:
+        """All slots of state[step + 1]: name -> tensor digest."""
+        return {
+            **self.slots,
+            LOSS_CHAIN_SLOT: chain_digest(self.next_loss_chain()),
+            LOG_CHAIN_SLOT: chain_digest(self.next_log_chain()),
+        }
+
+    def attributes(self) -> bytes:
+        """The slot names in slot order, counted."""
+        return commit_attributes(list(self.slots))
+
+    def digest(self, program_digest: bytes, index: int) -> bytes:
+        """The node digest of this COMMIT node, which is node `index` of its program."""
+        loss = np.array(loss_bits(self.loss), dtype="<u4").view("<f4")
+        inputs = [self.slots[name] for name in slot_order(list(self.slots))]
+        inputs += [
+            tensor_digest(loss),
+            chain_digest(self.loss_chain),
+            chain_digest(self.log_chain),
+        ]
+        after = self.next_state()
+        outputs = [after[LOSS_CHAIN_SLOT], after[LOG_CHAIN_SLOT], state_root(after)]
+        return node_digest(
+            program_digest, self.step, index, COMMIT_OPERATOR, self.attributes(), inputs, outputs
+        )
+
+
+def commit_attributes(names: Sequence[str]) -> bytes:
+    """Attribute bytes of a COMMIT node over the slots `names`, chains excluded (5.7)."""
+    out = Writer().u64(len(names))
+    for name in slot_order(names):
+        out.text(name)
+    return out.finish()

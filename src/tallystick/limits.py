@@ -1,0 +1,45 @@
+"""Every bound on what another party may make us read, allocate or walk, in one place.
+
+A bound is checked before anything is allocated from the number it bounds (THREATS: a judge on a
+laptop must not be made to run out of memory by a file). The bounds are part of no digest: a
+build may raise them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds, all inclusive. Sizes are bytes unless the name says otherwise."""
+
+    manifest_bytes: int = 16 << 20
+    json_depth: int = 64
+    program_bytes: int = 64 << 20
+    nodes: int = 1_000_000
+    node_inputs: int = (1 << 20) + 16
+    node_outputs: int = (1 << 20) + 16
+    attribute_bytes: int = 1 << 20
+    name_bytes: int = 1024
+    slots: int = 1 << 20
+    steps: int = 1 << 40
+    checkpoints: int = 4_000_000
+    tensor_rank: int = 16
+    tensor_bytes: int = 1 << 40
+    records: int = 1 << 40
+    record_bytes: int = 1 << 20
+    record_fields: int = 256
+    batch_size: int = 1 << 20
+    scalar_tables: int = 256
+    scalar_table_values: int = 1 << 26
+    tree_leaves: int = 1 << 40
+    proof_hashes: int = 1 << 18
+    opening_leaves: int = 1 << 16
+    opening_bytes: int = 16 << 20
+    envelope_bytes: int = 16 << 20
+    signatures: int = 64
+    key_file_bytes: int = 16 << 10
+
+
+LIMITS = Limits()
