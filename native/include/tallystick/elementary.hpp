@@ -1,0 +1,80 @@
+// Correctly rounded binary32 elementary functions on a native float register (NUMERICS, elementary
+// functions). Each returns RN(f(x)); a NaN result is the canonical one.
+#pragma once
+#include "tallystick/elementary_erf.hpp"
+#include "tallystick/elementary_exp.hpp"
+#include "tallystick/elementary_log.hpp"
+#include "tallystick/elementary_trig.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+// y, but the canonical NaN where `probe` is NaN.
+TS_INLINE f32reg r_canonical(f32reg probe, f32reg y) {
+  return r_where_eq(probe, probe, y, r_bits(kCanonicalNan));
+}
+TS_INLINE f32reg r_sign(f32reg x) { return r_and(x, r_bits(0x80000000u)); }
+TS_INLINE f32reg r_abs(f32reg x) { return r_and(x, r_bits(0x7fffffffu)); }
+
+// The result at one input that binary64 leaves on the wrong side of a rounding boundary.
+TS_INLINE f32reg r_except(f32reg x, uint32_t at, uint32_t result, f32reg y) {
+  return r_where_eq(x, r_bits(at), r_bits(result), y);
+}
+
+TS_INLINE f32reg cr_exp(f32reg x) { return r_canonical(x, r_map<ExpCore>(x)); }
+
+TS_INLINE f32reg cr_exp2(f32reg x) { return r_canonical(x, r_map<Exp2Core>(x)); }
+
+TS_INLINE f32reg cr_expm1(f32reg x) {
+  return r_canonical(x, r_or(r_map<Expm1Core>(x), r_sign(x)));
+}
+
+TS_INLINE f32reg cr_tanh(f32reg x) {
+  return r_canonical(x, r_or(r_map<TanhCore>(r_abs(x)), r_sign(x)));
+}
+
+TS_INLINE f32reg cr_sigmoid(f32reg x) { return r_canonical(x, r_map<SigmoidCore>(x)); }
+
+TS_INLINE f32reg cr_erf(f32reg x) {
+  return r_canonical(x, r_or(r_map<ErfCore>(r_abs(x)), r_sign(x)));
+}
+
+// The special values of a logarithm whose pole is at `pole`: -inf there, NaN below, +inf at +inf.
+TS_INLINE f32reg log_specials(f32reg x, f32reg pole, f32reg y) {
+  const f32reg inf = r_bits(0x7f800000u), nan = r_bits(kCanonicalNan);
+  y = r_where_lt(x, inf, y, inf);
+  y = r_where_eq(x, pole, r_bits(0xff800000u), y);
+  y = r_where_lt(x, pole, nan, y);
+  return r_canonical(x, y);
+}
+
+TS_INLINE f32reg cr_log(f32reg x) { return log_specials(x, r_bits(0), r_map<LogCore>(x)); }
+
+TS_INLINE f32reg cr_log2(f32reg x) { return log_specials(x, r_bits(0), r_map<Log2Core>(x)); }
+
+TS_INLINE f32reg cr_log1p(f32reg x) {
+  const f32reg y = r_or(r_map<Log1pCore>(x), r_sign(x));
+  return log_specials(x, r_bits(0xbf800000u), y);
+}
+
+TS_INLINE f32reg cr_rsqrt(f32reg x) {
+  const f32reg y = r_map<RsqrtCore>(x);
+  return r_where_eq(x, r_bits(0), r_bits(0x7f800000u), r_canonical(y, y));
+}
+
+TS_INLINE f32reg cr_sin(f32reg x) {
+  const f32reg ax = r_abs(x);
+  f32reg y = r_map<TrigCore<0>>(ax);
+  if (__builtin_expect(r_any_ge(ax, r_bits(0x4d800000u)), 0)) y = trig_big_lanes<0>(ax, y);
+  return r_canonical(y, r_xor(y, r_sign(x)));
+}
+
+TS_INLINE f32reg cr_cos(f32reg x) {
+  const f32reg ax = r_abs(x);
+  f32reg y = r_map<TrigCore<1>>(ax);
+  if (__builtin_expect(r_any_ge(ax, r_bits(0x4d800000u)), 0)) y = trig_big_lanes<1>(ax, y);
+  return r_canonical(y, y);
+}
+
+}  // namespace TS_ISA
+}  // namespace tallystick
