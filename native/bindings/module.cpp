@@ -13,7 +13,8 @@
 namespace nb = nanobind;
 
 #define TS_BINDINGS(X) \
-  X(commit)
+  X(commit) \
+  X(gemm)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

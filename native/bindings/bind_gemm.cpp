@@ -1,0 +1,334 @@
+// Python's door to the dot class (NUMERICS 2). Shapes are checked here because kernels trust them;
+// the sentences a user sees come from the operator specs in numerics/ops/dot.py.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <optional>
+
+#include "families/gemm.hpp"
+
+namespace nb = nanobind;
+
+namespace tallystick {
+namespace {
+
+template <size_t D>
+using In = nb::ndarray<const float, nb::ndim<D>, nb::device::cpu>;
+using InAny = nb::ndarray<const float, nb::device::cpu>;
+template <size_t D>
+using InC = nb::ndarray<const float, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
+template <size_t D>
+using Out = nb::ndarray<float, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
+using Pair = std::array<int64_t, 2>;
+
+void require(bool ok, const char* message) {
+  if (!ok) throw nb::value_error(message);
+}
+
+// Byte range an array's elements may lie in; [0, 0) if it has none.
+template <class A>
+std::pair<uintptr_t, uintptr_t> extent(const A& a) {
+  intptr_t low = 0, high = 0;
+  for (size_t d = 0; d < a.ndim(); ++d) {
+    if (a.shape(d) == 0) return {0, 0};
+    const intptr_t span = static_cast<intptr_t>(a.shape(d) - 1) * static_cast<intptr_t>(a.stride(d));
+    (span < 0 ? low : high) += span;
+  }
+  const intptr_t base = reinterpret_cast<intptr_t>(a.data());
+  return {static_cast<uintptr_t>(base + low * 4), static_cast<uintptr_t>(base + (high + 1) * 4)};
+}
+
+template <class A, class B>
+void require_apart(const A& out, const B& in) {
+  const auto o = extent(out), i = extent(in);
+  require(o.second <= i.first || i.second <= o.first, "the output overlaps an input");
+}
+
+template <class A>
+GemmOperand strided(const A& a, size_t x_axis, size_t k_axis) {
+  GemmOperand op = {};
+  op.data = a.data();
+  op.s_x = static_cast<ptrdiff_t>(a.stride(x_axis));
+  op.s_k = static_cast<ptrdiff_t>(a.stride(k_axis));
+  return op;
+}
+
+void done(bool ok) {
+  if (!ok) throw std::bad_alloc();
+}
+
+void mm(In<2> a, In<2> b, Out<2> out) {
+  require(a.shape(1) == b.shape(0) && out.shape(0) == a.shape(0) && out.shape(1) == b.shape(1),
+          "mm: shapes of a, b and out do not fit");
+  require_apart(out, a);
+  require_apart(out, b);
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = b.shape(1);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.b = strided(b, 1, 0);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
+}
+
+void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
+  require(a.shape(1) == b.shape(0) && out.shape(0) == a.shape(0) && out.shape(1) == b.shape(1),
+          "addmm: shapes of a, b and out do not fit");
+  require_apart(out, a);
+  require_apart(out, b);
+  require_apart(out, c);
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = b.shape(1);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.b = strided(b, 1, 0);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  require(c.ndim() <= 2, "addmm: c has more than two axes");
+  ptrdiff_t step[2] = {0, 0};
+  const size_t shape[2] = {p.m, p.n};
+  for (size_t d = 0; d < c.ndim(); ++d) {
+    const size_t axis = 2 - c.ndim() + d;
+    require(c.shape(d) == 1 || c.shape(d) == shape[axis], "addmm: c does not broadcast to out");
+    if (c.shape(d) != 1) step[axis] = static_cast<ptrdiff_t>(c.stride(d));
+  }
+  // NUMERICS 2.5: the tests are on the binary64 attributes, the factors are RN32.
+  p.ep.scale_d = alpha != 1.0;
+  p.ep.alpha = static_cast<float>(alpha);
+  if (beta != 0.0) {
+    p.ep.c = c.data();
+    p.ep.c_rows = step[0];
+    p.ep.c_cols = step[1];
+    p.ep.scale_c = beta != 1.0;
+    p.ep.beta = static_cast<float>(beta);
+  }
+  p.ep.active = p.ep.scale_d || p.ep.c != nullptr;
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
+}
+
+void bmm(In<3> a, In<3> b, Out<3> out) {
+  require(a.shape(0) == b.shape(0) && a.shape(2) == b.shape(1) && out.shape(0) == a.shape(0) &&
+              out.shape(1) == a.shape(1) && out.shape(2) == b.shape(2),
+          "bmm: shapes of a, b and out do not fit");
+  require_apart(out, a);
+  require_apart(out, b);
+  GemmProblem p = {};
+  p.m = a.shape(1);
+  p.n = b.shape(2);
+  p.k = a.shape(2);
+  p.a = strided(a, 1, 2);
+  p.b = strided(b, 2, 1);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).bmm(p, a.shape(0), static_cast<ptrdiff_t>(a.stride(0)),
+                             static_cast<ptrdiff_t>(b.stride(0)),
+                             static_cast<ptrdiff_t>(p.m * p.n)));
+}
+
+// --- convolution ---------------------------------------------------------------------------------
+struct ConvShape {
+  size_t n, c, o, groups, taps;
+  size_t cg, og;              // channels within a group
+  size_t in_plane, out_plane;
+  ConvGeometry g;
+};
+
+// Shapes are [n, C, H, W], [O, C/g, kh, kw], [n, O, OH, OW]; refuses any that do not fit.
+template <class X, class W, class Y>
+ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
+                     int64_t groups) {
+  // Bounds that keep every index computation inside 64 bits.
+  constexpr int64_t kBig = int64_t(1) << 31;
+  for (int d = 0; d < 2; ++d) {
+    require(stride[d] >= 1 && stride[d] < kBig && dilation[d] >= 1 && dilation[d] < kBig &&
+                padding[d] >= 0 && padding[d] < kBig,
+            "convolution: stride and dilation must be at least 1 and padding at least 0");
+  }
+  ConvShape s = {};
+  s.n = x.shape(0);
+  s.c = x.shape(1);
+  s.o = w.shape(0);
+  require(groups >= 1 && s.c % static_cast<size_t>(groups) == 0 &&
+              s.o % static_cast<size_t>(groups) == 0,
+          "convolution: groups must divide the input and output channels");
+  s.groups = static_cast<size_t>(groups);
+  s.cg = s.c / s.groups;
+  s.og = s.o / s.groups;
+  require(w.shape(1) == s.cg, "convolution: weight does not fit the input channels");
+  ConvGeometry& g = s.g;
+  g.h = x.shape(2);
+  g.w = x.shape(3);
+  g.kh = w.shape(2);
+  g.kw = w.shape(3);
+  g.oh = y.shape(2);
+  g.ow = y.shape(3);
+  g.sh = stride[0], g.sw = stride[1];
+  g.ph = padding[0], g.pw = padding[1];
+  g.dh = dilation[0], g.dw = dilation[1];
+  require(g.kh >= 1 && g.kw >= 1 && g.kh < size_t(kBig) && g.kw < size_t(kBig) &&
+              g.h < size_t(kBig) && g.w < size_t(kBig),
+          "convolution: bad kernel or input size");
+  const auto size = [](size_t in, size_t k, ptrdiff_t st, ptrdiff_t pad, ptrdiff_t dil) {
+    const ptrdiff_t room = static_cast<ptrdiff_t>(in) + 2 * pad - dil * (static_cast<ptrdiff_t>(k) - 1) - 1;
+    return room < 0 ? ptrdiff_t(-1) : room / st + 1;
+  };
+  require(y.shape(0) == s.n && y.shape(1) == s.o &&
+              static_cast<ptrdiff_t>(g.oh) == size(g.h, g.kh, g.sh, g.ph, g.dh) &&
+              static_cast<ptrdiff_t>(g.ow) == size(g.w, g.kw, g.sw, g.pw, g.dw),
+          "convolution: output shape does not fit");
+  s.taps = g.kh * g.kw;
+  s.in_plane = g.h * g.w;
+  s.out_plane = g.oh * g.ow;
+  g.image_stride = static_cast<ptrdiff_t>(s.c * s.in_plane);
+  return s;
+}
+
+// A 1x1 convolution with unit stride and no padding is a plain matrix product.
+bool pointwise(const ConvGeometry& g) {
+  return g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
+}
+
+void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pair stride,
+                 Pair padding, Pair dilation, int64_t groups) {
+  const ConvShape s = conv_shape(x, w, out, stride, padding, dilation, groups);
+  require(!bias || bias->shape(0) == s.o, "convolution: bias does not fit the output channels");
+  require_apart(out, x);
+  require_apart(out, w);
+  if (bias) require_apart(out, *bias);
+  const float* bias_data = bias ? bias->data() : nullptr;
+  nb::gil_scoped_release unlocked;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.og;
+    p.n = s.out_plane;
+    p.k = s.cg * s.taps;
+    p.a.data = w.data() + group * s.og * p.k;
+    p.a.s_x = static_cast<ptrdiff_t>(p.k);
+    p.a.s_k = 1;
+    p.b.data = x.data() + group * s.cg * s.in_plane;
+    p.b.conv = s.g;
+    if (pointwise(s.g)) {
+      p.b.s_x = 1;
+      p.b.s_k = static_cast<ptrdiff_t>(s.in_plane);
+    } else {
+      p.b.kind = OperandKind::conv_forward;
+    }
+    p.out = out.data() + group * s.og * s.out_plane;
+    p.ldc = static_cast<ptrdiff_t>(s.out_plane);
+    if (bias_data != nullptr) {
+      p.ep.active = true;
+      p.ep.c = bias_data + group * s.og;
+      p.ep.c_rows = 1;
+    }
+    done(TS_DISPATCH(gemm).gemm(p, s.n, s.g.image_stride,
+                                static_cast<ptrdiff_t>(s.o * s.out_plane)));
+  }
+}
+
+void convolution_input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
+                            Pair dilation, int64_t groups) {
+  const ConvShape s = conv_shape(out, w, grad, stride, padding, dilation, groups);
+  require_apart(out, grad);
+  require_apart(out, w);
+  nb::gil_scoped_release unlocked;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.cg;
+    p.n = s.in_plane;
+    p.k = s.og * s.taps;
+    p.a.data = w.data() + group * s.og * s.cg * s.taps;
+    p.a.s_x = static_cast<ptrdiff_t>(s.taps);
+    if (s.taps == 1) {
+      p.a.s_k = static_cast<ptrdiff_t>(s.cg);
+    } else {
+      p.a.s_k = 1;
+      p.a.k_inner = s.taps;
+      p.a.s_k_outer = static_cast<ptrdiff_t>(s.cg * s.taps);
+    }
+    p.b.data = grad.data() + group * s.og * s.out_plane;
+    p.b.conv = s.g;
+    if (pointwise(s.g)) {
+      p.b.s_x = 1;
+      p.b.s_k = static_cast<ptrdiff_t>(s.out_plane);
+    } else {
+      p.b.kind = OperandKind::conv_input_grad;
+    }
+    p.out = out.data() + group * s.cg * s.in_plane;
+    p.ldc = static_cast<ptrdiff_t>(s.in_plane);
+    done(TS_DISPATCH(gemm).gemm(p, s.n, static_cast<ptrdiff_t>(s.o * s.out_plane),
+                                s.g.image_stride));
+  }
+}
+
+void convolution_weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pair padding,
+                             Pair dilation, int64_t groups) {
+  const ConvShape s = conv_shape(x, out, grad, stride, padding, dilation, groups);
+  require_apart(out, grad);
+  require_apart(out, x);
+  nb::gil_scoped_release unlocked;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.og;
+    p.n = s.cg * s.taps;
+    p.k = s.n * s.out_plane;
+    p.a.data = grad.data() + group * s.og * s.out_plane;
+    p.a.s_x = static_cast<ptrdiff_t>(s.out_plane);
+    p.a.s_k = 1;
+    p.a.k_inner = s.out_plane;
+    p.a.s_k_outer = static_cast<ptrdiff_t>(s.o * s.out_plane);
+    p.b.data = x.data() + group * s.cg * s.in_plane;
+    p.b.conv = s.g;
+    p.b.kind = OperandKind::conv_weight_grad;
+    p.out = out.data() + group * s.og * p.n;
+    p.ldc = static_cast<ptrdiff_t>(p.n);
+    done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
+  }
+}
+
+void convolution_bias_grad(InC<4> grad, Out<1> out) {
+  require(out.shape(0) == grad.shape(1), "convolution: bias gradient does not fit the gradient");
+  require_apart(out, grad);
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).bias_grad(grad.data(), grad.shape(0), grad.shape(1),
+                                   grad.shape(2) * grad.shape(3), out.data()));
+}
+
+}  // namespace
+}  // namespace tallystick
+
+void bind_gemm(nb::module_& m) {
+  using namespace tallystick;
+  m.def("mm", &mm, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("out").noconvert(),
+        "out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4).");
+  m.def("addmm", &addmm, nb::arg("c").noconvert(), nb::arg("a").noconvert(),
+        nb::arg("b").noconvert(), nb::arg("out").noconvert(), nb::arg("beta"), nb::arg("alpha"),
+        "out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).");
+  m.def("bmm", &bmm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+        nb::arg("out").noconvert(), "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
+  m.def("convolution", &convolution, nb::arg("input").noconvert(), nb::arg("weight").noconvert(),
+        nb::arg("bias").noconvert().none(), nb::arg("out").noconvert(), nb::arg("stride"),
+        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+        "2-D convolution, C-contiguous f32 (NUMERICS 2.6).");
+  m.def("convolution_input_grad", &convolution_input_grad, nb::arg("grad").noconvert(),
+        nb::arg("weight").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
+        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+        "Gradient of a 2-D convolution's input (NUMERICS 2.7).");
+  m.def("convolution_weight_grad", &convolution_weight_grad, nb::arg("grad").noconvert(),
+        nb::arg("input").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
+        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+        "Gradient of a 2-D convolution's weight (NUMERICS 2.7).");
+  m.def("convolution_bias_grad", &convolution_bias_grad, nb::arg("grad").noconvert(),
+        nb::arg("out").noconvert(), "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
+}

@@ -1,0 +1,93 @@
+// The micro-kernel: one chunk of one register tile (NUMERICS 2.1, 2.2).
+#pragma once
+#include "tallystick/gemm_vec.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+// What a chunk is to its outputs. The first initialises, later ones are added, and the last one
+// makes NaN canonical (NUMERICS 1.5); only bits of outputs, never of partials, are observable.
+constexpr int kFirst = 1, kLast = 2;
+
+// a: packed rows, a[k*R + i]; b: rows of `ldb` elements, of which V*kLanes are readable;
+// c: R rows of `ldc`, of which n <= V*kLanes columns exist.
+using TileFn = void (*)(const float* a, const float* b, size_t ldb, size_t kc, float* c,
+                        ptrdiff_t ldc, int n, int flags);
+
+TS_INLINE gv finish(gv v, int flags) {
+  if (flags & kLast) {
+    v = gv_canonical(v);
+#ifdef TALLYSTICK_FAULT
+    float lane[kLanes];
+    gv_store(lane, v);
+    for (int i = 0; i < kLanes; ++i) lane[i] = planted(lane[i]);
+    v = gv_load(lane);
+#endif
+  }
+  return v;
+}
+
+template <int R, int V>
+TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, float* c,
+                         ptrdiff_t ldc, int n, int flags) {
+  gv acc[R][V];
+  TS_UNROLL for (int i = 0; i < R; ++i) {
+    TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_zero();
+#if !defined(TS_ISA_SCALAR)
+    gv_prefetch_write(c + i * ldc);
+    gv_prefetch_write(c + i * ldc + n - 1);
+#endif
+  }
+  for (size_t k = 0; k < kc; ++k) {
+    gv bk[V];
+    TS_UNROLL for (int v = 0; v < V; ++v) bk[v] = gv_load(b + v * kLanes);
+    TS_UNROLL for (int i = 0; i < R; ++i) {
+      const gv ai = gv_set(a[i]);
+      TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_fma(ai, bk[v], acc[i][v]);
+    }
+    a += R;
+    b += ldb;
+  }
+  if (n == V * kLanes) {
+    TS_UNROLL for (int i = 0; i < R; ++i) {
+      TS_UNROLL for (int v = 0; v < V; ++v) {
+        float* p = c + i * ldc + v * kLanes;
+        gv total = acc[i][v];
+        if (!(flags & kFirst)) total = gv_add(gv_load(p), total);
+        gv_store(p, finish(total, flags));
+      }
+    }
+    return;
+  }
+  float tile[R * V * kLanes];
+  TS_UNROLL for (int i = 0; i < R; ++i) {
+    TS_UNROLL for (int v = 0; v < V; ++v) gv_store(tile + (i * V + v) * kLanes, acc[i][v]);
+  }
+  for (int i = 0; i < R; ++i) {
+    for (int j = 0; j < n; ++j) {
+      float total = tile[i * V * kLanes + j];
+      float* p = c + i * ldc + j;
+      if (!(flags & kFirst)) total = *p + total;
+      *p = (flags & kLast) ? planted(canonical_nan(total)) : total;
+    }
+  }
+}
+
+template <int R, int V>
+static void tile(const float* a, const float* b, size_t ldb, size_t kc, float* c, ptrdiff_t ldc,
+                 int n, int flags) {
+  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+}
+
+#if defined(TS_ISA_SCALAR) && defined(__x86_64__)
+// Still one element a time, but with the machine's fma: libm's costs a call per term.
+template <int R, int V>
+__attribute__((target("fma"))) static void tile_hw(const float* a, const float* b, size_t ldb,
+                                                   size_t kc, float* c, ptrdiff_t ldc, int n,
+                                                   int flags) {
+  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+}
+#endif
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,213 @@
+// Packing: operands of any layout become panels dst[k*W + i]. Packing moves bits and fills unused
+// columns (never contraction terms) with zeros, so it cannot change a result (NUMERICS 2.3).
+#pragma once
+#include "families/gemm.hpp"
+#include "tallystick/gemm_vec.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+TS_INLINE void copy_floats(float* dst, const float* src, size_t n) {
+  for (size_t i = 0; i < n; ++i) dst[i] = src[i];
+}
+
+// Columns adjacent in memory: whole rows are copied.
+static void pack_rows(const float* src, ptrdiff_t s_k, size_t w, size_t W, size_t kc, float* dst) {
+  if (w == W && W == static_cast<size_t>(kCols)) {
+    for (size_t k = 0; k < kc; ++k, src += s_k, dst += kCols) {
+      gv_prefetch(src + 8 * s_k);
+      TS_UNROLL for (int v = 0; v < kVecs; ++v) gv_store(dst + v * kLanes, gv_load(src + v * kLanes));
+    }
+    return;
+  }
+  for (size_t k = 0; k < kc; ++k, src += s_k, dst += W) {
+    copy_floats(dst, src, w);
+    for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
+  }
+}
+
+// Contraction index adjacent in memory: blocks are transposed in registers.
+static void pack_columns(const float* src, ptrdiff_t s_x, size_t w, size_t W, size_t kc,
+                         float* dst) {
+  size_t k = 0;
+  for (; k + kLanes <= kc; k += kLanes) {
+    for (size_t i0 = 0; i0 < W; i0 += kLanes) {
+      gv t[kLanes];
+      const int rows = i0 >= w ? 0 : static_cast<int>(ts_min(w - i0, size_t(kLanes)));
+      const float* s = src + static_cast<ptrdiff_t>(i0) * s_x + static_cast<ptrdiff_t>(k);
+      if (rows == kLanes) {
+        gv_transpose(s, s_x, kLanes, t);
+      } else {
+        gv_transpose(s, s_x, rows, t);
+      }
+      float* d = dst + k * W + i0;
+      const size_t room = ts_min(W - i0, size_t(kLanes));
+      // A store past column W lands on the next row, which is written after it; the last row
+      // of the panel has no such successor.
+      const bool spill = W < size_t(kLanes);
+      for (int j = 0; j < kLanes; ++j, d += W) {
+        if (room == size_t(kLanes) ||
+            (spill && (k + static_cast<size_t>(j)) * W + kLanes <= kc * W)) {
+          gv_store(d, t[j]);
+        } else {
+          float lane[kLanes];
+          gv_store(lane, t[j]);
+          copy_floats(d, lane, room);
+        }
+      }
+    }
+  }
+  for (; k < kc; ++k) {
+    for (size_t i = 0; i < W; ++i)
+      dst[k * W + i] =
+          i < w ? src[static_cast<ptrdiff_t>(i) * s_x + static_cast<ptrdiff_t>(k)] : 0.0f;
+  }
+}
+
+static void pack_strided(const float* src, ptrdiff_t s_x, ptrdiff_t s_k, size_t w, size_t W,
+                         size_t kc, float* dst) {
+  if (s_x == 1) return pack_rows(src, s_k, w, W, kc, dst);
+  if (s_k == 1) return pack_columns(src, s_x, w, W, kc, dst);
+  for (size_t k = 0; k < kc; ++k, src += s_k, dst += W) {
+    for (size_t i = 0; i < w; ++i) dst[i] = src[static_cast<ptrdiff_t>(i) * s_x];
+    for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
+  }
+}
+
+// NUMERICS 2.6: row (c, i, j) of the panel holds, for each output (y, x), the padded input tap.
+static void pack_conv_forward(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                              size_t kc, float* dst) {
+  const ConvGeometry& g = op.conv;
+  const size_t taps = g.kh * g.kw;
+  for (size_t k = 0; k < kc; ++k, dst += W) {
+    const size_t c = (k0 + k) / taps, tap = (k0 + k) % taps;
+    const ptrdiff_t di = static_cast<ptrdiff_t>(tap / g.kw) * g.dh - g.ph;
+    const ptrdiff_t dj = static_cast<ptrdiff_t>(tap % g.kw) * g.dw - g.pw;
+    const float* plane = op.data + c * g.h * g.w;
+    size_t y = x0 / g.ow, x = x0 % g.ow;
+    for (size_t i = 0; i < w;) {
+      const size_t run = ts_min(w - i, g.ow - x);
+      const ptrdiff_t iy = static_cast<ptrdiff_t>(y) * g.sh + di;
+      ptrdiff_t ix = static_cast<ptrdiff_t>(x) * g.sw + dj;
+      if (iy < 0 || iy >= static_cast<ptrdiff_t>(g.h)) {
+        for (size_t r = 0; r < run; ++r) dst[i + r] = 0.0f;
+      } else {
+        const float* line = plane + iy * static_cast<ptrdiff_t>(g.w);
+        for (size_t r = 0; r < run; ++r, ix += g.sw)
+          dst[i + r] = ix >= 0 && ix < static_cast<ptrdiff_t>(g.w) ? line[ix] : 0.0f;
+      }
+      i += run;
+      x = 0;
+      ++y;
+    }
+    for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
+  }
+}
+
+// NUMERICS 2.7: row (o, i, j) holds, for each input (h, w), the output gradient that used it.
+static void pack_conv_input_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                                 size_t kc, float* dst) {
+  const ConvGeometry& g = op.conv;
+  const size_t taps = g.kh * g.kw;
+  for (size_t k = 0; k < kc; ++k, dst += W) {
+    const size_t o = (k0 + k) / taps, tap = (k0 + k) % taps;
+    const ptrdiff_t di = g.ph - static_cast<ptrdiff_t>(tap / g.kw) * g.dh;
+    const ptrdiff_t dj = g.pw - static_cast<ptrdiff_t>(tap % g.kw) * g.dw;
+    const float* plane = op.data + o * g.oh * g.ow;
+    size_t y = x0 / g.w, x = x0 % g.w;
+    for (size_t i = 0; i < w;) {
+      const size_t run = ts_min(w - i, g.w - x);
+      const ptrdiff_t ty = static_cast<ptrdiff_t>(y) + di;
+      const ptrdiff_t oy = ty / g.sh;
+      if (ty < 0 || ty % g.sh != 0 || oy >= static_cast<ptrdiff_t>(g.oh)) {
+        for (size_t r = 0; r < run; ++r) dst[i + r] = 0.0f;
+      } else {
+        const float* line = plane + oy * static_cast<ptrdiff_t>(g.ow);
+        ptrdiff_t tx = static_cast<ptrdiff_t>(x) + dj;
+        if (g.sw == 1) {
+          for (size_t r = 0; r < run; ++r, ++tx)
+            dst[i + r] = tx >= 0 && tx < static_cast<ptrdiff_t>(g.ow) ? line[tx] : 0.0f;
+        } else {
+          for (size_t r = 0; r < run; ++r, ++tx) {
+            const ptrdiff_t ox = tx / g.sw;
+            dst[i + r] = tx >= 0 && tx % g.sw == 0 && ox < static_cast<ptrdiff_t>(g.ow)
+                             ? line[ox] : 0.0f;
+          }
+        }
+      }
+      i += run;
+      x = 0;
+      ++y;
+    }
+    for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
+  }
+}
+
+// NUMERICS 2.7: row (n, y, x) holds, for each weight (c, i, j), the padded input tap.
+static void pack_conv_weight_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                                  size_t kc, float* dst) {
+  const ConvGeometry& g = op.conv;
+  const size_t taps = g.kh * g.kw, plane_out = g.oh * g.ow;
+  for (size_t i = 0; i < W; ++i) {
+    float* d = dst + i;
+    if (i >= w) {
+      for (size_t k = 0; k < kc; ++k) d[k * W] = 0.0f;
+      continue;
+    }
+    const size_t c = (x0 + i) / taps, tap = (x0 + i) % taps;
+    const ptrdiff_t di = static_cast<ptrdiff_t>(tap / g.kw) * g.dh - g.ph;
+    const ptrdiff_t dj = static_cast<ptrdiff_t>(tap % g.kw) * g.dw - g.pw;
+    size_t n = k0 / plane_out, y = k0 % plane_out / g.ow, x = k0 % g.ow;
+    for (size_t k = 0; k < kc;) {
+      const size_t run = ts_min(kc - k, g.ow - x);
+      const ptrdiff_t iy = static_cast<ptrdiff_t>(y) * g.sh + di;
+      ptrdiff_t ix = static_cast<ptrdiff_t>(x) * g.sw + dj;
+      if (iy < 0 || iy >= static_cast<ptrdiff_t>(g.h)) {
+        for (size_t r = 0; r < run; ++r) d[(k + r) * W] = 0.0f;
+      } else {
+        const float* line = op.data + static_cast<ptrdiff_t>(n) * g.image_stride +
+                            static_cast<ptrdiff_t>(c * g.h * g.w) +
+                            iy * static_cast<ptrdiff_t>(g.w);
+        for (size_t r = 0; r < run; ++r, ix += g.sw)
+          d[(k + r) * W] = ix >= 0 && ix < static_cast<ptrdiff_t>(g.w) ? line[ix] : 0.0f;
+      }
+      k += run;
+      x = 0;
+      if (++y == g.oh) {
+        y = 0;
+        ++n;
+      }
+    }
+  }
+}
+
+// Packs elements (x0 .. x0+w, k0 .. k0+kc) of an operand into a panel of width W >= w.
+static void pack_panel(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0, size_t kc,
+                       float* dst) {
+  switch (op.kind) {
+    case OperandKind::conv_forward:
+      return pack_conv_forward(op, x0, w, W, k0, kc, dst);
+    case OperandKind::conv_input_grad:
+      return pack_conv_input_grad(op, x0, w, W, k0, kc, dst);
+    case OperandKind::conv_weight_grad:
+      return pack_conv_weight_grad(op, x0, w, W, k0, kc, dst);
+    case OperandKind::strided:
+      break;
+  }
+  const float* base = op.data + static_cast<ptrdiff_t>(x0) * op.s_x;
+  if (op.k_inner == 0) {
+    pack_strided(base + static_cast<ptrdiff_t>(k0) * op.s_k, op.s_x, op.s_k, w, W, kc, dst);
+    return;
+  }
+  for (size_t k = 0; k < kc;) {
+    const size_t outer = (k0 + k) / op.k_inner, inner = (k0 + k) % op.k_inner;
+    const size_t run = ts_min(kc - k, op.k_inner - inner);
+    pack_strided(base + static_cast<ptrdiff_t>(outer) * op.s_k_outer +
+                     static_cast<ptrdiff_t>(inner) * op.s_k,
+                 op.s_x, op.s_k, w, W, run, dst + k * W);
+    k += run;
+  }
+}
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,144 @@
+// The few vector operations the dot class needs, and the tile shape, per instruction set.
+// kRows x (kVecs * kLanes) outputs are kept in registers by one micro-kernel.
+#pragma once
+#include "tallystick/ts_base.hpp"
+
+#if defined(TS_ISA_AVX512) || defined(TS_ISA_AVX2)
+#include <immintrin.h>
+#elif defined(TS_ISA_NEON)
+#include <arm_neon.h>
+#endif
+
+#if defined(__clang__)
+#define TS_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TS_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+namespace tallystick {
+namespace TS_ISA {
+
+#if defined(TS_ISA_AVX512)
+
+using gv = __m512;
+constexpr int kLanes = 16, kRows = 14, kVecs = 2;
+TS_INLINE gv gv_zero() { return _mm512_setzero_ps(); }
+TS_INLINE gv gv_load(const float* p) { return _mm512_loadu_ps(p); }
+TS_INLINE void gv_store(float* p, gv v) { _mm512_storeu_ps(p, v); }
+TS_INLINE gv gv_set(float x) { return _mm512_set1_ps(x); }
+TS_INLINE gv gv_fma(gv a, gv b, gv c) { return _mm512_fmadd_ps(a, b, c); }
+TS_INLINE gv gv_add(gv a, gv b) { return _mm512_add_ps(a, b); }
+TS_INLINE gv gv_canonical(gv v) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v,
+                              _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+}
+
+// out[k] lane i = row i's k-th element; rows beyond `rows` read as zero.
+TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
+  gv r[16], t[16];
+  TS_UNROLL for (int i = 0; i < 16; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
+  TS_UNROLL for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+  TS_UNROLL for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  TS_UNROLL for (int j = 0; j < 4; ++j) {
+    const gv lo02 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0x88);
+    const gv lo13 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0xdd);
+    const gv hi02 = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0x88);
+    const gv hi13 = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0xdd);
+    out[j] = _mm512_shuffle_f32x4(lo02, hi02, 0x88);
+    out[j + 8] = _mm512_shuffle_f32x4(lo02, hi02, 0xdd);
+    out[j + 4] = _mm512_shuffle_f32x4(lo13, hi13, 0x88);
+    out[j + 12] = _mm512_shuffle_f32x4(lo13, hi13, 0xdd);
+  }
+}
+
+#elif defined(TS_ISA_AVX2)
+
+using gv = __m256;
+constexpr int kLanes = 8, kRows = 6, kVecs = 2;
+TS_INLINE gv gv_zero() { return _mm256_setzero_ps(); }
+TS_INLINE gv gv_load(const float* p) { return _mm256_loadu_ps(p); }
+TS_INLINE void gv_store(float* p, gv v) { _mm256_storeu_ps(p, v); }
+TS_INLINE gv gv_set(float x) { return _mm256_set1_ps(x); }
+TS_INLINE gv gv_fma(gv a, gv b, gv c) { return _mm256_fmadd_ps(a, b, c); }
+TS_INLINE gv gv_add(gv a, gv b) { return _mm256_add_ps(a, b); }
+TS_INLINE gv gv_canonical(gv v) {
+  return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)),
+                          _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
+TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
+  gv r[8], t[8];
+  TS_UNROLL for (int i = 0; i < 8; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
+  TS_UNROLL for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  TS_UNROLL for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  TS_UNROLL for (int j = 0; j < 4; ++j) {
+    out[j] = _mm256_permute2f128_ps(r[j], r[j + 4], 0x20);
+    out[j + 4] = _mm256_permute2f128_ps(r[j], r[j + 4], 0x31);
+  }
+}
+
+#elif defined(TS_ISA_NEON)
+
+using gv = float32x4_t;
+constexpr int kLanes = 4, kRows = 8, kVecs = 2;
+TS_INLINE gv gv_zero() { return vdupq_n_f32(0.0f); }
+TS_INLINE gv gv_load(const float* p) { return vld1q_f32(p); }
+TS_INLINE void gv_store(float* p, gv v) { vst1q_f32(p, v); }
+TS_INLINE gv gv_set(float x) { return vdupq_n_f32(x); }
+TS_INLINE gv gv_fma(gv a, gv b, gv c) { return vfmaq_f32(c, a, b); }
+TS_INLINE gv gv_add(gv a, gv b) { return vaddq_f32(a, b); }
+TS_INLINE gv gv_canonical(gv v) {
+  return vbslq_f32(vceqq_f32(v, v), v, vreinterpretq_f32_u32(vdupq_n_u32(kCanonicalNan)));
+}
+
+TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
+  gv r[4];
+  TS_UNROLL for (int i = 0; i < 4; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
+  const float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
+  out[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
+  out[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
+  out[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
+  out[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+
+#else  // scalar: one element a time, several independent chains
+
+using gv = float;
+constexpr int kLanes = 1, kRows = 3, kVecs = 4;
+TS_INLINE gv gv_zero() { return 0.0f; }
+TS_INLINE gv gv_load(const float* p) { return *p; }
+TS_INLINE void gv_store(float* p, gv v) { *p = v; }
+TS_INLINE gv gv_set(float x) { return x; }
+TS_INLINE gv gv_fma(gv a, gv b, gv c) { return fma1(a, b, c); }
+TS_INLINE gv gv_add(gv a, gv b) { return a + b; }
+TS_INLINE gv gv_canonical(gv v) { return canonical_nan(v); }
+TS_INLINE void gv_transpose(const float* src, ptrdiff_t, int rows, gv out[kLanes]) {
+  out[0] = rows > 0 ? *src : 0.0f;
+}
+
+#endif
+
+constexpr int kCols = kVecs * kLanes;
+constexpr size_t kChunk = 256;  // NUMERICS 2.1
+
+TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
+TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,435 @@
+// The dot class (NUMERICS 2): one blocked driver for matrix products and convolutions.
+//
+// One operand (the smaller) is packed once for all threads, a block of its rows or columns at a
+// time; the other is packed strip by strip by the thread that consumes the strip. Threads share
+// out strips of the output, so no result depends on their number (NUMERICS 1.8).
+#if defined(__GNUC__) && !defined(__clang__)
+// gcc 12 takes its own _mm512_undefined_ps() for a mistake of ours.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include "families/gemm.hpp"
+
+#include <cstdlib>
+
+#include "tallystick/gemm_kernel.hpp"
+#include "tallystick/gemm_pack.hpp"
+#include "tallystick/ts_base.hpp"
+#include "thread_pool.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+// Rows or columns of the shared operand packed at once, and the floats that may take: beyond
+// these the shared block no longer pays for the cache it evicts.
+constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
+constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
+// Up to this many rows of A, B is read where it lies if its rows are contiguous.
+constexpr size_t kDirectRows = 64;
+// Below this many multiply-adds, waking another thread costs more than it saves.
+constexpr double kSerialWork = 200e3;
+
+class Scratch {
+ public:
+  ~Scratch() { std::free(data_); }
+  float* get(size_t floats) {
+    if (floats > size_) {
+      std::free(data_);
+      size_ = 0;
+      const size_t bytes = (floats * sizeof(float) + 4095) / 4096 * 4096;
+      data_ = static_cast<float*>(std::aligned_alloc(4096, bytes));
+      if (data_ != nullptr) size_ = bytes / sizeof(float);
+    }
+    return data_;
+  }
+
+ private:
+  float* data_ = nullptr;
+  size_t size_ = 0;
+};
+static thread_local Scratch shared_scratch, strip_scratch;
+
+// --- micro-kernels by height and width -------------------------------------------------------
+struct TileTable {
+  TileFn fn[kRows + 1][kVecs + 1];
+};
+
+#if defined(TS_ISA_SCALAR)
+#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>, &F<R, 3>, &F<R, 4>}
+#define TS_TILE_ROWS(F) {{}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3)}
+#else
+#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>}
+#define TS_TILES_6(F) {}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3), TS_TILES(F, 4), \
+    TS_TILES(F, 5), TS_TILES(F, 6)
+#define TS_TILES_8(F) TS_TILES_6(F), TS_TILES(F, 7), TS_TILES(F, 8)
+#if defined(TS_ISA_AVX512)
+#define TS_TILE_ROWS(F) {TS_TILES_8(F), TS_TILES(F, 9), TS_TILES(F, 10), TS_TILES(F, 11), \
+    TS_TILES(F, 12), TS_TILES(F, 13), TS_TILES(F, 14)}
+#elif defined(TS_ISA_AVX2)
+#define TS_TILE_ROWS(F) {TS_TILES_6(F)}
+#else
+#define TS_TILE_ROWS(F) {TS_TILES_8(F)}
+#endif
+#endif
+
+static const TileTable kTiles = {TS_TILE_ROWS(tile)};
+#if defined(TS_ISA_SCALAR) && defined(__x86_64__)
+static const TileTable kTilesHw = {TS_TILE_ROWS(tile_hw)};
+static const TileTable& tiles() {
+  static const bool hw = __builtin_cpu_supports("fma");
+  return hw ? kTilesHw : kTiles;
+}
+#else
+static const TileTable& tiles() { return kTiles; }
+#endif
+
+// --- partition -------------------------------------------------------------------------------
+// Rows in panels of nearly equal height: one short panel would waste its kernel's latency.
+struct RowPanels {
+  size_t count, base, extra;
+  explicit RowPanels(size_t rows)
+      : count(ceil_div(rows, kRows)),
+        base(count ? rows / count : 0),
+        extra(count ? rows % count : 0) {}
+  size_t begin(size_t p) const { return p * base + ts_min(p, extra); }
+  size_t height(size_t p) const { return base + (p < extra ? 1 : 0); }
+};
+
+TS_INLINE size_t padded_cols(size_t n) { return ceil_div(n, kLanes) * kLanes; }
+
+struct Run {
+  const GemmProblem* p;
+  const TileTable* tiles;
+  ptrdiff_t b_step, out_step;
+  bool share_a, direct;
+  size_t x0, xn;              // block of the shared operand
+  size_t k0, k1;              // contraction range of the block, whole chunks
+  float* shared;
+  size_t strip, strips;       // of the other operand, per product
+  size_t splits;              // parts the shared block is cut into
+  size_t pack_groups;
+  int failed;
+};
+
+static void epilogue(const GemmProblem& p, size_t i0, size_t rows, size_t j0, size_t cols,
+                     float* out) {
+  const GemmEpilogue& e = p.ep;
+  for (size_t i = 0; i < rows; ++i) {
+    float* row = out + static_cast<ptrdiff_t>(i) * p.ldc;
+    const float* c = e.c == nullptr ? nullptr
+                                    : e.c + static_cast<ptrdiff_t>(i0 + i) * e.c_rows +
+                                          static_cast<ptrdiff_t>(j0) * e.c_cols;
+    if (c != nullptr && e.c_cols == 1 && !e.scale_d && !e.scale_c) {
+      for (size_t j = 0; j < cols; ++j) row[j] = canonical_nan(row[j] + c[j]);
+      continue;
+    }
+    for (size_t j = 0; j < cols; ++j) {
+      float d = row[j];
+      if (e.scale_d) d = e.alpha * d;
+      if (c != nullptr) {
+        float term = c[static_cast<ptrdiff_t>(j) * e.c_cols];
+        if (e.scale_c) term = e.beta * term;
+        d = d + term;
+      }
+      row[j] = canonical_nan(d);
+    }
+  }
+}
+
+TS_INLINE void run_tile(const Run& r, const float* a, size_t i, size_t rows, const float* b,
+                        size_t ldb, size_t j, size_t cols, size_t k, size_t kc, float* out) {
+  const GemmProblem& p = *r.p;
+  const int flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
+  float* c = out + static_cast<ptrdiff_t>(i) * p.ldc + static_cast<ptrdiff_t>(j);
+  r.tiles->fn[rows][ceil_div(cols, kLanes)](a, b, ldb, kc, c, p.ldc, static_cast<int>(cols),
+                                            flags);
+  if ((flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, c);
+}
+
+static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t p0, size_t p1,
+                           size_t k, size_t kc, float* dst) {
+  const RowPanels panels(rows);
+  for (size_t p = p0; p < p1; ++p) {
+    const size_t h = panels.height(p);
+    pack_panel(a, i0 + panels.begin(p), h, h, k, kc, dst + panels.begin(p) * kc);
+  }
+}
+
+static void pack_cols_of_b(const GemmOperand& b, size_t j0, size_t cols, size_t q0, size_t q1,
+                           size_t k, size_t kc, float* dst) {
+  for (size_t q = q0; q < q1; ++q) {
+    const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
+    pack_panel(b, j0 + j, w, padded_cols(w), k, kc, dst + j * kc);
+  }
+}
+
+// Task: one group of panels of the shared block, in one chunk.
+static void pack_shared_task(void* ctx, size_t t) {
+  const Run& r = *static_cast<const Run*>(ctx);
+  const size_t chunk = t / r.pack_groups, group = t % r.pack_groups;
+  const size_t k = r.k0 + chunk * kChunk, kc = ts_min(kChunk, r.k1 - k);
+  if (r.share_a) {
+    const size_t n = RowPanels(r.xn).count;
+    float* dst = r.shared + (k - r.k0) * r.xn;
+    pack_rows_of_a(r.p->a, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
+                   k, kc, dst);
+  } else {
+    const size_t n = ceil_div(r.xn, kCols);
+    float* dst = r.shared + (k - r.k0) * padded_cols(r.xn);
+    pack_cols_of_b(r.p->b, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
+                   k, kc, dst);
+  }
+}
+
+static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t split) {
+  const GemmProblem& p = *r.p;
+  const size_t j0 = strip * r.strip, cols = ts_min(r.strip, p.n - j0);
+  GemmOperand b = p.b;
+  b.data += static_cast<ptrdiff_t>(product) * r.b_step;
+  float* out = p.out + static_cast<ptrdiff_t>(product) * r.out_step;
+  float* packed = strip_scratch.get(padded_cols(cols) * kChunk);
+  if (packed == nullptr) {
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  const RowPanels rows(r.xn);
+  const size_t p0 = rows.count * split / r.splits, p1 = rows.count * (split + 1) / r.splits;
+  const size_t n_panels = ceil_div(cols, kCols), whole = cols / kCols;
+  for (size_t k = r.k0; k < r.k1; k += kChunk) {
+    const size_t kc = ts_min(kChunk, r.k1 - k);
+    pack_cols_of_b(b, j0, cols, r.direct ? whole : 0, n_panels, k, kc, packed);
+    const float* a = r.shared + (k - r.k0) * r.xn;
+    const float* b_here =
+        b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
+    for (size_t i = p0; i < p1; ++i) {
+      for (size_t q = 0; q < n_panels; ++q) {
+        const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
+        const bool direct = r.direct && q < whole;
+        run_tile(r, a + rows.begin(i) * kc, r.x0 + rows.begin(i), rows.height(i),
+                 direct ? b_here + j : packed + j * kc,
+                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
+      }
+    }
+  }
+}
+
+static void strip_task_share_b(Run& r, size_t strip, size_t split) {
+  const GemmProblem& p = *r.p;
+  const size_t i0 = strip * r.strip, height = ts_min(r.strip, p.m - i0);
+  float* packed = strip_scratch.get(height * kChunk);
+  if (packed == nullptr) {
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  const RowPanels rows(height);
+  const size_t n_panels = ceil_div(r.xn, kCols);
+  const size_t q0 = n_panels * split / r.splits, q1 = n_panels * (split + 1) / r.splits;
+  for (size_t k = r.k0; k < r.k1; k += kChunk) {
+    const size_t kc = ts_min(kChunk, r.k1 - k);
+    pack_rows_of_a(p.a, i0, height, 0, rows.count, k, kc, packed);
+    const float* b = r.shared + (k - r.k0) * padded_cols(r.xn);
+    for (size_t q = q0; q < q1; ++q) {
+      const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
+      for (size_t i = 0; i < rows.count; ++i)
+        run_tile(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.height(i), b + j * kc,
+                 padded_cols(w), r.x0 + j, w, k, kc, p.out);
+    }
+  }
+}
+
+static void strip_task(void* ctx, size_t t) {
+  Run& r = *static_cast<Run*>(ctx);
+  const size_t split = t % r.splits, rest = t / r.splits;
+  if (r.share_a) {
+    strip_task_share_a(r, rest / r.strips, rest % r.strips, split);
+  } else {
+    strip_task_share_b(r, rest, split);
+  }
+}
+
+static void for_tasks(size_t n, TaskFn fn, void* ctx, bool serial) {
+  if (!serial) return parallel_for(n, fn, ctx);
+  for (size_t t = 0; t < n; ++t) fn(ctx, t);
+}
+
+// K = 0: every dot product is +0 (NUMERICS 2.2).
+static void fill_empty(const GemmProblem& p, size_t count, ptrdiff_t out_step) {
+  for (size_t c = 0; c < count; ++c) {
+    float* out = p.out + static_cast<ptrdiff_t>(c) * out_step;
+    for (size_t i = 0; i < p.m; ++i) {
+      float* row = out + static_cast<ptrdiff_t>(i) * p.ldc;
+      for (size_t j = 0; j < p.n; ++j) row[j] = planted(0.0f);
+    }
+    if (p.ep.active) epilogue(p, 0, p.m, 0, p.n, out);
+  }
+}
+
+static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_step,
+                         ptrdiff_t out_step, size_t threads) {
+  if (given.m == 0 || given.n == 0 || count == 0) return true;
+  if (given.k == 0) {
+    fill_empty(given, count, out_step);
+    return true;
+  }
+  GemmProblem p = given;
+  const bool plain = p.a.kind == OperandKind::strided && p.b.kind == OperandKind::strided;
+  if (p.n == 1 && p.m > 1 && count == 1 && plain && p.ldc == 1) {
+    // A column of outputs is a row of the transposed product, whose terms are the same.
+    const GemmOperand a = p.a;
+    p.a = p.b;
+    p.b = a;
+    p.n = p.m;
+    p.m = 1;
+    p.ldc = static_cast<ptrdiff_t>(p.n);
+    const ptrdiff_t rows = p.ep.c_rows;
+    p.ep.c_rows = p.ep.c_cols;
+    p.ep.c_cols = rows;
+  }
+  const double work = double(p.m) * double(p.n) * double(p.k) * double(count);
+  if (work < kSerialWork) threads = 1;
+
+  Run r = {};
+  r.p = &p;
+  r.tiles = &tiles();
+  r.b_step = b_step;
+  r.out_step = out_step;
+  r.share_a = count > 1 || p.m <= p.n;
+  const size_t y_total = r.share_a ? p.n : p.m;
+  const size_t unit = r.share_a ? kCols : kRows;
+  const size_t widest = r.share_a ? kStripCols : kStripRows;
+  // About four strips for each thread, so that an unlucky one does not hold up the rest.
+  const size_t wanted = threads == 1 ? widest : ceil_div(y_total * count, threads * 4);
+  r.strip = ts_min(ts_max(ceil_div(wanted, unit), size_t(1)) * unit, widest);
+  r.strips = ceil_div(y_total, r.strip);
+  const size_t x_total = r.share_a ? p.m : p.n;
+  const size_t x_blocks = ceil_div(x_total, kSharedMax);
+  const size_t x_unit = r.share_a ? kRows : kCols;
+  const size_t x_block = ceil_div(ceil_div(x_total, x_blocks), x_unit) * x_unit;
+  const size_t chunks = ceil_div(p.k, kChunk);
+  const size_t chunks_per_block = ts_max(kSharedFloats / (x_block * kChunk), size_t(1));
+  r.direct = r.share_a && p.b.kind == OperandKind::strided && p.b.k_inner == 0 && p.b.s_x == 1 &&
+             p.b.s_k >= 0 && p.m <= kDirectRows;
+
+  for (r.x0 = 0; r.x0 < x_total; r.x0 += x_block) {
+    r.xn = ts_min(x_block, x_total - r.x0);
+    const size_t x_panels = ceil_div(r.xn, x_unit);
+    const size_t width = r.share_a ? r.xn : padded_cols(r.xn);
+    const size_t tasks = r.strips * count;
+    r.splits = tasks >= threads ? 1 : ts_min(ceil_div(threads, tasks), x_panels);
+    for (size_t c0 = 0; c0 < chunks; c0 += chunks_per_block) {
+      const size_t c1 = ts_min(c0 + chunks_per_block, chunks);
+      r.k0 = c0 * kChunk;
+      r.k1 = ts_min(c1 * kChunk, p.k);
+      r.shared = shared_scratch.get((r.k1 - r.k0) * width);
+      if (r.shared == nullptr) return false;
+      const size_t groups = ceil_div(threads * 4, c1 - c0);
+      r.pack_groups = threads == 1 ? 1 : ts_min(groups, x_panels);
+      const bool pack_serial = threads == 1 || (r.k1 - r.k0) * width < 16384;
+      for_tasks((c1 - c0) * r.pack_groups, pack_shared_task, &r, pack_serial);
+      for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
+      if (r.failed) return false;
+    }
+  }
+  return true;
+}
+
+static bool gemm(const GemmProblem& p, size_t count, ptrdiff_t b_step, ptrdiff_t out_step) {
+  return run_products(p, count, b_step, out_step, static_cast<size_t>(thread_count()));
+}
+
+struct BatchRun {
+  const GemmProblem* p;
+  ptrdiff_t a_step, b_step, out_step;
+  size_t count, groups;
+  int failed;
+};
+
+static bool run_batch(const BatchRun& r, size_t begin, size_t end, size_t threads) {
+  for (size_t i = begin; i < end; ++i) {
+    GemmProblem p = *r.p;
+    p.a.data += static_cast<ptrdiff_t>(i) * r.a_step;
+    p.b.data += static_cast<ptrdiff_t>(i) * r.b_step;
+    p.out += static_cast<ptrdiff_t>(i) * r.out_step;
+    if (!run_products(p, 1, 0, 0, threads)) return false;
+  }
+  return true;
+}
+
+static void batch_task(void* ctx, size_t t) {
+  BatchRun& r = *static_cast<BatchRun*>(ctx);
+  if (!run_batch(r, r.count * t / r.groups, r.count * (t + 1) / r.groups, 1))
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+}
+
+static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t b_step,
+                ptrdiff_t out_step) {
+  const size_t threads = static_cast<size_t>(thread_count());
+  BatchRun r = {&p, a_step, b_step, out_step, count, 1, 0};
+  const double each = double(p.m) * double(p.n) * double(p.k);
+  // Products across threads if there are enough of them, else threads inside each product.
+  if (threads == 1 || each * double(count) < kSerialWork) return run_batch(r, 0, count, 1);
+  if (count < 2 * threads && each > 4 * kSerialWork) return run_batch(r, 0, count, threads);
+  r.groups = ts_min(count, threads * 8);
+  parallel_for(r.groups, batch_task, &r);
+  return r.failed == 0;
+}
+
+// --- bias gradient: SUM of NUMERICS 3.1 over (n, y, x) ------------------------------------------
+static float block_sum(const float* x, size_t n) {
+  float acc[32];
+  for (int l = 0; l < 32; ++l) acc[l] = -0.0f;
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    for (int l = 0; l < 32; ++l) acc[l] = acc[l] + x[i + static_cast<size_t>(l)];
+  }
+  for (int l = 0; i < n; ++i, ++l) acc[l] = acc[l] + x[i];
+  for (int s = 16; s >= 1; s /= 2) {
+    for (int l = 0; l < s; ++l) acc[l] = acc[l] + acc[l + s];
+  }
+  return acc[0];
+}
+
+struct BiasRun {
+  const float* grad;
+  size_t n, o, plane;
+  float* out;
+  int failed;
+};
+
+static void bias_task(void* ctx, size_t channel) {
+  BiasRun& r = *static_cast<BiasRun*>(ctx);
+  size_t len = r.n * r.plane;
+  if (len == 0) {
+    r.out[channel] = planted(0.0f);
+    return;
+  }
+  float* x = strip_scratch.get(len);
+  if (x == nullptr) {
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  for (size_t i = 0; i < r.n; ++i)
+    std::memcpy(x + i * r.plane, r.grad + (i * r.o + channel) * r.plane, r.plane * sizeof(float));
+  // Block values overwrite terms already consumed: block b ends after position b.
+  for (;;) {
+    const size_t blocks = ceil_div(len, 1024);
+    for (size_t b = 0; b < blocks; ++b)
+      x[b] = block_sum(x + b * 1024, ts_min(size_t(1024), len - b * 1024));
+    if (blocks == 1) break;
+    len = blocks;
+  }
+  r.out[channel] = planted(canonical_nan(x[0]));
+}
+
+static bool bias_grad(const float* grad, size_t n, size_t o, size_t plane, float* out) {
+  BiasRun r = {grad, n, o, plane, out, 0};
+  parallel_for(o, bias_task, &r);
+  return r.failed == 0;
+}
+
+}  // namespace TS_ISA
+
+extern const GemmTable TS_TABLE(gemm);
+const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm, &TS_ISA::bias_grad};
+
+}  // namespace tallystick

@@ -1,0 +1,71 @@
+// The dot class (NUMERICS 2): matrix products and convolutions over one blocked driver.
+// Plain structs only: this header is shared by translation units of different instruction sets.
+#pragma once
+#include <cstddef>
+
+#include "../dispatch.hpp"
+
+namespace tallystick {
+
+// Geometry of a 2-D convolution, one group of one image (NUMERICS 2.6, 2.7).
+struct ConvGeometry {
+  size_t h, w;              // input plane
+  size_t oh, ow;            // output plane
+  size_t kh, kw;            // kernel
+  ptrdiff_t sh, sw;         // stride
+  ptrdiff_t ph, pw;         // padding
+  ptrdiff_t dh, dw;         // dilation
+  ptrdiff_t image_stride;   // elements from one image of `data` to the next (weight gradient)
+};
+
+enum class OperandKind : int {
+  strided = 0,
+  conv_forward = 1,       // row (c, i, j), column (y, x): padded input tap
+  conv_input_grad = 2,    // row (o, i, j), column (h, w): output gradient that used the tap
+  conv_weight_grad = 3,   // row (n, y, x), column (c, i, j): padded input tap
+};
+
+// One side of a product: element (x, k), x the row of A or the column of B, strides in elements.
+// A strided operand may have a two-level contraction index: k = outer * k_inner + inner.
+struct GemmOperand {
+  const float* data;
+  ptrdiff_t s_x;
+  ptrdiff_t s_k;
+  size_t k_inner;           // 0: one level
+  ptrdiff_t s_k_outer;
+  OperandKind kind;
+  ConvGeometry conv;
+};
+
+// out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply
+// nothing; c == nullptr adds nothing.
+struct GemmEpilogue {
+  bool active;
+  bool scale_d, scale_c;
+  float alpha, beta;
+  const float* c;
+  ptrdiff_t c_rows, c_cols;
+};
+
+struct GemmProblem {
+  size_t m, n, k;
+  GemmOperand a, b;         // a.s_x: rows of A; b.s_x: columns of B
+  float* out;
+  ptrdiff_t ldc;            // elements between rows of out; columns are adjacent
+  GemmEpilogue ep;
+};
+
+struct GemmTable {
+  // `count` products that share A; b.data and out advance by b_step and out_step elements.
+  // Returns false only if scratch memory could not be had.
+  bool (*gemm)(const GemmProblem& p, size_t count, ptrdiff_t b_step, ptrdiff_t out_step);
+  // `count` independent products.
+  bool (*bmm)(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t b_step,
+              ptrdiff_t out_step);
+  // Bias gradient (NUMERICS 2.7, 3.1) of grad[n, o, plane] into out[o].
+  bool (*bias_grad)(const float* grad, size_t n, size_t o, size_t plane, float* out);
+};
+
+TS_DECLARE_TABLES(GemmTable, gemm)
+
+}  // namespace tallystick
