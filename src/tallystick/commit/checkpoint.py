@@ -37,6 +37,11 @@ def checkpoint_steps(last_step: int, interval: int) -> list[int]:
     return steps
 
 
+def checkpoint_count(last_step: int, interval: int) -> int:
+    """How many steps checkpoint_steps names, without naming them (COMMITMENTS 6.2)."""
+    return last_step // interval + 1 + (last_step % interval != 0)
+
+
 def checkpoint_leaf(step: int, state_root: bytes) -> bytes:
     """Leaf hash of the checkpoint after `step` steps (COMMITMENTS 6.1)."""
     data = Writer(CHECKPOINT_TAG).u64(step).hash(state_root, "state root").finish()
