@@ -9,6 +9,8 @@
 //   v_lt v_le v_eq v_ne v_gt v_ge v_isnan                 NUMERICS 1.10, giving f32m
 //   v_blend(m, a, b)                                      m ? a : b, per lane
 //   m_and m_or m_not m_load m_load_n m_store m_store_n    masks; in memory a byte 0 or 1 per lane
+//   m_first(n) m_any                                     the first n lanes; any lane set
+//   v_load_any(p, n)                                      n lanes: whole when n = kF32Lanes
 //   v_put v_put_n                                         store an operator's result: canonical NaN
 //   v_tree                                                halving sum of the register's lanes
 #pragma once
@@ -27,6 +29,13 @@
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE f32v v_load_any(const float* p, size_t n) {
+  return n == kF32Lanes ? v_load(p) : v_load_n(p, n);
+}
+TS_INLINE void v_store_any(float* p, f32v a, size_t n) {
+  if (n == kF32Lanes) v_store(p, a);
+  else v_store_n(p, a, n);
+}
 TS_INLINE f32v v_zero() { return v_set1(0.0f); }
 TS_INLINE f32v v_neg(f32v a) { return v_xor(a, v_bits(0x80000000u)); }
 TS_INLINE f32v v_abs(f32v a) { return v_and(a, v_bits(0x7fffffffu)); }

@@ -50,6 +50,7 @@ TS_INLINE f32m v_ne(f32v a, f32v b) { return {_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)};
 TS_INLINE f32m m_and(f32m a, f32m b) { return {_mm256_and_ps(a.v, b.v)}; }
 TS_INLINE f32m m_or(f32m a, f32m b) { return {_mm256_or_ps(a.v, b.v)}; }
 TS_INLINE f32m m_not(f32m a) { return {_mm256_xor_ps(a.v, v_bits(0xffffffffu))}; }
+TS_INLINE f32m m_first(size_t n) { return {_mm256_castsi256_ps(lanes_below(n))}; }
 TS_INLINE bool m_any(f32m m) { return _mm256_movemask_ps(m.v) != 0; }
 TS_INLINE f32v v_blend(f32m m, f32v a, f32v b) { return _mm256_blendv_ps(b, a, m.v); }
 TS_INLINE f32m m_load(const uint8_t* p) {

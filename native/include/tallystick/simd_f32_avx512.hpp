@@ -51,6 +51,7 @@ TS_INLINE f32m v_ne(f32v a, f32v b) { return {_mm512_cmp_ps_mask(a, b, _CMP_NEQ_
 TS_INLINE f32m m_and(f32m a, f32m b) { return {static_cast<__mmask16>(a.v & b.v)}; }
 TS_INLINE f32m m_or(f32m a, f32m b) { return {static_cast<__mmask16>(a.v | b.v)}; }
 TS_INLINE f32m m_not(f32m a) { return {static_cast<__mmask16>(~a.v)}; }
+TS_INLINE f32m m_first(size_t n) { return {lanes_below(n)}; }
 TS_INLINE bool m_any(f32m m) { return m.v != 0; }
 TS_INLINE f32v v_blend(f32m m, f32v a, f32v b) { return _mm512_mask_blend_ps(m.v, b, a); }
 TS_INLINE f32m m_load(const uint8_t* p) {

@@ -51,6 +51,10 @@ TS_INLINE f32m v_ne(f32v a, f32v b) { return {vmvnq_u32(vceqq_f32(a, b))}; }
 TS_INLINE f32m m_and(f32m a, f32m b) { return {vandq_u32(a.v, b.v)}; }
 TS_INLINE f32m m_or(f32m a, f32m b) { return {vorrq_u32(a.v, b.v)}; }
 TS_INLINE f32m m_not(f32m a) { return {vmvnq_u32(a.v)}; }
+TS_INLINE f32m m_first(size_t n) {
+  const uint32_t lane[4] = {0, 1, 2, 3};
+  return {vcltq_u32(vld1q_u32(lane), vdupq_n_u32(static_cast<uint32_t>(n)))};
+}
 TS_INLINE bool m_any(f32m m) { return vmaxvq_u32(m.v) != 0; }
 TS_INLINE f32v v_blend(f32m m, f32v a, f32v b) { return vbslq_f32(m.v, a, b); }
 TS_INLINE f32m m_load(const uint8_t* p) {

@@ -40,6 +40,7 @@ TS_INLINE f32m m_or(f32m a, f32m b) { return a || b; }
 TS_INLINE f32m m_not(f32m a) { return !a; }
 TS_INLINE f32m m_load(const uint8_t* p) { return *p != 0; }
 TS_INLINE void m_store(uint8_t* p, f32m m) { *p = m ? 1 : 0; }
+TS_INLINE f32m m_first(size_t n) { return n != 0; }
 TS_INLINE bool m_any(f32m m) { return m; }
 TS_INLINE f32v v_blend(f32m m, f32v a, f32v b) { return m ? a : b; }
 
