@@ -48,7 +48,15 @@ TS_INLINE f32reg log_specials(f32reg x, f32reg pole, f32reg y) {
   return r_canonical(x, y);
 }
 
-TS_INLINE f32reg cr_log(f32reg x) { return log_specials(x, r_bits(0), r_map<LogCore>(x)); }
+TS_INLINE f32reg cr_log(f32reg x) {
+  f32reg y = r_map<LogCore>(x);
+  y = r_except(x, 0x3c413d3au, 0xc08e158fu, y);
+  y = r_except(x, 0x41178febu, 0x400fe5e7u, y);
+  y = r_except(x, 0x4c5d65a5u, 0x418f034bu, y);
+  y = r_except(x, 0x65d890d3u, 0x4254d1f9u, y);
+  y = r_except(x, 0x6f31a8ecu, 0x42845a89u, y);
+  return log_specials(x, r_bits(0), y);
+}
 
 TS_INLINE f32reg cr_log2(f32reg x) { return log_specials(x, r_bits(0), r_map<Log2Core>(x)); }
 
@@ -65,6 +73,7 @@ TS_INLINE f32reg cr_rsqrt(f32reg x) {
 TS_INLINE f32reg cr_sin(f32reg x) {
   const f32reg ax = r_abs(x);
   f32reg y = r_map<TrigCore<0>>(ax);
+  y = r_except(ax, 0x46199998u, 0xbeb1fa5du, y);
   if (__builtin_expect(r_any_ge(ax, r_bits(0x4d800000u)), 0)) y = trig_big_lanes<0>(ax, y);
   return r_canonical(y, r_xor(y, r_sign(x)));
 }

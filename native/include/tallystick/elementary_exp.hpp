@@ -94,11 +94,11 @@ struct SigmoidCore {
     const f64v minus = d_xor(clamp_f64(x, -110.0, 40.0), d_set1(-0.0));
     const f64v y = d_div(d_set1(1.0), d_add(exp_f64(minus), d_set1(1.0)));
     // 1/2 + x/4 - x^3/48 + ...: for small x, 1/2 + x/4 may lie on a rounding boundary while the
-    // cubic term is far below binary64. One step towards 1/2 stands for it: below 2^-10 no
-    // boundary other than 1/2 + x/4 itself lies that close.
+    // cubic term is far below binary64. One step towards 1/2 stands for it: below 2^-11 no
+    // boundary other than 1/2 + x/4 itself lies that close: x^3/48 < 2^-38, half a last bit of x/4.
     const f64v line = d_fma(x, d_set1(0.25), d_set1(0.5));
     const f64v step = d_or(d_set1(0x1p-53), sign);
-    return d_select(d_lt(ax, d_set1(0x1p-10)), d_sub(line, step), y);
+    return d_select(d_lt(ax, d_set1(0x1p-11)), d_sub(line, step), y);
   }
 };
 
