@@ -1,0 +1,119 @@
+"""Writing a program node by node, with types inferred as it grows. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from tallystick.errors import UsageError
+from tallystick.numerics.registry import check_attrs
+from tallystick.numerics.types import Attrs, TensorType
+from tallystick.program.ir import (
+    BATCH_PREFIX,
+    COMMIT,
+    CONTRACT,
+    RNG_INPUT,
+    RNG_TYPE,
+    SCALAR_PREFIX,
+    Input,
+    Node,
+    Program,
+    Value,
+    input_value,
+    op_spec,
+)
+
+
+class Builder:
+    """Collects inputs and nodes; `finish` gives a program in canonical input order.
+
+    Inputs are declared before the first node. Values handed out stay valid until `finish`.
+    """
+
+    def __init__(self, contract: str = CONTRACT) -> None:
+        self.contract = contract
+        self._inputs: list[Input] = []
+        self._by_name: dict[str, Value] = {}
+        self._nodes: list[Node] = []
+
+    def state(self, name: str, type_: TensorType) -> Value:
+        """Declare state slot `name`."""
+        return self._declare(Input("state", name, type_))
+
+    def batch(self, name: str, type_: TensorType) -> Value:
+        """Declare batch tensor `name` (without prefix)."""
+        return self._declare(Input("batch", BATCH_PREFIX + name, type_))
+
+    def scalar(self, name: str) -> Value:
+        """Declare per-step scalar `name` (without prefix): f64[]."""
+        return self._declare(Input("scalar", SCALAR_PREFIX + name, TensorType("f64", ())))
+
+    def rng(self) -> Value:
+        """The random key input, declared at its first use (NUMERICS 8.3)."""
+        known = self._by_name.get(RNG_INPUT)
+        return known if known is not None else self._declare(Input("rng", RNG_INPUT, RNG_TYPE))
+
+    def input(self, name: str) -> Value:
+        """A declared input by its full name; `rng` is declared when first asked for."""
+        return self.rng() if name == RNG_INPUT else self._by_name[name]
+
+    def _declare(self, spec: Input) -> Value:
+        if spec.name in self._by_name:
+            raise UsageError(f"Program input {spec.name} is declared twice.")
+        value = input_value(len(self._inputs))
+        self._inputs.append(spec)
+        self._by_name[spec.name] = value
+        return value
+
+    def type_of(self, value: Value) -> TensorType:
+        """The type of a value made by this builder."""
+        if value.is_input:
+            return self._inputs[value.out].type
+        return self._nodes[value.node].out_types[value.out]
+
+    def attrs_of(self, value: Value) -> Attrs:
+        """The attributes of the node that made `value`."""
+        return self._nodes[value.node].attrs
+
+    def emit(self, op: str, inputs: Sequence[Optional[Value]], **attrs: object) -> list[Value]:
+        """Append a node; its outputs. Raises UsageError where attributes or types do not fit."""
+        spec = op_spec(op)
+        typed: Attrs = dict(sorted(attrs.items()))  # type: ignore[arg-type]
+        check_attrs(spec, typed)
+        types = tuple(None if v is None else self.type_of(v) for v in inputs)
+        out_types = spec.infer(typed, types)
+        self._nodes.append(Node(op, tuple(inputs), typed, out_types))
+        return [Value(len(self._nodes) - 1, i) for i in range(len(out_types))]
+
+    def one(self, op: str, inputs: Sequence[Optional[Value]], **attrs: object) -> Value:
+        """`emit` for operators with exactly one output."""
+        (value,) = self.emit(op, inputs, **attrs)
+        return value
+
+    def commit(self, next_state: Mapping[str, Value]) -> None:
+        """Append the commit node over every next-state slot in name order (NUMERICS 12.1)."""
+        self.emit(COMMIT, [next_state[name] for name in sorted(next_state)])
+
+    def finish(self, outputs: Mapping[str, Value]) -> Program:
+        """The program, its inputs renumbered into bytewise name order (PROGRAM 1.2)."""
+        order = sorted(range(len(self._inputs)), key=lambda i: self._inputs[i].name)
+        place = {old: new for new, old in enumerate(order)}
+
+        def moved(value: Value) -> Value:
+            return input_value(place[value.out]) if value.is_input else value
+
+        nodes = tuple(
+            Node(
+                node.op,
+                tuple(None if v is None else moved(v) for v in node.inputs),
+                node.attrs,
+                node.out_types,
+            )
+            for node in self._nodes
+        )
+        return Program(
+            self.contract,
+            tuple(self._inputs[i] for i in order),
+            nodes,
+            tuple((name, moved(outputs[name])) for name in sorted(outputs)),
+        )

@@ -1,0 +1,103 @@
+"""Canonical form: equal subexpressions merged, dead nodes and inputs dropped (PROGRAM 3.5).
+
+Two captures of one model meet here, whatever torch version or device traced them. Node order is
+the order of first appearance; draw ids are attributes, so no rewriting can move randomness.
+"""
+
+from __future__ import annotations
+
+from tallystick.numerics.types import AttrValue
+from tallystick.program.ir import COMMIT, Node, Program, Value, input_value, op_spec
+
+_Key = tuple[object, ...]
+
+
+def _attr_key(value: AttrValue) -> object:
+    # Python finds 0.0 == -0.0, 1 == 1.0 == True, and nan != nan; canonical text does not.
+    if isinstance(value, tuple):
+        return ("tuple", tuple(_attr_key(v) for v in value))
+    if isinstance(value, float):
+        return ("float", value.hex())
+    return (type(value).__name__, value)
+
+
+def _key(node: Node) -> _Key:
+    attrs = tuple((name, _attr_key(node.attrs[name])) for name in sorted(node.attrs))
+    return (node.op, node.inputs, attrs)
+
+
+def merge_equal(program: Program) -> Program:
+    """Every node equal to an earlier one replaced by it; random nodes never (NUMERICS 8.2)."""
+    nodes: list[Node] = []
+    first: dict[_Key, int] = {}
+    place: list[int] = []
+
+    def moved(value: Value) -> Value:
+        return value if value.is_input else Value(place[value.node], value.out)
+
+    for old in program.nodes:
+        inputs = tuple(None if v is None else moved(v) for v in old.inputs)
+        node = Node(old.op, inputs, old.attrs, old.out_types)
+        mergeable = not op_spec(node.op).is_random and node.op != COMMIT
+        known = first.get(_key(node)) if mergeable else None
+        if known is not None:
+            place.append(known)
+            continue
+        if mergeable:
+            first[_key(node)] = len(nodes)
+        place.append(len(nodes))
+        nodes.append(node)
+    outputs = tuple((name, moved(value)) for name, value in program.outputs)
+    return Program(program.contract, program.inputs, tuple(nodes), outputs)
+
+
+def drop_dead(program: Program) -> Program:
+    """Only nodes an output or the commit node needs, and no `rng` input that nobody reads.
+
+    State, batch and scalar inputs stay: they are the program's interface.
+    """
+    live = [node.op == COMMIT for node in program.nodes]
+    for _, value in program.outputs:
+        if not value.is_input:
+            live[value.node] = True
+    used_inputs: set[int] = set()
+    for index in range(len(program.nodes) - 1, -1, -1):
+        if not live[index]:
+            continue
+        for operand in program.nodes[index].inputs:
+            if operand is None:
+                continue
+            if operand.is_input:
+                used_inputs.add(operand.out)
+            else:
+                live[operand.node] = True
+    kept_inputs = [
+        i for i, spec in enumerate(program.inputs) if spec.kind != "rng" or i in used_inputs
+    ]
+    input_place = {old: new for new, old in enumerate(kept_inputs)}
+    kept = [i for i, alive in enumerate(live) if alive]
+    place = {old: new for new, old in enumerate(kept)}
+
+    def moved(value: Value) -> Value:
+        if value.is_input:
+            return input_value(input_place[value.out])
+        return Value(place[value.node], value.out)
+
+    nodes = tuple(
+        Node(
+            node.op,
+            tuple(None if v is None else moved(v) for v in node.inputs),
+            node.attrs,
+            node.out_types,
+        )
+        for node in (program.nodes[i] for i in kept)
+    )
+    outputs = tuple((name, moved(value)) for name, value in program.outputs)
+    return Program(
+        program.contract, tuple(program.inputs[i] for i in kept_inputs), nodes, outputs
+    )
+
+
+def canonicalize(program: Program) -> Program:
+    """The canonical form; applying it twice changes nothing."""
+    return drop_dead(merge_equal(program))

@@ -1,0 +1,115 @@
+"""Operators torch lacks, as opaque nodes with derivatives, for tracing only.
+
+They exist so that a trace carries our own dropout (NUMERICS 8.4, 8.5) and cross-entropy (7.1)
+as single nodes. Their eager bodies are never run: capture traces on meta tensors, and what a
+program computes is decided by the contract's kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tallystick.errors import UsageError
+
+
+def _no_eager(name: str) -> UsageError:
+    return UsageError(
+        f"tallystick::{name} exists in captured programs only.",
+        "Use tallystick.capture, or tallystick.evaluate for one operator.",
+    )
+
+
+@torch.library.custom_op("tallystick::dropout_mask", mutates_args=())
+def dropout_mask(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
+    raise _no_eager("dropout_mask")
+
+
+@dropout_mask.register_fake
+def _(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
+    return torch.empty(shape, dtype=torch.bool, device=rng.device)
+
+
+@torch.library.custom_op("tallystick::mask_scale", mutates_args=())
+def mask_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    raise _no_eager("mask_scale")
+
+
+@mask_scale.register_fake
+def _(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _mask_scale_setup(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+    ctx.scale = inputs[2]
+
+
+def _mask_scale_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    (mask,) = ctx.saved_tensors
+    return mask_scale(grad, mask, ctx.scale), None, None
+
+
+mask_scale.register_autograd(_mask_scale_backward, setup_context=_mask_scale_setup)
+
+
+@torch.library.custom_op("tallystick::cross_entropy", mutates_args=())
+def cross_entropy(
+    x: Tensor, target: Tensor, ignore_index: int, reduction: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    raise _no_eager("cross_entropy")
+
+
+@cross_entropy.register_fake
+def _(
+    x: Tensor, target: Tensor, ignore_index: int, reduction: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows = [x.shape[0]]
+    loss = torch.empty(rows if reduction == "none" else [], dtype=x.dtype, device=x.device)
+    return loss, x.new_empty(rows), x.new_empty(rows)
+
+
+@torch.library.custom_op("tallystick::cross_entropy_backward", mutates_args=())
+def cross_entropy_backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    row_max: Tensor,
+    lse: Tensor,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    raise _no_eager("cross_entropy_backward")
+
+
+@cross_entropy_backward.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    row_max: Tensor,
+    lse: Tensor,
+    ignore_index: int,
+    reduction: str,
+) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _cross_entropy_setup(
+    ctx: Any, inputs: tuple[Tensor, Tensor, int, str], output: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    x, target, ctx.ignore_index, ctx.reduction = inputs
+    ctx.save_for_backward(x, target, output[1], output[2])
+
+
+def _cross_entropy_backward(
+    ctx: Any, grad: Tensor, _row_max: Tensor | None, _lse: Tensor | None
+) -> tuple[Tensor, None, None, None]:
+    x, target, row_max, lse = ctx.saved_tensors
+    out = cross_entropy_backward(grad, x, target, row_max, lse, ctx.ignore_index, ctx.reduction)
+    return out, None, None, None
+
+
+cross_entropy.register_autograd(_cross_entropy_backward, setup_context=_cross_entropy_setup)

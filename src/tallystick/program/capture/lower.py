@@ -1,0 +1,297 @@
+"""From a traced ATen graph to program nodes: one rule per ATen operator (PROGRAM 5.2).
+
+An operator that the contract defines under ATen's own name passes through with its arguments
+named by ATen's schema. Everything else has a rule in `rules_*.py`, or is refused by name.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional, Union
+
+import torch
+from torch import fx
+
+from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.types import AttrValue, TensorType
+from tallystick.program.build import Builder
+from tallystick.program.ir import Value
+
+Results = Union[Value, Sequence[Optional[Value]]]
+Arguments = dict[str, Any]
+Rule = Callable[["Lowerer", fx.Node, Arguments], Results]
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+
+# Arguments that say where or how, never what; they change no bit.
+_PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for ATen operators (names as programs write them)."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return register
+
+
+def type_of_tensor(tensor: torch.Tensor, what: str = "a tensor") -> TensorType:
+    """The program type of a torch tensor. Raises UsageError for a dtype without a contract."""
+    name = DTYPES.get(tensor.dtype)
+    if name is None:
+        raise UsageError(
+            f"{what} has dtype {str(tensor.dtype)[6:]}, which contract ordered/1 does not define.",
+            "Convert the model and the batch to float32 (module.float()) and int64.",
+        )
+    return TensorType(name, tuple(int(n) for n in tensor.shape))
+
+
+def op_name(target: Any) -> str:
+    """The name programs use: ATen's, with the overload unless it is `default`."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return getattr(target, "__name__", str(target))
+    name = target._schema.name.replace("::", ".")
+    overload = target._overloadname
+    return name if overload == "default" else f"{name}.{overload}"
+
+
+def bind(node: fx.Node) -> Arguments:
+    """The node's arguments by schema name, defaults written out."""
+    bound: Arguments = {}
+    target: Any = node.target
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(node.args):
+            bound[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            bound[argument.name] = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+        else:
+            bound[argument.name] = None
+    return bound
+
+
+def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
+    """A schema value as the attribute kind that `spec` asks for. Raises UsageError."""
+    kind = spec.attrs[name].kind
+    if kind == "float" and isinstance(value, (int, float)):
+        if isinstance(value, int) and int(float(value)) != value:
+            raise UsageError(f"{spec.name}: {name}={value} is not exact in binary64.")
+        return float(value)
+    if kind == "int" and isinstance(value, (int, float)) and int(value) == value:
+        return int(value)
+    if kind == "bool" and isinstance(value, (bool, int)):
+        return bool(value)
+    if kind in ("str", "dtype") and isinstance(value, torch.dtype):
+        return DTYPES[value]
+    if kind in ("str", "dtype") and isinstance(value, str):
+        return value
+    if kind == "ints" and isinstance(value, (list, tuple)):
+        return tuple(int(v) for v in value)
+    if kind == "bools" and isinstance(value, (list, tuple)):
+        return tuple(bool(v) for v in value)
+    raise UsageError(f"{spec.name}: {name}={value!r} cannot be written as {kind}.")
+
+
+class Lowerer:
+    """Walks the graph in order; `env` maps each traced node to its value or values."""
+
+    def __init__(self, builder: Builder, origin: Mapping[str, str]) -> None:
+        self.b = builder
+        self.origin = origin
+        self.env: dict[fx.Node, Results] = {}
+        self.made: dict[Value, tuple[str, Value]] = {}
+        self.ops = all_ops()
+
+    # -- helpers for rules ---------------------------------------------------------------
+
+    def value(self, argument: Any) -> Value:
+        """The value of a tensor argument."""
+        found = self.env[argument]
+        if not isinstance(found, Value):
+            raise UsageError(f"{argument} is a list where one tensor is expected.")
+        return found
+
+    def optional(self, argument: Any) -> Optional[Value]:
+        return None if argument is None else self.value(argument)
+
+    def type(self, value: Value) -> TensorType:
+        return self.b.type_of(value)
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        return self.b.type_of(value).shape
+
+    def result(self, node: fx.Node) -> TensorType:
+        """Type of the traced result of a node with one output."""
+        return type_of_tensor(node.meta["val"], f"the result of {op_name(node.target)}")
+
+    def emit(self, op: str, *inputs: Optional[Value], **attrs: Any) -> Value:
+        """One-output node; attributes converted to the kinds of the contract's operator."""
+        return self.b.one(op, inputs, **self._attrs(op, attrs))
+
+    def emit_all(self, op: str, *inputs: Optional[Value], **attrs: Any) -> list[Value]:
+        """As `emit`, for operators with several outputs."""
+        return self.b.emit(op, inputs, **self._attrs(op, attrs))
+
+    def _attrs(self, op: str, attrs: Arguments) -> dict[str, AttrValue]:
+        spec = self.ops.get(op)
+        if spec is None:
+            raise UnsupportedOperatorError(f"{op} is not defined by contract ordered/1.")
+        known = {k: v for k, v in attrs.items() if k in spec.attrs or v is not None}
+        for name in known:
+            if name not in spec.attrs:
+                raise UnsupportedOperatorError(f"{op} has no attribute {name!r}.")
+        return {k: convert_attr(spec, k, v) for k, v in known.items() if v is not None}
+
+    def view(self, x: Value, shape: Sequence[int]) -> Value:
+        """Reshape; a view of a view is one view, and of the same shape none."""
+        wanted = tuple(int(n) for n in shape)
+        source = self._through(x, "aten.view")
+        if self.shape(source) == wanted:
+            return source
+        return self._remember("aten.view", source, self.emit("aten.view", source, size=wanted))
+
+    def permute(self, x: Value, dims: Sequence[int]) -> Value:
+        """Permute axes; permutations of permutations are composed, identities dropped."""
+        rank = len(self.shape(x))
+        order = tuple(int(d) % max(rank, 1) for d in dims)
+        if x in self.made and self.made[x][0] == "aten.permute":
+            inner = self.b.attrs_of(x)["dims"]
+            assert isinstance(inner, tuple)
+            order, x = tuple(int(inner[d]) for d in order), self.made[x][1]
+        if order == tuple(range(rank)):
+            return x
+        return self._remember("aten.permute", x, self.emit("aten.permute", x, dims=order))
+
+    def _through(self, x: Value, op: str) -> Value:
+        return self.made[x][1] if x in self.made and self.made[x][0] == op else x
+
+    def _remember(self, op: str, source: Value, made: Value) -> Value:
+        self.made[made] = (op, source)
+        return made
+
+    def swap(self, x: Value, i: int, j: int) -> Value:
+        order = list(range(len(self.shape(x))))
+        if order:
+            order[i], order[j] = order[j], order[i]
+        return self.permute(x, order)
+
+    def expand(self, x: Value, shape: Sequence[int]) -> Value:
+        wanted = tuple(int(n) for n in shape)
+        return x if self.shape(x) == wanted else self.emit("aten.expand", x, size=wanted)
+
+    def slice(self, x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
+        """`start` and `end` already normalised to [0, size]."""
+        dim %= len(self.shape(x))
+        if (start, step) == (0, 1) and end == self.shape(x)[dim]:
+            return x
+        return self.emit("aten.slice", x, dim=dim, start=start, end=max(start, end), step=step)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return x if self.type(x).dtype == dtype else self.emit("aten._to_copy", x, dtype=dtype)
+
+    def full(self, shape: Sequence[int], value: Any, dtype: str) -> Value:
+        return self.emit("aten.full", size=tuple(shape), value=float(value), dtype=dtype)
+
+    # -- the walk ------------------------------------------------------------------------
+
+    def run(self, graph: fx.Graph, inputs: Sequence[Value]) -> list[Value]:
+        """Lower every node; the values of the graph's outputs in order."""
+        remaining = iter(inputs)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(remaining)
+            elif node.op == "output":
+                return [self.value(v) for v in node.args[0]]
+            elif node.op == "call_function":
+                self.env[node] = self._call(node)
+            else:
+                raise UsageError(
+                    f"The model uses a tensor constant ({node.target}).",
+                    "Register it as a buffer (register_buffer), so that it is part of the state.",
+                )
+        raise UsageError("The traced graph has no output.")
+
+    def _call(self, node: fx.Node) -> Results:
+        if node.target is operator.getitem:
+            sequence: Any = self.env[node.args[0]]  # type: ignore[index]
+            result: Value = sequence[node.args[1]]
+            return result
+        name = op_name(node.target)
+        try:
+            results = RULES[name](self, node, bind(node)) if name in RULES else self._same(node)
+            self._compare(node, results)
+        except UsageError as error:
+            raise type(error)(
+                f"{error.message} (operator {name}, {self._where(node)})", error.next_action
+            ) from error
+        return results
+
+    def _where(self, node: fx.Node) -> str:
+        path = self.origin.get(node.name)
+        return f"from module {path}" if path else "outside every submodule"
+
+    def _same(self, node: fx.Node) -> Results:
+        """An operator that the contract has under ATen's name."""
+        name = op_name(node.target)
+        spec = self.ops.get(name)
+        if spec is None or not isinstance(node.target, torch._ops.OpOverload):
+            raise UnsupportedOperatorError(
+                f"{name} is not defined by contract ordered/1.",
+                "spec/NUMERICS.md lists the operators there are; express the module by them.",
+            )
+        bound = bind(node)
+        inputs: list[Optional[Value]] = []
+        attrs: dict[str, AttrValue] = {}
+        for argument in node.target._schema.arguments:
+            given = bound[argument.name]
+            kind = str(argument.type)
+            if kind in ("Tensor", "Optional[Tensor]"):
+                inputs.append(self.optional(given))
+            elif kind == "List[Tensor]":
+                inputs.extend(self.value(v) for v in given)
+            elif argument.name in spec.attrs:
+                if given is not None:
+                    attrs[argument.name] = convert_attr(spec, argument.name, given)
+            else:
+                self._must_be_default(name, argument, given)
+        values = self.b.emit(name, inputs, **attrs)
+        return values[0] if len(values) == 1 else values
+
+    def _must_be_default(self, name: str, argument: Any, given: Any) -> None:
+        if argument.name in _PLACEMENT or given is None or given is False:
+            return
+        if argument.has_default_value() and given == argument.default_value:
+            return
+        raise UnsupportedOperatorError(
+            f"{name} with {argument.name}={given!r} is not defined by contract ordered/1."
+        )
+
+    def _compare(self, node: fx.Node, results: Results) -> None:
+        """What was emitted has the shape and dtype that torch says it has."""
+        expected = node.meta["val"]
+        pairs = (
+            [(results, expected)]
+            if isinstance(results, Value)
+            else list(zip(results, expected))  # type: ignore[arg-type]
+        )
+        for value, tensor in pairs:
+            if value is None or tensor is None:
+                continue
+            wanted = type_of_tensor(tensor, "the result")
+            if self.type(value) != wanted:
+                raise UsageError(f"lowering gave {self.type(value)} where torch has {wanted}")

@@ -1,0 +1,368 @@
+"""Rules for arithmetic, comparisons, reductions, activations and losses (NUMERICS 3, 6, 7, 10)."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch import fx
+
+from tallystick.errors import UnsupportedOperatorError
+from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results, rule
+from tallystick.program.ir import Value
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _base(node: fx.Node) -> str:
+    target: Any = node.target
+    name: str = target._schema.name.split("::")[1]
+    return name
+
+
+def _compute_dtype(node: fx.Node, left: Any, right: Any) -> str:
+    """The dtype both operands are brought to before the operation, as torch promotes."""
+    if _base(node) in _COMPARISONS:
+        a = left.meta["val"] if isinstance(left, fx.Node) else left
+        b = right.meta["val"] if isinstance(right, fx.Node) else right
+        return DTYPES[torch.result_type(a, b)]
+    return DTYPES[node.meta["val"].dtype]
+
+
+def _binary(lo: Lowerer, node: fx.Node, left: Any, right: Any, **attrs: Any) -> Value:
+    """`op(left, right)`: the Scalar form where the right operand is a Python number."""
+    dtype = _compute_dtype(node, left, right)
+    if not isinstance(left, fx.Node):
+        x = lo.full((), left, dtype)
+    else:
+        x = lo.cast(lo.value(left), dtype)
+    op = f"aten.{_base(node)}"
+    if not isinstance(right, fx.Node):
+        return lo.emit(f"{op}.Scalar", x, other=right, **attrs)
+    return lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
+
+
+@rule("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
+def _add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _binary(lo, node, a["self"], a["other"], alpha=a["alpha"])
+
+
+@rule("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar")
+def _mul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _binary(lo, node, a["self"], a["other"])
+
+
+@rule(*(f"aten.{name}.{form}" for name in _COMPARISONS for form in ("Tensor", "Scalar")))
+def _compare(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _binary(lo, node, a["self"], a["other"])
+
+
+@rule("aten.rsub.Scalar", "aten.rsub.Tensor")
+def _rsub(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """other − alpha·self, captured as sub (NUMERICS 10.2)."""
+    dtype = lo.result(node).dtype
+    other = a["other"]
+    left = lo.cast(lo.value(other), dtype) if isinstance(other, fx.Node) else None
+    if left is None:
+        left = lo.full((), other, dtype)
+    return lo.emit("aten.sub.Tensor", left, lo.cast(lo.value(a["self"]), dtype), alpha=a["alpha"])
+
+
+@rule("aten.maximum", "aten.minimum")
+def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    dtype = lo.result(node).dtype
+    operands = [lo.cast(lo.value(a[k]), dtype) for k in ("self", "other")]
+    return lo.emit(f"aten.{_base(node)}", *operands)
+
+
+@rule("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
+      "aten.__or__.Tensor", "aten.logical_and", "aten.logical_or")  # fmt: skip
+def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    left, right = lo.value(a["self"]), lo.value(a["other"])
+    if "logical" not in _base(node) and {lo.type(left).dtype, lo.type(right).dtype} != {"bool"}:
+        raise UnsupportedOperatorError("Bitwise operators are defined on bool only.")
+    op = "aten.logical_and" if "and" in _base(node) else "aten.logical_or"
+    return lo.emit(op, lo.cast(left, "bool"), lo.cast(right, "bool"))
+
+
+@rule("aten.bitwise_not", "aten.logical_not")
+def _not(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    if _base(node) == "bitwise_not" and lo.type(x).dtype != "bool":
+        raise UnsupportedOperatorError("Bitwise operators are defined on bool only.")
+    return lo.emit("aten.logical_not", lo.cast(x, "bool"))
+
+
+_FLOAT_UNARY = ("exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt", "sqrt",
+                "reciprocal")  # fmt: skip
+
+
+@rule(*(f"aten.{name}" for name in _FLOAT_UNARY))
+def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.emit(f"aten.{_base(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
+
+
+@rule("aten.sgn", "aten.sign")
+def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """1, −1 or the zero itself; NaN stays NaN because x is neither above nor below."""
+    x = lo.value(a["self"])
+    dtype = lo.type(x).dtype
+    below = lo.emit("aten.where", lo.emit("aten.lt.Scalar", x, other=0), lo.full((), -1, dtype), x)
+    return lo.emit(
+        "aten.where", lo.emit("aten.gt.Scalar", x, other=0), lo.full((), 1, dtype), below
+    )
+
+
+@rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
+def _clamp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    low = a.get("min", a.get("min_val"))
+    high = a.get("max", a.get("max_val"))
+    return lo.emit("aten.clamp", lo.value(a["self"]), min=low, max=high)
+
+
+@rule("aten.hardtanh_backward")
+def _hardtanh_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
+    outside = lo.emit(
+        "aten.logical_or",
+        lo.emit("aten.le.Scalar", x, other=a["min_val"]),
+        lo.emit("aten.ge.Scalar", x, other=a["max_val"]),
+    )
+    return lo.emit("aten.masked_fill", grad, outside, value=0.0)
+
+
+@rule("aten.leaky_relu_backward")
+def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
+    scaled = lo.emit("aten.mul.Scalar", grad, other=a["negative_slope"])
+    return lo.emit("aten.where", lo.emit("aten.gt.Scalar", x, other=0.0), grad, scaled)
+
+
+@rule("aten.pow.Tensor_Scalar")
+def _pow(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, result = lo.value(a["self"]), lo.result(node)
+    if a["exponent"] == 0:
+        return lo.full(result.shape, 1.0, result.dtype)
+    x = lo.cast(x, result.dtype)
+    return x if a["exponent"] == 1 else lo.emit("aten.pow.Tensor_Scalar", x, exponent=a["exponent"])
+
+
+def _product(lo: Lowerer, op: str, a: Arguments) -> Value:
+    """self + value·(tensor1 op tensor2)."""
+    product = lo.emit(f"aten.{op}.Tensor", lo.value(a["tensor1"]), lo.value(a["tensor2"]))
+    if a["value"] != 1:
+        product = lo.emit("aten.mul.Scalar", product, other=a["value"])
+    return lo.emit("aten.add.Tensor", lo.value(a["self"]), product, alpha=1)
+
+
+@rule("aten.addcmul")
+def _addcmul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _product(lo, "mul", a)
+
+
+@rule("aten.addcdiv")
+def _addcdiv(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _product(lo, "div", a)
+
+
+@rule("aten.lerp.Scalar")
+def _lerp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    start = lo.value(a["self"])
+    distance = lo.emit("aten.sub.Tensor", lo.value(a["end"]), start, alpha=1)
+    step = lo.emit("aten.mul.Scalar", distance, other=a["weight"])
+    return lo.emit("aten.add.Tensor", start, step, alpha=1)
+
+
+# -- dot class ------------------------------------------------------------------------------
+
+
+def _scaled(lo: Lowerer, x: Value, factor: Any) -> Value:
+    return x if factor == 1 else lo.emit("aten.mul.Scalar", x, other=factor)
+
+
+@rule("aten.baddbmm")
+def _baddbmm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    product = _scaled(
+        lo, lo.emit("aten.bmm", lo.value(a["batch1"]), lo.value(a["batch2"])), a["alpha"]
+    )
+    if a["beta"] == 0:
+        return product
+    return lo.emit(
+        "aten.add.Tensor", product, _scaled(lo, lo.value(a["self"]), a["beta"]), alpha=1
+    )
+
+
+@rule("aten.mv")
+def _mv(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    vec = lo.value(a["vec"])
+    product = lo.emit("aten.mm", lo.value(a["self"]), lo.view(vec, (lo.shape(vec)[0], 1)))
+    return lo.view(product, lo.result(node).shape)
+
+
+@rule("aten.dot")
+def _dot(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    left, right = lo.value(a["self"]), lo.value(a["tensor"])
+    n = lo.shape(left)[0]
+    return lo.view(lo.emit("aten.mm", lo.view(left, (1, n)), lo.view(right, (n, 1))), ())
+
+
+def _mask_outputs(values: list[Value], mask: Any) -> list[Optional[Value]]:
+    """Operators with output_mask have no outputs where it is false; ATen has None there."""
+    remaining = iter(values)
+    return [next(remaining) if wanted else None for wanted in mask]
+
+
+@rule("aten.convolution_backward", "aten.native_layer_norm_backward")
+def _masked_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    target: Any = node.target
+    tensors = [x.name for x in target._schema.arguments if "Tensor" in str(x.type)]
+    attrs = {k: v for k, v in a.items() if k not in tensors}
+    operands = [lo.optional(a[k]) for k in tensors]
+    values = lo.emit_all(f"aten.{_base(node)}", *operands, **attrs)
+    return _mask_outputs(values, a["output_mask"])
+
+
+# -- reductions -----------------------------------------------------------------------------
+
+
+def _axes(lo: Lowerer, x: Value, dim: Any) -> tuple[int, ...]:
+    """Reduced axes, ascending, none negative; None and [] mean all."""
+    rank = len(lo.shape(x))
+    given = [dim] if isinstance(dim, int) else dim
+    return tuple(sorted(d % max(rank, 1) for d in given)) if given else tuple(range(rank))
+
+
+@rule("aten.sum", "aten.mean")
+def _reduce_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = _summand(lo, node, lo.value(a["self"]))
+    return lo.emit(f"aten.{_base(node)}", x)
+
+
+def _summand(lo: Lowerer, node: fx.Node, x: Value) -> Value:
+    wanted = lo.result(node).dtype
+    kind = lo.type(x).dtype
+    # The contract sums bool and i64 into i64 itself (NUMERICS 3.4).
+    return x if wanted == "i64" and kind in ("bool", "i64") else lo.cast(x, wanted)
+
+
+@rule("aten.sum.dim_IntList", "aten.mean.dim")
+def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = _summand(lo, node, lo.value(a["self"]))
+    op = "aten.sum.dim_IntList" if _base(node) == "sum" else "aten.mean.dim"
+    if not lo.shape(x):
+        return x if _base(node) == "sum" else lo.emit("aten.mean", x)
+    return lo.emit(op, x, dim=_axes(lo, x, a["dim"]), keepdim=a["keepdim"])
+
+
+@rule("aten.amax", "aten.amin")
+def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dims = _axes(lo, x, a["dim"])
+    return lo.emit(f"aten.{_base(node)}", x, dim=dims, keepdim=a["keepdim"])
+
+
+@rule("aten.max.dim")
+def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dim = a["dim"] % len(lo.shape(x))
+    values = lo.emit("aten.amax", x, dim=(dim,), keepdim=a["keepdim"])
+    return [values, lo.emit("aten.argmax", x, dim=dim, keepdim=a["keepdim"])]
+
+
+@rule("aten.argmax")
+def _argmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    if a["dim"] is None:
+        x = lo.view(x, (lo.type(x).numel,))
+        index = lo.emit("aten.argmax", x, dim=0, keepdim=False)
+        return lo.view(index, lo.result(node).shape)
+    return lo.emit("aten.argmax", x, dim=a["dim"] % len(lo.shape(x)), keepdim=a["keepdim"])
+
+
+def _variance(lo: Lowerer, a: Arguments) -> list[Value]:
+    x = lo.value(a["self"])
+    correction = 1 if a["correction"] is None else a["correction"]
+    return lo.emit_all(
+        "aten.var_mean.correction",
+        x,
+        dim=_axes(lo, x, a["dim"]),
+        correction=correction,
+        keepdim=a["keepdim"],
+    )
+
+
+@rule("aten.var_mean.correction")
+def _var_mean(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _variance(lo, a)
+
+
+@rule("aten.var.correction")
+def _var(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _variance(lo, a)[0]
+
+
+@rule("aten.std.correction")
+def _std(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.emit("aten.sqrt", _variance(lo, a)[0])
+
+
+@rule("aten.logsumexp")
+def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dims = _axes(lo, x, a["dim"])
+    top = lo.emit("aten.amax", x, dim=dims, keepdim=True)
+    powers = lo.emit("aten.exp", lo.emit("aten.sub.Tensor", x, top, alpha=1))
+    total = lo.emit("aten.log", lo.emit("aten.sum.dim_IntList", powers, dim=dims, keepdim=True))
+    return lo.view(lo.emit("aten.add.Tensor", total, top, alpha=1), lo.result(node).shape)
+
+
+# -- activations and losses -------------------------------------------------------------------
+
+
+@rule("aten._softmax", "aten._log_softmax")
+def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    if a["half_to_float"]:
+        raise UnsupportedOperatorError("Softmax over half precision is not defined.")
+    x = lo.value(a["self"])
+    return lo.emit(f"aten.{_base(node)}", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
+
+
+@rule("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    grad, y = lo.value(a["grad_output"]), lo.value(a["output"])
+    return lo.emit(f"aten.{_base(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))
+
+
+def _no_class_weights(a: Arguments) -> None:
+    if a["weight"] is not None:
+        raise UnsupportedOperatorError("nll_loss with class weights is not defined.")
+
+
+@rule("aten.nll_loss_forward")
+def _nll(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    _no_class_weights(a)
+    return lo.emit_all(
+        "aten.nll_loss_forward",
+        lo.value(a["self"]),
+        lo.value(a["target"]),
+        reduction=_REDUCTIONS[a["reduction"]],
+        ignore_index=a["ignore_index"],
+    )
+
+
+@rule("aten.nll_loss_backward")
+def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    _no_class_weights(a)
+    return lo.emit(
+        "aten.nll_loss_backward",
+        *(lo.value(a[k]) for k in ("grad_output", "self", "target", "total_weight")),
+        reduction=_REDUCTIONS[a["reduction"]],
+        ignore_index=a["ignore_index"],
+    )
+
+
+@rule("aten.mse_loss", "aten.mse_loss_backward")
+def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
+    return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])

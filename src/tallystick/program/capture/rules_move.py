@@ -1,0 +1,395 @@
+"""Rules for operators that move, shape or make data (NUMERICS 9)."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from torch import fx
+
+from tallystick.errors import UnsupportedOperatorError
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, rule
+from tallystick.program.ir import Value
+
+
+@rule(
+    "aten.alias",
+    "aten.detach",
+    "aten.clone",
+    "aten.contiguous",
+    "aten.lift_fresh",
+    "aten.lift_fresh_copy",
+    "aten.lift",
+)
+def _identity(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.value(a["self"])
+
+
+@rule("aten._to_copy", "aten.to.dtype")
+def _to_copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+
+
+@rule(
+    "aten.view",
+    "aten._unsafe_view",
+    "aten._reshape_alias",
+    "aten.reshape",
+    "aten.unsqueeze",
+    "aten.squeeze",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.flatten.using_ints",
+)
+def _view(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.view(lo.value(a["self"]), lo.result(node).shape)
+
+
+@rule("aten.t")
+def _t(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    return lo.swap(x, 0, 1) if len(lo.shape(x)) == 2 else x
+
+
+@rule("aten.transpose.int")
+def _transpose(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.swap(lo.value(a["self"]), a["dim0"], a["dim1"])
+
+
+@rule("aten.permute")
+def _permute(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.permute(lo.value(a["self"]), a["dims"])
+
+
+@rule("aten.expand")
+def _expand(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.expand(lo.value(a["self"]), lo.result(node).shape)
+
+
+@rule("aten.repeat")
+def _repeat(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, repeats = lo.value(a["self"]), list(a["repeats"])
+    shape = [1] * (len(repeats) - len(lo.shape(x))) + list(lo.shape(x))
+    apart = [n for size in shape for n in (1, size)]
+    spread = [n for times, size in zip(repeats, shape) for n in (times, size)]
+    return lo.view(lo.expand(lo.view(x, apart), spread), lo.result(node).shape)
+
+
+def _bounds(size: int, start: Optional[int], end: Optional[int]) -> tuple[int, int]:
+    def clip(at: int) -> int:
+        return min(max(at + size if at < 0 else at, 0), size)
+
+    low = clip(start or 0)
+    return low, max(low, clip(size if end is None else end))
+
+
+@rule("aten.slice.Tensor", "aten.slice")
+def _slice(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dim = a["dim"] % len(lo.shape(x))
+    start, end = _bounds(lo.shape(x)[dim], a["start"], a["end"])
+    return lo.slice(x, dim, start, end, a["step"])
+
+
+def _select(lo: Lowerer, x: Value, dim: int, index: int) -> Value:
+    shape = lo.shape(x)
+    dim %= len(shape)
+    index %= shape[dim]
+    return lo.view(lo.slice(x, dim, index, index + 1), shape[:dim] + shape[dim + 1 :])
+
+
+@rule("aten.select.int")
+def _select_int(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _select(lo, lo.value(a["self"]), a["dim"], a["index"])
+
+
+@rule("aten.unbind.int")
+def _unbind(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    return [_select(lo, x, a["dim"], i) for i in range(lo.shape(x)[a["dim"]])]
+
+
+@rule(
+    "aten.split.Tensor",
+    "aten.split_with_sizes",
+    "aten.unsafe_split.Tensor",
+    "aten.unsafe_split_with_sizes",
+    "aten.chunk",
+    "aten.unsafe_chunk",
+)
+def _split(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dim = a["dim"] % len(lo.shape(x))
+    parts: list[Value] = []
+    start = 0
+    for part in node.meta["val"]:
+        end = start + int(part.shape[dim])
+        parts.append(lo.slice(x, dim, start, end))
+        start = end
+    return parts
+
+
+def _cat(lo: Lowerer, parts: list[Value], dim: int) -> Value:
+    if len(parts) == 1:
+        return parts[0]
+    return lo.emit("aten.cat", *parts, dim=dim % len(lo.shape(parts[0])))
+
+
+@rule("aten.cat")
+def _cat_rule(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    dtype = lo.result(node).dtype
+    rank = len(lo.result(node).shape)
+    # torch lets an empty 1-D tensor join anything; it adds no element.
+    parts = [v for v in map(lo.value, a["tensors"]) if rank == len(lo.shape(v))]
+    return _cat(lo, [lo.cast(v, dtype) for v in parts], a["dim"])
+
+
+@rule("aten.stack")
+def _stack(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    shape = lo.result(node).shape
+    dim = a["dim"] % len(shape)
+    single = (*shape[:dim], 1, *shape[dim + 1 :])
+    dtype = lo.result(node).dtype
+    return _cat(lo, [lo.view(lo.cast(lo.value(v), dtype), single) for v in a["tensors"]], dim)
+
+
+def _scatter_slice(
+    lo: Lowerer, x: Value, src: Value, dim: int, start: int, end: int, step: int
+) -> Value:
+    if (start, step) == (0, 1) and end == lo.shape(x)[dim]:
+        return src
+    return lo.emit("aten.slice_scatter", x, src, dim=dim, start=start, end=end, step=step)
+
+
+@rule("aten.slice_scatter")
+def _slice_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, src = lo.value(a["self"]), lo.value(a["src"])
+    dim = a["dim"] % len(lo.shape(x))
+    start, end = _bounds(lo.shape(x)[dim], a["start"], a["end"])
+    return _scatter_slice(lo, x, src, dim, start, end, a["step"])
+
+
+@rule("aten.slice_backward")
+def _slice_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    dim = a["dim"] % len(result.shape)
+    start, end = _bounds(result.shape[dim], a["start"], a["end"])
+    zeros = lo.full(result.shape, 0.0, result.dtype)
+    return _scatter_slice(lo, zeros, lo.value(a["grad_output"]), dim, start, end, a["step"])
+
+
+def _scatter_select(lo: Lowerer, x: Value, src: Value, dim: int, index: int) -> Value:
+    shape = lo.shape(x)
+    dim %= len(shape)
+    index %= shape[dim]
+    single = lo.view(src, (*shape[:dim], 1, *shape[dim + 1 :]))
+    return _scatter_slice(lo, x, single, dim, index, index + 1, 1)
+
+
+@rule("aten.select_scatter")
+def _select_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _scatter_select(lo, lo.value(a["self"]), lo.value(a["src"]), a["dim"], a["index"])
+
+
+@rule("aten.select_backward")
+def _select_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    zeros = lo.full(result.shape, 0.0, result.dtype)
+    return _scatter_select(lo, zeros, lo.value(a["grad_output"]), a["dim"], a["index"])
+
+
+@rule("aten.copy")
+def _copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    return lo.expand(lo.cast(lo.value(a["src"]), result.dtype), result.shape)
+
+
+_FILL = {
+    "zeros": 0,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "zero": 0,
+    "ones": 1,
+    "ones_like": 1,
+    "new_ones": 1,
+    # Uninitialised memory is overwritten before it is read, or the model means nothing.
+    "empty": 0,
+    "empty_like": 0,
+    "new_empty": 0,
+    "empty_strided": 0,
+    "new_empty_strided": 0,
+}
+
+
+@rule(*(f"aten.{name}" for name in _FILL), "aten.empty.memory_format")
+def _constant_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    target: Any = node.target
+    result = lo.result(node)
+    return lo.full(result.shape, _FILL[target._schema.name.split("::")[1]], result.dtype)
+
+
+@rule("aten.full", "aten.full_like", "aten.new_full")
+def _full(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.full(lo.result(node).shape, a["fill_value"], lo.result(node).dtype)
+
+
+@rule("aten.fill.Scalar")
+def _fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.full(lo.result(node).shape, a["value"], lo.result(node).dtype)
+
+
+@rule("aten.scalar_tensor")
+def _scalar_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.full((), a["s"], lo.result(node).dtype)
+
+
+@rule("aten.fill.Tensor")
+def _fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    return lo.expand(lo.cast(lo.value(a["value"]), result.dtype), result.shape)
+
+
+@rule("aten.arange", "aten.arange.start", "aten.arange.start_step")
+def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.emit(
+        "aten.arange",
+        start=a.get("start") or 0,
+        end=a["end"],
+        step=a.get("step", 1),
+        dtype=lo.result(node).dtype,
+    )
+
+
+@rule("aten.masked_fill.Scalar")
+def _masked_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    x = lo.expand(lo.value(a["self"]), result.shape)
+    return lo.emit("aten.masked_fill", x, lo.value(a["mask"]), value=a["value"])
+
+
+@rule("aten.masked_fill.Tensor")
+def _masked_fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    result = lo.result(node)
+    x = lo.expand(lo.value(a["self"]), result.shape)
+    fill = lo.cast(lo.value(a["value"]), result.dtype)
+    return lo.emit("aten.where", lo.value(a["mask"]), fill, x)
+
+
+@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+def _where(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    dtype = lo.result(node).dtype
+
+    def operand(x: Any) -> Value:
+        return lo.cast(lo.value(x), dtype) if isinstance(x, fx.Node) else lo.full((), x, dtype)
+
+    condition = lo.cast(lo.value(a["condition"]), "bool")
+    return lo.emit("aten.where", condition, operand(a["self"]), operand(a["other"]))
+
+
+@rule("aten.embedding")
+def _embedding(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    indices = lo.cast(lo.value(a["indices"]), "i64")
+    return lo.emit("aten.embedding", lo.value(a["weight"]), indices, padding_idx=a["padding_idx"])
+
+
+@rule("aten.embedding_dense_backward")
+def _embedding_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return lo.emit(
+        "aten.embedding_dense_backward",
+        lo.value(a["grad_output"]),
+        lo.cast(lo.value(a["indices"]), "i64"),
+        num_weights=a["num_weights"],
+        padding_idx=a["padding_idx"],
+        scale_grad_by_freq=a["scale_grad_by_freq"],
+    )
+
+
+@rule("aten.gather")
+def _gather(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dim = a["dim"] % max(len(lo.shape(x)), 1)
+    return lo.emit("aten.gather", x, lo.cast(lo.value(a["index"]), "i64"), dim=dim)
+
+
+@rule("aten.index_select")
+def _index_select(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    dim = a["dim"] % max(len(lo.shape(x)), 1)
+    return lo.emit("aten.index_select", x, lo.cast(lo.value(a["index"]), "i64"), dim=dim)
+
+
+@rule("aten.index_add")
+def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    if a["alpha"] != 1:
+        raise UnsupportedOperatorError("index_add with alpha is not defined by the contract.")
+    x = lo.value(a["self"])
+    index = lo.cast(lo.value(a["index"]), "i64")
+    return lo.emit("aten.index_add", x, index, lo.value(a["source"]), dim=a["dim"] % len(lo.shape(x)))
+
+
+def _single_index(lo: Lowerer, indices: Any) -> tuple[int, Value]:
+    """The one axis that is indexed and its i64 indices, or a refusal."""
+    axes = [i for i, v in enumerate(indices) if v is not None]
+    if len(axes) != 1 or lo.type(lo.value(indices[axes[0]])).dtype in ("bool", "u8"):
+        raise UnsupportedOperatorError(
+            "Indexing by several tensors or by a mask is not defined by the contract.",
+            "Index one axis with integer positions, or use gather or where.",
+        )
+    return axes[0], lo.cast(lo.value(indices[axes[0]]), "i64")
+
+
+@rule("aten.index.Tensor")
+def _index(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    dim, index = _single_index(lo, a["indices"])
+    x = lo.value(a["self"])
+    count = lo.type(index).numel
+    taken = lo.emit("aten.index_select", x, lo.view(index, (count,)), dim=dim)
+    return lo.view(taken, lo.result(node).shape)
+
+
+@rule("aten.index_put")
+def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    if not a["accumulate"]:
+        raise UnsupportedOperatorError("Assignment by index tensors is not defined.")
+    dim, index = _single_index(lo, a["indices"])
+    x, values = lo.value(a["self"]), lo.value(a["values"])
+    shape, count = lo.shape(x), lo.type(index).numel
+    full_shape = shape[:dim] + lo.shape(index) + shape[dim + 1 :]
+    flat = lo.view(lo.expand(values, full_shape), (*shape[:dim], count, *shape[dim + 1 :]))
+    return lo.emit("aten.index_add", x, lo.view(index, (count,)), flat, dim=dim)
+
+
+@rule("aten.tril", "aten.triu")
+def _triangle(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    target: Any = node.target
+    op = target._schema.name.replace("::", ".")
+    return lo.emit(op, lo.value(a["self"]), diagonal=a["diagonal"])
+
+
+@rule(
+    "aten.bernoulli",
+    "aten.bernoulli.p",
+    "aten.native_dropout",
+    "aten.rand",
+    "aten.rand_like",
+    "aten.randn",
+    "aten.randn_like",
+    "aten.randint",
+    "aten.randint.low",
+    "aten.randperm",
+    "aten.multinomial",
+    "aten.normal_functional",
+    "aten.uniform",
+    "aten.exponential",
+)
+def _random(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    raise UnsupportedOperatorError(
+        "The model draws random numbers from torch's own generator.",
+        "Use torch.nn.functional.dropout, or draw the numbers beforehand into the batch.",
+    )
+
+
+@rule("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
+def _value_dependent(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    raise UnsupportedOperatorError("The model's shape or control flow depends on tensor values.")
+
+

@@ -1,0 +1,237 @@
+"""Tracing a step on meta tensors: forward, loss, gradients, changed buffers, as an ATen graph.
+
+Pass 1 records what eager PyTorch would dispatch. Where that contains mutation, pass 2 traces
+the graph again through functionalization. Both passes note which module each node came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, functionalize
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+
+from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.functions import Lowering
+
+META = torch.device("meta")
+BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
+
+
+@dataclass
+class Trace:
+    """An ATen graph without mutation. `inputs` and `outputs` name its placeholders and results;
+    `origin` maps node name to the module path that produced it, where known."""
+
+    graph: torch.fx.GraphModule
+    inputs: list[str]
+    outputs: list[str]
+    origin: dict[str, str] = field(default_factory=dict)
+
+
+def meta_like(tensor: Tensor) -> Tensor:
+    """A contiguous tensor of the same shape and dtype without storage."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+
+
+class _Body(nn.Module):
+    """The traced function as a module, so that functional_call can place the parameters."""
+
+    def __init__(self, module: nn.Module, run: BatchLoss) -> None:
+        super().__init__()
+        self.module = module
+        self.run = run
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+        result = self.run(self.module, batch)
+        return result, dict(self.module.named_buffers())
+
+
+def _traced_nodes() -> int | None:
+    """How many nodes the trace in progress has, or None when torch does not say."""
+    mode = get_proxy_mode()
+    return None if mode is None else len(mode.tracer.graph.nodes)
+
+
+@contextlib.contextmanager
+def _module_spans(module: nn.Module) -> Iterator[list[tuple[int, int, str]]]:
+    """Collects (first node, end node, module path) for every forward call, innermost first."""
+    spans: list[tuple[int, int, str]] = []
+    entered: list[int | None] = []
+    handles = []
+    for path, child in module.named_modules():
+
+        def enter(_module: nn.Module, _args: Any) -> None:
+            entered.append(_traced_nodes())
+
+        def leave(_module: nn.Module, _args: Any, _output: Any, path: str = path) -> None:
+            start, end = entered.pop(), _traced_nodes()
+            if start is not None and end is not None:
+                spans.append((start, end, path or type(_module).__name__))
+
+        handles.append(child.register_forward_pre_hook(enter))
+        handles.append(child.register_forward_hook(leave))
+    try:
+        yield spans
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[str, str]:
+    """Module path per node name. A backward node is named after the forward node it reads."""
+    names = [node.name for node in graph.nodes]
+    origin: dict[str, str] = {}
+    for start, end, path in spans:
+        for name in names[start:end]:
+            origin.setdefault(name, path)
+    for node in graph.nodes:
+        if node.name in origin or node.op != "call_function":
+            continue
+        # Saved activations say more about a backward node than the gradient that flows in.
+        for operand in reversed(node.all_input_nodes):
+            if operand.name in origin:
+                path = origin[operand.name]
+                suffix = " (backward)"
+                origin[node.name] = path if path.endswith(suffix) else path + suffix
+                break
+    return origin
+
+
+@contextlib.contextmanager
+def _capture_settings() -> Iterator[None]:
+    """Fused inference paths off, factories on the meta device, while a trace runs."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with META:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _explain(error: Exception) -> UsageError:
+    text = str(error)
+    if "meta tensor" in text.lower() or "item()" in text or "data-dependent" in text.lower():
+        return UsageError(
+            f"The model looks at the values of tensors while it runs ({text.splitlines()[0]}).",
+            "A program's shape cannot depend on data: remove .item(), tensor-valued `if`, and "
+            "boolean-mask indexing, or pass the value in the batch.",
+        )
+    return UsageError(
+        f"The model could not be traced: {type(error).__name__}: {text.splitlines()[0] if text else ''}",
+        "It must run on meta tensors: create tensors on the device of its inputs and register "
+        "constant tensors as buffers.",
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to trace. `trained` are the parameters to differentiate by; empty for evaluation."""
+
+    module: nn.Module
+    run: BatchLoss
+    parameters: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    batch: Mapping[str, Tensor]
+    trained: tuple[str, ...]
+
+
+def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
+    """Trace `request` on meta tensors.
+
+    `collect` turns what the run returns into named tensors; with trained parameters one of
+    them is `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
+    Raises UsageError when the model cannot be traced or draws randomness of its own.
+    """
+    names: list[str] = []
+    spans: list[tuple[int, int, str]] = []
+    sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
+    sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
+    sources |= {f"batch.{k}": v for k, v in request.batch.items()}
+    sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
+    body = _Body(request.module, request.run)
+
+    def step(*flat: Tensor) -> list[Tensor]:
+        given = dict(zip(sources, flat))
+        parameters = {
+            k: given[f"param.{k}"].detach().requires_grad_(k in request.trained)
+            for k in request.parameters
+        }
+        placed = {f"module.{k}": v for k, v in parameters.items()}
+        # A clone, so that a mutated buffer is a new value and the input stays the old state.
+        placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
+        batch = {k: given[f"batch.{k}"] for k in request.batch}
+        lowering = Lowering(given["rng"])
+        with lowering.installed(), _module_spans(request.module) as found:
+            returned, buffers = functional_call(body, placed, (batch,))
+            outputs = collect(returned)
+            spans.extend(found)
+            lowering.in_backward = True
+            if request.trained:
+                wanted = [parameters[k] for k in request.trained]
+                gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
+                outputs |= {
+                    f"grad.{k}": g for k, g in zip(request.trained, gradients) if g is not None
+                }
+        outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
+        names[:] = list(outputs)
+        return [value.detach() for value in outputs.values()]
+
+    try:
+        with _capture_settings():
+            first = make_fx(step, tracing_mode="real")(*sources.values())
+            result = Trace(first, list(sources), names, _origins(first.graph, spans))
+            return _without_mutation(result, list(sources.values()))
+    except TallystickError:
+        raise
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        raise _explain(error) from error
+
+
+def _mutates(graph: torch.fx.Graph) -> bool:
+    return any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for node in graph.nodes
+    )
+
+
+class _Retrace(torch.fx.Interpreter):
+    """Runs a traced graph under a second trace, noting which first node made each new one."""
+
+    def __init__(self, graph: torch.fx.GraphModule, origin: dict[str, str]) -> None:
+        super().__init__(graph)
+        self.origin = origin
+        self.spans: list[tuple[int, int, str]] = []
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        start = _traced_nodes()
+        result = super().run_node(n)
+        end = _traced_nodes()
+        if start is not None and end is not None and n.name in self.origin:
+            self.spans.append((start, end, self.origin[n.name]))
+        return result
+
+
+def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
+    if not _mutates(traced.graph.graph):
+        return traced
+    interpreter = _Retrace(traced.graph, traced.origin)
+
+    def again(*flat: Tensor) -> list[Tensor]:
+        result: list[Tensor] = interpreter.run(*flat)
+        return result
+
+    with torch.no_grad():
+        second = make_fx(functionalize(again, remove="mutations"), tracing_mode="real")(*examples)
+    if _mutates(second.graph):
+        raise UsageError(
+            "The model changes a tensor in place in a way that cannot be made functional.",
+            "Write the change without in-place operators.",
+        )
+    return Trace(second, traced.inputs, traced.outputs, _origins(second.graph, interpreter.spans))

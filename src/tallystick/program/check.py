@@ -1,0 +1,160 @@
+"""Whether a program is well formed: names, order, attributes and re-inferred types (PROGRAM 3)."""
+
+from __future__ import annotations
+
+import re
+
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+from tallystick.numerics.registry import check_attrs
+from tallystick.numerics.types import DTYPES, AttrValue, TensorType
+from tallystick.program.ir import (
+    BATCH_PREFIX,
+    COMMIT,
+    CONTRACTS,
+    INPUT_KINDS,
+    RNG_INPUT,
+    RNG_TYPE,
+    SCALAR_PREFIX,
+    Input,
+    Node,
+    Program,
+    Value,
+    op_spec,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_.:/\-]+", re.ASCII)
+_STRING = re.compile(r"[A-Za-z0-9_.:/\-]*", re.ASCII)
+_INT64 = 1 << 63
+_INFER_FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def check_name(name: str) -> None:
+    """A name of an input or output (PROGRAM 2.3). Raises UsageError."""
+    if not _NAME.fullmatch(name) or len(name) > LIMITS.name_bytes:
+        raise UsageError(
+            f"{name[:80]!r} cannot name a program value.",
+            "Use letters, digits and _ . : / - only.",
+        )
+
+
+def check_type(type_: TensorType) -> None:
+    """dtype known, rank and size within limits. Raises UsageError."""
+    if type_.dtype not in DTYPES:
+        raise UsageError(f"dtype {type_.dtype!r} is not one of {', '.join(DTYPES)}.")
+    if len(type_.shape) > LIMITS.tensor_rank:
+        raise UsageError(f"A tensor of rank {len(type_.shape)} exceeds {LIMITS.tensor_rank}.")
+    if any(not 0 <= n < _INT64 for n in type_.shape) or type_.nbytes > LIMITS.tensor_bytes:
+        raise UsageError(f"A tensor of type {str(type_)[:80]} exceeds {LIMITS.tensor_bytes} bytes.")
+
+
+def _check_attr_value(op: str, name: str, value: AttrValue) -> None:
+    if isinstance(value, str) and not _STRING.fullmatch(value):
+        raise UsageError(f"{op}: attribute {name!r} has characters that cannot be written.")
+    items = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(v, int) and not -_INT64 <= v < _INT64 for v in items):
+        raise UsageError(f"{op}: attribute {name!r} does not fit 64 bits.")
+
+
+def check_node(program: Program, index: int, node: Node) -> None:
+    """Node `index`: known operator, valid attributes, earlier operands, types as inferred."""
+    spec = op_spec(node.op)
+    if len(node.inputs) > LIMITS.slots or (
+        node.op != COMMIT and len(node.inputs) > LIMITS.node_inputs
+    ):
+        raise UsageError(f"{node.op}: {len(node.inputs)} inputs exceed the limit.")
+    check_attrs(spec, node.attrs)
+    for name, attr in node.attrs.items():
+        _check_attr_value(node.op, name, attr)
+    types = tuple(None if v is None else _type_before(program, index, v) for v in node.inputs)
+    try:
+        inferred = spec.infer(node.attrs, types)
+    except _INFER_FAILURES as error:
+        # A shape rule met operands nobody wrote on purpose; they may come from a counterparty.
+        raise UsageError(f"{node.op}: operands do not fit the operator ({error}).") from error
+    for type_ in inferred:
+        check_type(type_)
+    if inferred != node.out_types:
+        raise UsageError(
+            f"{node.op}: stated types {', '.join(map(str, node.out_types))} are not the "
+            f"inferred {', '.join(map(str, inferred))}."
+        )
+
+
+def _type_before(program: Program, limit: int, value: Value) -> TensorType:
+    """Type of a value that must exist before node `limit`. Raises UsageError."""
+    if value.is_input:
+        if not 0 <= value.out < len(program.inputs):
+            raise UsageError(f"There is no program input {value.out}.")
+    elif value.node >= limit or not 0 <= value.out < len(program.nodes[value.node].out_types):
+        raise UsageError(f"Value %{value.node}.{value.out} does not exist where it is read.")
+    return program.type_of(value)
+
+
+def _check_input(spec: Input) -> None:
+    check_name(spec.name)
+    check_type(spec.type)
+    if spec.kind not in INPUT_KINDS:
+        raise UsageError(f"Input {spec.name}: kind {spec.kind!r} is unknown.")
+    is_batch, is_scalar = spec.name.startswith(BATCH_PREFIX), spec.name.startswith(SCALAR_PREFIX)
+    is_rng = spec.name == RNG_INPUT
+    expected = {"batch": is_batch, "scalar": is_scalar, "rng": is_rng}.get(
+        spec.kind, not (is_batch or is_scalar or is_rng)
+    )
+    if not expected:
+        raise UsageError(f"Input {spec.name} is not named as kind {spec.kind} is (PROGRAM 1.2).")
+    if spec.kind == "scalar" and spec.type != TensorType("f64", ()):
+        raise UsageError(f"Scalar input {spec.name} must be f64[].")
+    if spec.kind == "rng" and spec.type != RNG_TYPE:
+        raise UsageError(f"Input {RNG_INPUT} must be {RNG_TYPE} (NUMERICS 8.3).")
+
+
+def _check_outputs(program: Program) -> None:
+    names = [name for name, _ in program.outputs]
+    if names != sorted(set(names)):
+        raise UsageError("Outputs are not in bytewise name order, each once (PROGRAM 1.4).")
+    for name, value in program.outputs:
+        check_name(name)
+        type_ = _type_before(program, len(program.nodes), value)
+        if name in program.state_types and type_ != program.state_types[name]:
+            raise UsageError(f"Next state {name} is {type_}, the state {program.state_types[name]}.")
+
+
+def _check_commit(program: Program) -> None:
+    """PROGRAM 3.4: all slots or none are stepped, and the last node commits to all of them."""
+    commits = [i for i, node in enumerate(program.nodes) if node.op == COMMIT]
+    slots = program.next_state
+    if not slots:
+        if commits:
+            raise UsageError("A program without next state has no commit node (PROGRAM 3.4).")
+        return
+    if set(slots) != set(program.state_types):
+        missing = sorted(set(program.state_types) - set(slots))[0]
+        raise UsageError(f"State slot {missing} has no next state (PROGRAM 3.4).")
+    if commits != [len(program.nodes) - 1]:
+        raise UsageError("The last node, and only it, must be the commit node (PROGRAM 3.4).")
+    if program.nodes[-1].inputs != tuple(slots[name] for name in sorted(slots)):
+        raise UsageError("The commit node does not read the next state in name order.")
+
+
+def check_program(program: Program) -> None:
+    """PROGRAM 3: raises UsageError naming the first thing wrong, UnsupportedOperatorError for
+    an operator that the contract does not define."""
+    if program.contract not in CONTRACTS:
+        raise UsageError(f"Contract {program.contract[:80]!r} is unknown.")
+    if len(program.inputs) > LIMITS.slots or len(program.outputs) > 2 * LIMITS.slots:
+        raise UsageError("The program has more inputs or outputs than the limit.")
+    if len(program.nodes) > LIMITS.nodes:
+        raise UsageError(f"The program has more than {LIMITS.nodes} nodes.")
+    names = [spec.name for spec in program.inputs]
+    if names != sorted(set(names)):
+        raise UsageError("Inputs are not in bytewise name order, each once (PROGRAM 1.2).")
+    for spec in program.inputs:
+        _check_input(spec)
+    for index, node in enumerate(program.nodes):
+        try:
+            check_node(program, index, node)
+        except UsageError as error:
+            raise type(error)(f"Node {index}: {error.message}", error.next_action) from error
+    _check_outputs(program)
+    _check_commit(program)

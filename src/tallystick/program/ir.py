@@ -1,0 +1,162 @@
+"""The program: one training step (or inference) as a topologically sorted list of operators.
+
+A program is data. Its meaning is its nodes' meaning under `contract`; its identity is the
+digest of its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Optional
+
+from tallystick.errors import UsageError
+from tallystick.numerics.registry import InTypes, OpSpec, lookup
+from tallystick.numerics.types import Attrs, TensorType
+
+CONTRACT = "ordered/1-draft.1"
+CONTRACTS = (CONTRACT,)
+INPUT_KINDS = ("state", "batch", "scalar", "rng")
+COMMIT = "tallystick.commit"
+RNG_INPUT = "rng"
+BATCH_PREFIX = "batch."
+SCALAR_PREFIX = "scalar."
+RNG_TYPE = TensorType("i64", (2,))
+
+
+class Value(NamedTuple):
+    """Output `out` of node `node`; `node == -1` means program input number `out`."""
+
+    node: int
+    out: int
+
+    @property
+    def is_input(self) -> bool:
+        return self.node < 0
+
+
+def input_value(index: int) -> Value:
+    """The value of program input `index`."""
+    return Value(-1, index)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A program input (PROGRAM 1.2): kind is one of `INPUT_KINDS`."""
+
+    kind: str
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator application; an absent optional input is None (PROGRAM 1.3)."""
+
+    op: str
+    inputs: tuple[Optional[Value], ...]
+    attrs: Attrs
+    out_types: tuple[TensorType, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs and outputs are in bytewise name order; nodes are in topological order."""
+
+    contract: str
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, Value], ...]
+
+    @cached_property
+    def input_index(self) -> dict[str, int]:
+        """Position of each program input by name."""
+        return {spec.name: i for i, spec in enumerate(self.inputs)}
+
+    @cached_property
+    def output_values(self) -> dict[str, Value]:
+        """Value of each program output by name."""
+        return dict(self.outputs)
+
+    @cached_property
+    def state_types(self) -> dict[str, TensorType]:
+        """Type of every state slot by name, in bytewise name order."""
+        return {spec.name: spec.type for spec in self.inputs if spec.kind == "state"}
+
+    @cached_property
+    def batch_types(self) -> dict[str, TensorType]:
+        """Type of every batch tensor by its name without the `batch.` prefix."""
+        return {
+            spec.name[len(BATCH_PREFIX) :]: spec.type
+            for spec in self.inputs
+            if spec.kind == "batch"
+        }
+
+    @cached_property
+    def scalar_names(self) -> tuple[str, ...]:
+        """Names of the per-step scalars, without the `scalar.` prefix."""
+        return tuple(
+            spec.name[len(SCALAR_PREFIX) :] for spec in self.inputs if spec.kind == "scalar"
+        )
+
+    @property
+    def uses_rng(self) -> bool:
+        return RNG_INPUT in self.input_index
+
+    @cached_property
+    def next_state(self) -> dict[str, Value]:
+        """Value of every next-state slot by slot name; empty for a program without a step."""
+        return {name: value for name, value in self.outputs if name in self.state_types}
+
+    def type_of(self, value: Value) -> TensorType:
+        """The type of `value`; IndexError if there is no such value."""
+        if value.is_input:
+            return self.inputs[value.out].type
+        return self.nodes[value.node].out_types[value.out]
+
+    def text(self) -> str:
+        """The canonical text (PROGRAM 2)."""
+        from tallystick.program.text import to_text
+
+        return to_text(self)
+
+    def digest(self) -> bytes:
+        """32 bytes that name the program (PROGRAM 4.1)."""
+        from tallystick.program.text import program_digest
+
+        return program_digest(self)
+
+
+def readers(program: Program) -> Iterator[tuple[int, int, Value]]:
+    """Every (node index, input position, value read), in node order."""
+    for index, node in enumerate(program.nodes):
+        for position, value in enumerate(node.inputs):
+            if value is not None:
+                yield index, position, value
+
+
+def _infer_commit(attrs: Attrs, types: InTypes) -> tuple[TensorType, ...]:
+    if any(t is None for t in types):
+        raise UsageError(f"{COMMIT}: every slot must be present.")
+    return ()
+
+
+# The commit node moves nothing (NUMERICS 12.1), so it is no kernel and not in the registry.
+COMMIT_SPEC = OpSpec(
+    name=COMMIT,
+    clause="12.1",
+    attrs={},
+    infer=_infer_commit,
+    run=lambda attrs, inputs, outputs: None,
+    all_inputs_strided=True,
+    op_class="move",
+)
+
+
+def op_spec(name: str) -> OpSpec:
+    """The specification of operator `name`, the commit node included.
+
+    Raises UnsupportedOperatorError when the contract does not define it.
+    """
+    return COMMIT_SPEC if name == COMMIT else lookup(name)

@@ -1,0 +1,267 @@
+"""The canonical text of a program, its strict parser, and its digest (PROGRAM 2, 4).
+
+The parser reads leniently and then demands that writing the result again gives the very bytes
+that were read, so that there is one text per program and no second way to spell anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Optional
+
+from tallystick.errors import CorruptFileError, TallystickError, UnsupportedVersionError
+from tallystick.limits import LIMITS
+from tallystick.numerics.types import AttrValue, TensorType
+from tallystick.program.check import check_program
+from tallystick.program.ir import CONTRACTS, Input, Node, Program, Value, input_value, op_spec
+
+HEADER = "tallystick program 1"
+DIGEST_TAG = b"tallystick/program/1\0"
+
+_TYPE = re.compile(r"([a-z0-9]+)\[([0-9,]*)\]", re.ASCII)
+_NODE = re.compile(
+    r"%(?P<index>[0-9]+) = (?P<op>[A-Za-z0-9_.]+)\((?P<args>[^(){}=]*)\)"
+    r"(?:\{(?P<attrs>[^{}]*)\})? : (?P<types>[a-z0-9\[\], ]+)",
+    re.ASCII,
+)
+_VALUE = re.compile(r"%([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
+_ATTR = re.compile(r"([A-Za-z0-9_]+)=(\[[^\]]*\]|\"[^\"]*\"|[^,\[\]\" ]+)(?:, |$)", re.ASCII)
+
+
+def _format_attr(value: AttrValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ",".join(_format_attr(v) for v in value) + "]"
+    return str(value)
+
+
+def _format_value(program: Program, value: Optional[Value]) -> str:
+    if value is None:
+        return "none"
+    if value.is_input:
+        return "@" + program.inputs[value.out].name
+    if len(program.nodes[value.node].out_types) == 1:
+        return f"%{value.node}"
+    return f"%{value.node}.{value.out}"
+
+
+def _format_node(program: Program, index: int, node: Node) -> str:
+    args = ", ".join(_format_value(program, v) for v in node.inputs)
+    attrs = ", ".join(f"{k}={_format_attr(node.attrs[k])}" for k in sorted(node.attrs))
+    types = ", ".join(map(str, node.out_types)) or "none"
+    return f"%{index} = {node.op}({args}){'{' + attrs + '}' if attrs else ''} : {types}"
+
+
+def to_text(program: Program) -> str:
+    """The canonical text (PROGRAM 2): ASCII, one line per input, node and output."""
+    lines = [HEADER, f"contract {program.contract}"]
+    lines += [f"input {spec.kind} {spec.name} {spec.type}" for spec in program.inputs]
+    lines += [_format_node(program, i, node) for i, node in enumerate(program.nodes)]
+    lines += [f"output {name} {_format_value(program, v)}" for name, v in program.outputs]
+    return "\n".join(lines) + "\nend\n"
+
+
+def text_digest(text: bytes) -> bytes:
+    """32 bytes: SHA-256 of the domain tag and the canonical text (PROGRAM 4.1)."""
+    return hashlib.sha256(DIGEST_TAG + text).digest()
+
+
+def program_digest(program: Program) -> bytes:
+    """The digest that names `program` (PROGRAM 4.1)."""
+    return text_digest(to_text(program).encode("ascii"))
+
+
+class _Malformed(Exception):
+    """A line that is not of the grammar; carries what is wrong with it."""
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
+        raise _Malformed(f"{text[:40]!r} is not an integer")
+    return int(text)
+
+
+def _parse_type(text: str) -> TensorType:
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        raise _Malformed(f"{text[:80]!r} is not a type")
+    dims = match[2].split(",") if match[2] else []
+    if len(dims) > LIMITS.tensor_rank:
+        raise _Malformed(f"rank {len(dims)} exceeds {LIMITS.tensor_rank}")
+    return TensorType(match[1], tuple(_integer(d) for d in dims))
+
+
+def _parse_scalar(kind: str, text: str) -> AttrValue:
+    if kind == "int":
+        return _integer(text)
+    if kind == "float":
+        try:
+            return float.fromhex(text)
+        except (ValueError, OverflowError):
+            raise _Malformed(f"{text[:40]!r} is not a hexadecimal float") from None
+    if kind == "bool":
+        if text not in ("true", "false"):
+            raise _Malformed(f"{text[:40]!r} is not a boolean")
+        return text == "true"
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        raise _Malformed(f"{text[:40]!r} is not a quoted string")
+    return text[1:-1]
+
+
+def _parse_attr(kind: str, text: str) -> AttrValue:
+    if kind not in ("ints", "bools"):
+        return _parse_scalar(kind, text)
+    if not (text.startswith("[") and text.endswith("]")):
+        raise _Malformed(f"{text[:40]!r} is not a list")
+    items = text[1:-1].split(",") if len(text) > 2 else []
+    if kind == "ints":
+        return tuple(_integer(item) for item in items)
+    return tuple(bool(_parse_scalar("bool", item)) for item in items)
+
+
+def _parse_attrs(op: str, text: str) -> dict[str, AttrValue]:
+    spec = op_spec(op)
+    attrs: dict[str, AttrValue] = {}
+    end = 0
+    while end < len(text):
+        match = _ATTR.match(text, end)
+        if match is None or match[1] in attrs:
+            raise _Malformed("attributes are not `name=value, name=value`")
+        if match[1] not in spec.attrs:
+            raise _Malformed(f"{op} has no attribute {match[1][:40]!r}")
+        attrs[match[1]] = _parse_attr(spec.attrs[match[1]].kind, match[2])
+        end = match.end()
+    return attrs
+
+
+class _Parser:
+    """Line by line; the order input, node, output is checked by the final comparison."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self.outputs: list[tuple[str, Value]] = []
+        self.by_name: dict[str, int] = {}
+
+    def value(self, text: str) -> Optional[Value]:
+        if text == "none":
+            return None
+        if text.startswith("@"):
+            if text[1:] not in self.by_name:
+                raise _Malformed(f"there is no input {text[1:80]!r}")
+            return input_value(self.by_name[text[1:]])
+        match = _VALUE.fullmatch(text)
+        if match is None or int(match[1]) >= len(self.nodes):
+            raise _Malformed(f"{text[:40]!r} is not an earlier value")
+        value = Value(int(match[1]), int(match[2] or 0))
+        if value.out >= len(self.nodes[value.node].out_types):
+            raise _Malformed(f"{text[:40]!r} is not an output of its node")
+        return value
+
+    def input(self, line: str) -> None:
+        parts = line.split(" ")
+        if len(parts) != 4:
+            raise _Malformed("an input line is `input KIND NAME TYPE`")
+        if parts[2] in self.by_name:
+            raise _Malformed(f"input {parts[2][:80]!r} appears twice")
+        if len(self.inputs) >= LIMITS.slots:
+            raise _Malformed(f"more than {LIMITS.slots} inputs")
+        self.by_name[parts[2]] = len(self.inputs)
+        self.inputs.append(Input(parts[1], parts[2], _parse_type(parts[3])))
+
+    def node(self, line: str) -> None:
+        if len(self.nodes) >= LIMITS.nodes:
+            raise _Malformed(f"more than {LIMITS.nodes} nodes")
+        match = _NODE.fullmatch(line)
+        if match is None:
+            raise _Malformed("a node line is `%N = operator(values){attributes} : types`")
+        if len(match["attrs"] or "") > LIMITS.attribute_bytes:
+            raise _Malformed(f"attributes exceed {LIMITS.attribute_bytes} bytes")
+        args = match["args"].split(", ") if match["args"] else []
+        types = [] if match["types"] == "none" else _split_types(match["types"])
+        if len(types) > LIMITS.node_outputs:
+            raise _Malformed(f"more than {LIMITS.node_outputs} outputs")
+        self.nodes.append(
+            Node(
+                match["op"],
+                tuple(self.value(a) for a in args),
+                _parse_attrs(match["op"], match["attrs"] or ""),
+                tuple(types),
+            )
+        )
+
+    def output(self, line: str) -> None:
+        parts = line.split(" ")
+        if len(parts) != 3:
+            raise _Malformed("an output line is `output NAME VALUE`")
+        value = self.value(parts[2])
+        if value is None:
+            raise _Malformed("an output cannot be none")
+        self.outputs.append((parts[1], value))
+
+
+def _split_types(text: str) -> list[TensorType]:
+    return [_parse_type(part) for part in text.split(", ")]
+
+
+def _corrupt(number: int, what: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"Program text, line {number}: {what}.",
+        "The file does not follow spec/PROGRAM.md; ask its author for the original.",
+    )
+
+
+def parse_text(data: bytes) -> Program:
+    """The program whose canonical text `data` is (PROGRAM 2, 3).
+
+    Raises CorruptFileError for anything that is not exactly one canonical text, or exceeds
+    `limits`; UnsupportedVersionError for a format or contract version this build lacks.
+    """
+    if len(data) > LIMITS.program_bytes:
+        raise CorruptFileError(
+            f"The program text has {len(data)} bytes, more than {LIMITS.program_bytes}."
+        )
+    try:
+        lines = data.decode("ascii").split("\n")
+    except UnicodeDecodeError:
+        raise CorruptFileError("The program text is not ASCII.") from None
+    if lines[0] != HEADER:
+        if re.fullmatch(r"tallystick program [0-9]{1,9}", lines[0]):
+            raise UnsupportedVersionError(
+                f"Program format {lines[0][19:]!r} is not known to this build.",
+                "Upgrade tallystick.",
+            )
+        raise _corrupt(1, "not a tallystick program")
+    if len(lines) < 4 or lines[-1] != "" or lines[-2] != "end":
+        raise _corrupt(len(lines), "the text does not end with `end`")
+    contract = lines[1][len("contract ") :] if lines[1].startswith("contract ") else ""
+    if contract not in CONTRACTS:
+        raise UnsupportedVersionError(
+            f"Contract {contract[:80]!r} is not known to this build.", "Upgrade tallystick."
+        )
+    parser = _Parser()
+    handlers = {"input": parser.input, "output": parser.output}
+    for number, line in enumerate(lines[2:-2], start=3):
+        try:
+            handlers.get(line.split(" ", 1)[0], parser.node)(line)
+        except _Malformed as error:
+            raise _corrupt(number, str(error)) from None
+        except TallystickError as error:
+            raise _corrupt(number, error.message.rstrip(".")) from error
+    program = Program(contract, tuple(parser.inputs), tuple(parser.nodes), tuple(parser.outputs))
+    try:
+        check_program(program)
+    except TallystickError as error:
+        raise CorruptFileError(f"The program is not valid. {error.message}") from error
+    if to_text(program).encode("ascii") != data:
+        raise CorruptFileError(
+            "The program text is not in canonical form.",
+            "It reads as a program but is written otherwise than spec/PROGRAM.md says.",
+        )
+    return program
