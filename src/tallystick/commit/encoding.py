@@ -205,7 +205,7 @@ def canonical_json(value: JsonValue) -> bytes:
 
 
 def _write_json(value: object, out: list[str], depth: int) -> None:
-    if depth > LIMITS.json_depth:
+    if depth >= LIMITS.json_depth and isinstance(value, (list, tuple, dict)):
         raise UsageError(f"JSON nested deeper than {LIMITS.json_depth}.", "Flatten it.")
     if value is None:
         out.append("null")

@@ -8,7 +8,6 @@ the next state root: that ties the node roots of a disputed step to the checkpoi
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,9 +108,11 @@ def loss_bits(loss: float | np.float32) -> int:
     value = float(loss)
     if math.isnan(value):
         return 0x7FC00000
-    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    if struct.unpack("<f", struct.pack("<I", bits))[0] != value:
+    with np.errstate(over="ignore"):
+        narrow = np.array(value, dtype=np.float64).astype("<f4")
+    if float(narrow) != value:
         raise UsageError(f"The loss {value!r} is not a binary32 value.", "Round it first.")
+    bits = int(narrow.view("<u4"))
     return bits
 
 
