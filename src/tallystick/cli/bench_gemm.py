@@ -1,0 +1,158 @@
+"""GEMM speed against torch.mm in the same process, calls interleaved, medians.
+
+torch is imported here, not by the core: it is the yardstick and never the arithmetic.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallystick import _core
+
+# Ratio of median times, ours over torch's, that the project holds itself to.
+TARGET = 1.15
+# A timed sample lasts at least this long, so that small products are not timer noise.
+_SAMPLE_SECONDS = 2e-3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One product M x K x N; `count` > 0 makes it a batch; a letter t marks a transposed view."""
+
+    m: int
+    k: int
+    n: int
+    layout: str = "nn"
+    count: int = 0
+
+    @property
+    def name(self) -> str:
+        """`512x768x768`, `96x64x64x64`, with `-tn` and the like for transposed operands."""
+        sides = [self.m, self.k, self.n] if not self.count else [self.count, self.m, self.k, self.n]
+        return "x".join(map(str, sides)) + ("" if self.layout == "nn" else f"-{self.layout}")
+
+
+# The shapes the target is promised for.
+GATED = (
+    Shape(256, 256, 256),
+    Shape(512, 768, 768),
+    Shape(512, 768, 3072),
+    Shape(1024, 1024, 1024),
+    Shape(2048, 2048, 2048),
+)
+# What a GPT-2 124M training step on 512 tokens multiplies.
+GPT2 = (
+    Shape(512, 768, 2304),
+    Shape(512, 3072, 768),
+    Shape(512, 768, 768, "nt"),
+    Shape(512, 3072, 768, "nt"),
+    Shape(768, 512, 3072, "tn"),
+    Shape(64, 64, 64, "nt", count=96),
+    Shape(64, 64, 64, "nn", count=96),
+    Shape(64, 64, 64, "tn", count=96),
+)
+# The language-model head: seconds per call, so only on request.
+HEAD = (
+    Shape(512, 768, 50257, "nt"),
+    Shape(50257, 512, 768, "tn"),
+    Shape(512, 50257, 768),
+)
+
+
+def _operand(rng: np.random.Generator, shape: tuple[int, ...], letter: str) -> np.ndarray:
+    if letter == "n":
+        return rng.standard_normal(shape, dtype=np.float32)
+    stored = (*shape[:-2], shape[-1], shape[-2])
+    return rng.standard_normal(stored, dtype=np.float32).swapaxes(-1, -2)
+
+
+def _seconds(call: Callable[[], object], times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
+    """Median seconds of (ours, torch's)."""
+    import torch
+
+    rng = np.random.default_rng(0)
+    batch = (shape.count,) if shape.count else ()
+    a = _operand(rng, (*batch, shape.m, shape.k), shape.layout[0])
+    b = _operand(rng, (*batch, shape.k, shape.n), shape.layout[1])
+    out = np.empty((*batch, shape.m, shape.n), np.float32)
+    ta, tb, tout = torch.from_numpy(a), torch.from_numpy(b), torch.empty(out.shape)
+    product = _core.bmm if shape.count else _core.mm
+    reference = torch.bmm if shape.count else torch.mm
+
+    def ours() -> None:
+        product(a, b, out)
+
+    def theirs() -> None:
+        reference(ta, tb, out=tout)
+
+    calls: tuple[Callable[[], None], ...] = (ours, theirs)
+    for call in calls:
+        call()
+    times = [max(1, int(_SAMPLE_SECONDS / max(_seconds(call, 1), 1e-7))) for call in calls]
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        for call, n, sample in zip(calls, times, samples, strict=True):
+            sample.append(_seconds(call, n))
+    return statistics.median(samples[0]), statistics.median(samples[1])
+
+
+def rows(
+    threads: int,
+    repeats: int,
+    shapes: tuple[Shape, ...] = GATED + GPT2,
+    isas: tuple[str, ...] | None = None,
+) -> list[dict[str, Any]]:
+    """Measures every shape and returns one row for each instruction set and shape.
+
+    `value` is the ratio of median times, ours over torch's float32, both on `threads` threads;
+    `seconds` and `anchor_seconds` are the medians. By default the instruction set in use and,
+    where that is wider, AVX2. Thread counts and instruction set are restored afterwards.
+    """
+    import torch
+
+    default = str(_core.isa())
+    chosen = isas or tuple(
+        isa for isa in (default, "avx2") if isa == default or isa in _core.supported_isas()
+    )
+    before = (_core.threads(), torch.get_num_threads())
+    found: list[dict[str, Any]] = []
+    try:
+        _core.set_threads(threads)
+        torch.set_num_threads(threads)
+        for isa in dict.fromkeys(chosen):
+            _core.set_isa(isa)
+            for shape in shapes:
+                ours, theirs = _measure(shape, repeats)
+                suffix = "" if isa == default else f"/{isa}"
+                found.append(
+                    {
+                        "name": f"gemm/{shape.name}{suffix}/time_ratio",
+                        "value": ours / theirs,
+                        "unit": "ratio",
+                        "target": TARGET if shape in GATED else None,
+                        "anchor": "torch.bmm" if shape.count else "torch.mm",
+                        "isa": isa,
+                        "threads": threads,
+                        "seconds": ours,
+                        "anchor_seconds": theirs,
+                        "gflops": 2e-9 * shape.m * shape.k * shape.n * max(shape.count, 1) / ours,
+                    }
+                )
+    finally:
+        _core.set_isa(default)
+        _core.set_threads(before[0])
+        torch.set_num_threads(before[1])
+    return found
