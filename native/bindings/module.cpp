@@ -14,6 +14,7 @@ namespace nb = nanobind;
 
 #define TS_BINDINGS(X) \
   X(commit) \
+  X(elementary) \
   X(gemm)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);

@@ -23,7 +23,12 @@ TS_INLINE f32reg r_except(f32reg x, uint32_t at, uint32_t result, f32reg y) {
 
 TS_INLINE f32reg cr_exp(f32reg x) { return r_canonical(x, r_map<ExpCore>(x)); }
 
-TS_INLINE f32reg cr_exp2(f32reg x) { return r_canonical(x, r_map<Exp2Core>(x)); }
+TS_INLINE f32reg cr_exp2(f32reg x) {
+  f32reg y = r_map<Exp2Core>(x);
+  y = r_except(x, 0x3b429d37u, 0x3f804385u, y);
+  y = r_except(x, 0xbcf3a937u, 0x3f7ac6b1u, y);
+  return r_canonical(x, y);
+}
 
 TS_INLINE f32reg cr_expm1(f32reg x) {
   return r_canonical(x, r_or(r_map<Expm1Core>(x), r_sign(x)));
@@ -61,7 +66,16 @@ TS_INLINE f32reg cr_log(f32reg x) {
 TS_INLINE f32reg cr_log2(f32reg x) { return log_specials(x, r_bits(0), r_map<Log2Core>(x)); }
 
 TS_INLINE f32reg cr_log1p(f32reg x) {
-  const f32reg y = r_or(r_map<Log1pCore>(x), r_sign(x));
+  f32reg y = r_or(r_map<Log1pCore>(x), r_sign(x));
+  y = r_except(x, 0x35400003u, 0x353fffffu, y);
+  y = r_except(x, 0x3710001bu, 0x370ffff3u, y);
+  y = r_except(x, 0x3efd81adu, 0x3ecdeee1u, y);
+  y = r_except(x, 0x41078febu, 0x400fe5e7u, y);
+  y = r_except(x, 0x65d890d3u, 0x4254d1f9u, y);
+  y = r_except(x, 0x6f31a8ecu, 0x42845a89u, y);
+  y = r_except(x, 0xb53ffffdu, 0xb5400001u, y);
+  y = r_except(x, 0xb70fffe5u, 0xb710000du, y);
+  y = r_except(x, 0xbb0ec8c4u, 0xbb0ef0a5u, y);
   return log_specials(x, r_bits(0xbf800000u), y);
 }
 

@@ -11,6 +11,8 @@ constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
 constexpr double kPio2A = 0x1.921fb544p0;      // a multiple of 2^-32
 constexpr double kPio2B = 0x1.0b4611a6p-34;    // a multiple of 2^-66
 constexpr double kPio2C = 0x1.3198a2e037073p-69;
+constexpr double kPio2Hi = 0x1.921fb54442d18p0;
+constexpr double kPio2Lo = 0x1.1a62633145c07p-54;
 constexpr double kTrigBig = 0x1p28;
 
 // (sin r - r) / r^3 and (cos r - 1 + r^2/2) / r^4 in powers of r^2, |r| <= pi/4
@@ -78,10 +80,11 @@ static inline TrigArgument trig_reduce_big(float ax) {
   lo = static_cast<uint64_t>(p);
   const int zeros = __builtin_clzll(hi);  // hi is not 0: see above
   if (zeros) hi = (hi << zeros) | (lo >> (64 - zeros));
-  // Two exact halves, one rounding, an exact scale.
-  const double top = fma1(static_cast<double>(hi >> 32), 0x1p32, static_cast<double>(hi & 0xffffffffu));
-  const double f = top * bits_double(static_cast<uint64_t>(1023 - 64 - zeros) << 52);
-  const double r = f * 0x1.921fb54442d18p0;  // pi/2
+  // hi in two exact halves times pi/2 in two parts: one rounding that counts, then an exact scale.
+  const double h1 = static_cast<double>(hi >> 32) * 0x1p32;
+  const double h2 = static_cast<double>(hi & 0xffffffffu);
+  const double product = fma1(h1, kPio2Hi, fma1(h2, kPio2Hi, h1 * kPio2Lo));
+  const double r = product * bits_double(static_cast<uint64_t>(1023 - 64 - zeros) << 52);
   return {d_set1(negative ? -r : r), d_set1_bits(k)};
 }
 

@@ -34,6 +34,7 @@ void pow_array(const float* x, const float* y, size_t y_step, float* out, size_t
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
+extern const ElementaryTable TS_TABLE(elementary);
 const ElementaryTable TS_TABLE(elementary) = {
     isa::map_array<isa::cr_exp>,     isa::map_array<isa::cr_log>,   isa::map_array<isa::cr_tanh>,
     isa::map_array<isa::cr_erf>,     isa::map_array<isa::cr_sigmoid>, isa::map_array<isa::cr_sin>,
