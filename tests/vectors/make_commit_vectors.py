@@ -241,7 +241,7 @@ def record_at(seed: int, epoch: int, q: int, n: int) -> int:
     x = q
     while True:
         left, right = x // b, x % b
-        for r in range(8):
+        for r in range(16):
             v = right if r % 2 == 0 else left
             w = philox([v, r, epoch % 2**32, epoch // 2**32], key)
             f = w[0] + 2**32 * w[1]

@@ -137,8 +137,8 @@ def test_a_permutation_for_every_small_n() -> None:  # 8.4
     for n in range(1, 2001):
         found = order.permute_array(n % 7, n % 3, np.arange(n), n)
         assert np.array_equal(np.sort(found), np.arange(n)), n
-        probe = n // 3
-        assert found[probe] == order.permute(n % 7, n % 3, probe, n)
+        for probe in (0, n // 3, n - 1):
+            assert found[probe] == order.permute(n % 7, n % 3, probe, n)
 
 
 @pytest.mark.parametrize("n", [2**20 + 7, 10**9 + 7, 2**40, 2**40 - 1, 999_999_999_989])
@@ -147,7 +147,7 @@ def test_large_n(n: int) -> None:
     found = order.permute_array(3, 2**33 + 1, positions, n)
     assert np.unique(found).size == positions.size
     assert found.min() >= 0 and found.max() < n
-    for i in range(0, positions.size, 499):
+    for i in range(0, positions.size, 49):
         assert order.permute(3, 2**33 + 1, int(positions[i]), n) == found[i]
 
 
@@ -177,9 +177,8 @@ def test_the_table_is_a_speed_matter_only(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_orders_look_uniform() -> None:
     """Chi-square over all orders of 5 records and over the place of one of 40: not biased."""
-    seen = Counter(tuple(order.permute_array(s, 0, np.arange(5), 5)) for s in range(6000))
-    expected = 6000 / 120
-    chi = sum((seen[p] - expected) ** 2 / expected for p in seen) + (120 - len(seen)) * expected
+    seen = Counter(tuple(order.permute(s, 0, q, 5) for q in range(5)) for s in range(3000))
+    chi = sum((n - 25) ** 2 / 25 for n in seen.values()) + (120 - len(seen)) * 25
     assert chi < 190  # 119 degrees of freedom: mean 119, deviation 15.4
     places = Counter(int(order.permute(s, 0, 0, 40)) for s in range(4000))
     chi = sum((places[i] - 100) ** 2 / 100 for i in range(40))
