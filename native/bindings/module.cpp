@@ -15,7 +15,10 @@ namespace nb = nanobind;
 #define TS_BINDINGS(X) \
   X(commit) \
   X(elementary) \
-  X(gemm)
+  X(gemm) \
+  X(elementwise) \
+  X(reduce) \
+  X(random)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

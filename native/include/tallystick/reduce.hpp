@@ -12,8 +12,6 @@
 #pragma once
 #include "tallystick/simd_f32.hpp"
 
-#define TS_LAMBDA __attribute__((always_inline))
-
 namespace tallystick {
 namespace TS_ISA {
 

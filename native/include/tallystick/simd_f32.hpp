@@ -16,6 +16,9 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
+// A functor that a kernel calls once per register must be inlined into it.
+#define TS_LAMBDA __attribute__((always_inline))
+
 #if defined(TS_ISA_AVX512)
 #include "tallystick/simd_f32_avx512.hpp"
 #elif defined(TS_ISA_AVX2)

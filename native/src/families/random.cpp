@@ -1,0 +1,87 @@
+#include "families/random.hpp"
+
+#include "tallystick/elementary.hpp"
+#include "tallystick/philox.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+namespace {
+
+static_assert(kRandomAlign % kPhiloxWords == 0, "ranges begin at whole registers of blocks");
+
+// Calls use(words, element, count) for consecutive stretches of at most kPhiloxWords words.
+template <class F>
+TS_INLINE void each_words(const RandomKey& key, size_t begin, size_t end, const F& use) {
+  const PhiloxDraw draw{key.seed, key.draw, key.step};
+  alignas(64) uint32_t words[kPhiloxWords];
+  for (size_t at = begin; at < end; at += kPhiloxWords) {
+    philox_words(draw, at / 4, words);
+    use(words, at, ts_min(kPhiloxWords, end - at));
+  }
+}
+
+void dropout_mask(RandomKey key, uint64_t threshold, size_t begin, size_t end, uint8_t* out) {
+  if (threshold > 0xffffffffu) {  // no word reaches 2^32
+    for (size_t i = 0; i < end - begin; ++i) out[i] = 0;
+    return;
+  }
+  const uint32_t t = static_cast<uint32_t>(threshold);
+  each_words(key, begin, end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
+    uint8_t* o = out + (at - begin);
+    for (size_t i = 0; i < n; ++i) o[i] = w[i] >= t;
+#ifdef TALLYSTICK_FAULT
+    o[0] ^= 1;
+#endif
+  });
+}
+
+void uniform(RandomKey key, float low, float high, size_t begin, size_t end, float* out) {
+  const f32v lo = v_set1(low), width = v_sub(v_set1(high), lo), unit = v_set1(0x1p-24f);
+  each_words(key, begin, end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
+    for (size_t i = 0; i < n; i += kF32Lanes) {
+      const f32v u = v_mul(u_top24(u_load(w + i)), unit);
+      const f32v r = v_canon(v_planted(v_fma(u, width, lo)));
+      v_store_any(out + (at - begin) + i, r, ts_min(kF32Lanes, n - i));
+    }
+  });
+}
+
+// NUMERICS 8.7: elements take consecutive pairs of words.
+void normal(RandomKey key, float mean, float std, size_t begin, size_t end, float* out) {
+  const f32v mu = v_set1(mean), sigma = v_set1(std), unit = v_set1(0x1p-24f), one = v_set1(1.0f);
+  const f32v two_pi = v_bits(0x40c90fdbu), minus_two = v_set1(-2.0f);
+  each_words(key, 2 * begin, 2 * end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
+    for (size_t i = 0; i < n; i += 2 * kF32Lanes) {
+      uint32_t first[kF32Lanes], second[kF32Lanes];
+      for (size_t k = 0; k < kF32Lanes; ++k) {
+        first[k] = w[i + 2 * k];
+        second[k] = w[i + 2 * k + 1];
+      }
+      const f32v u1 = v_mul(v_add(u_top24(u_load(first)), one), unit);
+      const f32v u2 = v_mul(u_top24(u_load(second)), unit);
+      const f32v z = v_mul(v_sqrt(v_mul(minus_two, cr_log(u1))), cr_cos(v_mul(u2, two_pi)));
+      const f32v r = v_canon(v_planted(v_fma(z, sigma, mu)));
+      v_store_any(out + (at / 2 - begin) + i / 2, r, ts_min(kF32Lanes, (n - i) / 2));
+    }
+  });
+}
+
+void words(RandomKey key, size_t begin, size_t end, uint32_t* out) {
+  each_words(key, begin, end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
+    for (size_t i = 0; i < n; ++i) out[at - begin + i] = w[i];
+  });
+}
+
+void block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+  philox4x32_10(counter, PhiloxKey{key[0], key[1]}, out);
+}
+
+}  // namespace
+}  // namespace TS_ISA
+
+namespace isa = TS_ISA;
+extern const RandomTable TS_TABLE(random);
+const RandomTable TS_TABLE(random) = {isa::dropout_mask, isa::uniform, isa::normal, isa::words,
+                                      isa::block};
+
+}  // namespace tallystick

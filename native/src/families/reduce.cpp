@@ -1,0 +1,112 @@
+#include "families/reduce.hpp"
+
+#include "tallystick/reduce.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+namespace {
+
+static_assert(kColTile == kReduceColumns, "bindings cut columns by this");
+
+struct Value {
+  const float* x;
+  TS_INLINE f32v operator()(size_t i, size_t n) const { return v_load_any(x + i, n); }
+};
+struct Square {
+  const float* x;
+  TS_INLINE f32v operator()(size_t i, size_t n) const {
+    const f32v v = v_load_any(x + i, n);
+    return v_mul(v, v);
+  }
+};
+struct SquaredDeviation {
+  const float* x;
+  f32v m;
+  TS_INLINE f32v operator()(size_t i, size_t n) const {
+    const f32v d = v_sub(v_load_any(x + i, n), m);
+    return v_mul(d, d);
+  }
+};
+
+float row(const float* x, size_t n, Term term, float m, const float* divisor) {
+  float s = term == Term::value    ? sum_of(n, Value{x})
+            : term == Term::square ? sum_of(n, Square{x})
+                                   : sum_of(n, SquaredDeviation{x, v_set1(m)});
+  if (divisor) s = s / *divisor;
+  return canonical_nan(planted(s));
+}
+
+template <class F>
+void blocks_of(const F& f, size_t n, size_t first, size_t last, float* out) {
+  for (size_t b = first; b < last; ++b)
+    out[b - first] = sum_block(b * kSumBlock, ts_min(kSumBlock, n - b * kSumBlock), f);
+}
+
+void row_blocks(const float* x, size_t n, Term term, float m, size_t first, size_t last,
+                float* out) {
+  if (term == Term::value) blocks_of(Value{x}, n, first, last, out);
+  else if (term == Term::square) blocks_of(Square{x}, n, first, last, out);
+  else blocks_of(SquaredDeviation{x, v_set1(m)}, n, first, last, out);
+}
+
+void finish(float* out, size_t cols, const float* divisor) {
+  for (size_t j = 0; j < cols; ++j) put1(out + j, divisor ? out[j] / *divisor : out[j]);
+}
+
+void columns(const float* x, size_t n, size_t inner, size_t col, size_t cols, const float* divisor,
+             float* out, float* scratch) {
+  sum_columns(n, col, cols, out, scratch, [=](size_t i, size_t j, size_t m) TS_LAMBDA {
+    return v_load_any(x + i * inner + j, m);
+  });
+  finish(out, cols, divisor);
+}
+
+size_t scratch_floats(size_t n) { return column_scratch(n); }
+
+float row_extreme(const float* x, size_t n, Extreme which) {
+  const float r = which == Extreme::max ? max_row(x, n) : min_row(x, n);
+  return canonical_nan(planted(r));
+}
+
+void column_extreme(const float* x, size_t n, size_t inner, size_t col, size_t cols, Extreme which,
+                    float* out) {
+  for (size_t j = 0; j < cols; j += kF32Lanes) {
+    const size_t m = ts_min(kF32Lanes, cols - j);
+    const float* p = x + col + j;
+    f32v best = v_load_any(p, m);
+    for (size_t i = 1; i < n; ++i) {
+      const f32v v = v_load_any(p + i * inner, m);
+      best = which == Extreme::max ? v_max(best, v) : v_min(best, v);
+    }
+    v_store_any(out + j, v_canon(v_planted(best)), m);
+  }
+}
+
+// The maximum first, then where it is first: -0 equals +0 here, and any NaN is the maximum (3.5).
+int64_t row_argmax(const float* x, size_t n) {
+  const float best = max_row(x, n);
+  const f32v target = v_set1(best);
+  const bool nan = best != best;
+  size_t i = 0;
+  for (; i + kF32Lanes <= n; i += kF32Lanes) {
+    const f32v v = v_load(x + i);
+    if (m_any(nan ? v_isnan(v) : v_eq(v, target))) break;
+  }
+  while (i + 1 < n && !(nan ? x[i] != x[i] : x[i] == best)) ++i;
+#ifdef TALLYSTICK_FAULT
+  return static_cast<int64_t>(i ^ 1);
+#else
+  return static_cast<int64_t>(i);
+#endif
+}
+
+}  // namespace
+}  // namespace TS_ISA
+
+namespace isa = TS_ISA;
+extern const ReduceTable TS_TABLE(reduce);
+const ReduceTable TS_TABLE(reduce) = {isa::row,         isa::row_blocks,     isa::columns,
+                                      isa::scratch_floats, isa::row_extreme, isa::column_extreme,
+                                      isa::row_argmax};
+
+}  // namespace tallystick
