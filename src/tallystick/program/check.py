@@ -59,9 +59,7 @@ def _check_attr_value(op: str, name: str, value: AttrValue) -> None:
 def check_node(program: Program, index: int, node: Node) -> None:
     """Node `index`: known operator, valid attributes, earlier operands, types as inferred."""
     spec = op_spec(node.op)
-    if len(node.inputs) > LIMITS.slots or (
-        node.op != COMMIT and len(node.inputs) > LIMITS.node_inputs
-    ):
+    if len(node.inputs) > LIMITS.node_inputs:
         raise UsageError(f"{node.op}: {len(node.inputs)} inputs exceed the limit.")
     check_attrs(spec, node.attrs)
     for name, attr in node.attrs.items():

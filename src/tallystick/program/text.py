@@ -12,7 +12,7 @@ from typing import Optional
 
 from tallystick.errors import CorruptFileError, TallystickError, UnsupportedVersionError
 from tallystick.limits import LIMITS
-from tallystick.numerics.types import AttrValue, TensorType
+from tallystick.numerics.types import Attrs, AttrValue, TensorType
 from tallystick.program.check import check_program
 from tallystick.program.ir import CONTRACTS, Input, Node, Program, Value, input_value, op_spec
 
@@ -41,6 +41,11 @@ def _format_attr(value: AttrValue) -> str:
     return str(value)
 
 
+def attribute_text(attrs: Attrs) -> str:
+    """Attributes as a node line has them between braces (PROGRAM 2.6); node digests cover it."""
+    return ", ".join(f"{name}={_format_attr(attrs[name])}" for name in sorted(attrs))
+
+
 def _format_value(program: Program, value: Optional[Value]) -> str:
     if value is None:
         return "none"
@@ -53,7 +58,7 @@ def _format_value(program: Program, value: Optional[Value]) -> str:
 
 def _format_node(program: Program, index: int, node: Node) -> str:
     args = ", ".join(_format_value(program, v) for v in node.inputs)
-    attrs = ", ".join(f"{k}={_format_attr(node.attrs[k])}" for k in sorted(node.attrs))
+    attrs = attribute_text(node.attrs)
     types = ", ".join(map(str, node.out_types)) or "none"
     return f"%{index} = {node.op}({args}){'{' + attrs + '}' if attrs else ''} : {types}"
 

@@ -1,0 +1,106 @@
+"""Strided layouts without memory: where a view's elements lie inside its storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import DTYPES, Attrs, TensorType
+
+
+def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Row-major strides in bytes."""
+    strides: list[int] = []
+    step = itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor inside storage number `storage`: byte offset and strides, shape, dtype name."""
+
+    storage: int
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Row-major and gapless; axes of one element and empty tensors never matter."""
+        step = DTYPES[self.dtype].itemsize
+        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if size == 0:
+                return True
+            if size > 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+
+def whole(storage: int, type_: TensorType) -> Place:
+    """A contiguous tensor that fills its storage."""
+    strides = contiguous_strides(type_.shape, DTYPES[type_.dtype].itemsize)
+    return Place(storage, 0, type_.dtype, type_.shape, strides)
+
+
+def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
+    """The same elements under another shape, or None where only a copy can give that."""
+    itemsize = DTYPES[place.dtype].itemsize
+    if place.is_contiguous:
+        strides = contiguous_strides(shape, itemsize)
+        return Place(place.storage, place.offset, place.dtype, shape, strides)
+    old = [(n, s) for n, s in zip(place.shape, place.strides) if n != 1]
+    strides_new: list[int] = [0] * len(shape)
+    wanted = [i for i, n in enumerate(shape) if n != 1]
+    position = 0
+    while old:
+        # The shortest run of old axes and of new axes with equally many elements.
+        run, size = [old.pop(0)], 0
+        axes = [wanted[position]]
+        position += 1
+        size = shape[axes[0]]
+        total = run[0][0]
+        while total != size:
+            if total < size:
+                run.append(old.pop(0))
+                total *= run[-1][0]
+            else:
+                axes.append(wanted[position])
+                position += 1
+                size *= shape[axes[-1]]
+        for (_, outer), (inner_size, inner) in zip(run, run[1:]):
+            if outer != inner * inner_size:
+                return None
+        step = run[-1][1]
+        for axis in reversed(axes):
+            strides_new[axis] = step
+            step *= shape[axis]
+    return Place(place.storage, place.offset, place.dtype, shape, tuple(strides_new))
+
+
+def viewed(spec: OpSpec, attrs: Attrs, place: Place) -> Place | None:
+    """The layout of a view operator's result over `place`, or None where it must copy."""
+    assert spec.view is not None
+    if spec.name == "aten.view":
+        size = attrs["size"]
+        assert isinstance(size, tuple)
+        return reshaped(place, tuple(int(n) for n in size))
+    dtype = DTYPES[place.dtype]
+    reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides) if n > 1)
+    # Never touched, so the operating system never gives it pages.
+    memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
+    array = np.ndarray(place.shape, dtype, memory, 0, place.strides)
+    result = spec.view(attrs, array)
+    if result.size and not np.may_share_memory(result, memory):
+        return None
+    offset = result.ctypes.data - memory.ctypes.data if result.size else 0
+    return Place(
+        place.storage, place.offset + offset, place.dtype, result.shape, tuple(result.strides)
+    )

@@ -1,0 +1,271 @@
+"""The static memory plan of a program: order, layouts, lifetimes, offsets in one arena.
+
+Shapes are fixed, so everything is decided once. Views share storage; outputs take over the
+storage of an operand that dies where the operator allows it; a next-state value is written
+straight into its state array when nobody will read the old value again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Optional
+
+from tallystick.numerics.types import TensorType
+from tallystick.program.arena import Span, lower_bound, pack
+from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
+from tallystick.program.layout import Place, viewed, whole
+from tallystick.program.schedule import execution_order
+
+# Values that depend on nothing are computed once; large ones are cheaper to make again.
+CONSTANT_BYTES = 4 << 20
+
+
+@dataclass
+class Storage:
+    """A piece of memory: in the arena, a state array, a staged input, or a constant."""
+
+    kind: str  # "arena", "state", "staged", "constant"
+    nbytes: int
+    name: str = ""
+    first: int = -1
+    last: int = -1
+    offset: int = 0
+
+
+@dataclass
+class Step:
+    """What happens at one position: copies into scratch, then the kernel (None for a view)."""
+
+    index: int
+    copies: list[tuple[Place, Place]] = field(default_factory=list)
+    inputs: list[Optional[Place]] = field(default_factory=list)
+    outputs: list[Place] = field(default_factory=list)
+    runs: bool = True
+    writes_state: bool = False
+
+
+@dataclass
+class Plan:
+    """The plan. `steps` are in execution order; `constants` run once, when memory is bound.
+
+    `state_copies` are (slot, place) pairs still to be copied into state arrays after the last
+    step; `results` are the places of the outputs that are not state.
+    """
+
+    storages: list[Storage]
+    constants: list[Step]
+    steps: list[Step]
+    results: dict[str, Place]
+    state_copies: list[tuple[str, Place]]
+    arena_bytes: int
+    arena_lower_bound: int
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """`reuse` off keeps every operand intact until the step ends its node (for taps)."""
+
+    reuse: bool = True
+    hoist: bool = True
+    fold_constants: bool = True
+
+
+class _Planner:
+    def __init__(self, program: Program, options: PlanOptions) -> None:
+        self.program = program
+        self.options = options
+        self.order = execution_order(program, options.hoist)
+        self.end = len(self.order)
+        self.storages: list[Storage] = []
+        self.places: dict[Value, Place] = {}
+        self.constant = self._constant_nodes() if options.fold_constants else set()
+        self.into: list[int] = []
+
+    def _constant_nodes(self) -> set[int]:
+        found: set[int] = set()
+        for index, node in enumerate(self.program.nodes):
+            inputs = [v for v in node.inputs if v is not None]
+            small = sum(t.nbytes for t in node.out_types) <= CONSTANT_BYTES
+            fixed = all(not v.is_input and v.node in found for v in inputs)
+            if fixed and small and node.op != COMMIT and not op_spec(node.op).is_random:
+                found.add(index)
+        return found
+
+    def _new(self, kind: str, type_: TensorType, position: int, name: str = "") -> Place:
+        self.storages.append(Storage(kind, type_.nbytes, name, position, position))
+        return whole(len(self.storages) - 1, type_)
+
+    # -- which values are read for the last time where ---------------------------------------
+
+    def layouts(self) -> list[Step]:
+        """Give every value a place, as if nothing shared storage but views."""
+        for i, spec in enumerate(self.program.inputs):
+            kind = "state" if spec.kind == "state" else "staged"
+            self.places[Value(-1, i)] = self._new(kind, spec.type, -1, spec.name)
+        return [
+            self._layout(position, index, self.program.nodes[index])
+            for position, index in enumerate(self.order)
+        ]
+
+    def _layout(self, position: int, index: int, node: Node) -> Step:
+        spec = op_spec(node.op)
+        step = Step(index)
+        places = [None if v is None else self.places[v] for v in node.inputs]
+        kind = "constant" if index in self.constant else "arena"
+        if spec.view is not None and places and places[0] is not None:
+            step.runs = False
+            source = places[0]
+            result = viewed(spec, node.attrs, source)
+            if result is None:
+                copy = self._copy(step, source, kind, position)
+                result = viewed(spec, node.attrs, copy)
+                assert result is not None, "every view of contiguous memory is a view"
+            step.inputs, step.outputs = [source], [result]
+        else:
+            for slot, place in enumerate(places):
+                strided = spec.all_inputs_strided or slot in spec.strided_inputs
+                if place is not None and not strided and not place.is_contiguous:
+                    place = self._copy(step, place, kind, position)
+                step.inputs.append(place)
+            step.outputs = [self._new(kind, t, position) for t in node.out_types]
+        for out, place in enumerate(step.outputs):
+            self.places[Value(index, out)] = place
+        return step
+
+    def _copy(self, step: Step, source: Place, kind: str, position: int) -> Place:
+        copy = self._new(kind, TensorType(source.dtype, source.shape), position)
+        step.copies.append((source, copy))
+        return copy
+
+    def lifetimes(self, steps: Iterable[Step]) -> None:
+        """Last position at which each storage is read; outputs are read at the end."""
+        for position, step in enumerate(steps):
+            # A view moves nothing: its storage is read when the view's readers read it.
+            read = [*step.inputs] if step.runs else []
+            for place in [*read, *step.outputs, *(p for pair in step.copies for p in pair)]:
+                if place is not None:
+                    storage = self.storages[place.storage]
+                    storage.last = max(storage.last, position)
+        passed = self._passed_through()
+        for name, value in self.program.outputs:
+            if name not in passed:
+                self.storages[self.places[value].storage].last = self.end
+
+    def _passed_through(self) -> set[str]:
+        index = self.program.input_index
+        state = self.program.next_state
+        return {name for name, v in state.items() if v == Value(-1, index[name])}
+
+    # -- sharing -----------------------------------------------------------------------------
+
+    def find(self, storage: int) -> int:
+        """The storage that `storage` was merged into."""
+        while self.into[storage] != storage:
+            storage = self.into[storage]
+        return storage
+
+    def donate(self, steps: list[Step]) -> list[tuple[str, Place]]:
+        """Let next-state values be written into state arrays; returns what must be copied."""
+        passed = self._passed_through()
+        position_of = {step.index: position for position, step in enumerate(steps)}
+        copies: list[tuple[str, Place]] = []
+        for slot, value in self.program.next_state.items():
+            if slot in passed:
+                continue
+            old = self.places[Value(-1, self.program.input_index[slot])]
+            if self.options.reuse and not value.is_input:
+                position = position_of[value.node]
+                if self._take_over(steps[position], value.out, old, position):
+                    steps[position].writes_state = True
+                    continue
+            copies.append((slot, self.places[value]))
+        return copies
+
+    def reuse(self, steps: list[Step]) -> None:
+        """Let outputs take over the storage of operands that die at their node."""
+        for position, step in enumerate(steps):
+            for slot, out in op_spec(self.program.nodes[step.index].op).inplace:
+                if slot >= len(step.inputs) or out >= len(step.outputs):
+                    continue
+                old = step.inputs[slot]
+                if old is None or self.storages[self.find(old.storage)].kind != "arena":
+                    continue
+                self._take_over(step, out, old, position)
+
+    def _take_over(self, step: Step, out: int, old: Place, position: int) -> bool:
+        """Merge output `out`'s storage into `old`'s if nothing is lost by that."""
+        made, target = step.outputs[out], self.find(old.storage)
+        if not step.runs or self.storages[made.storage].kind != "arena":
+            return False
+        if self.find(made.storage) != made.storage or not old.is_contiguous or old.offset != 0:
+            return False
+        if (made.dtype, made.shape) != (old.dtype, old.shape):
+            return False
+        storage = self.storages[target]
+        if storage.last > position or storage.nbytes != self.storages[made.storage].nbytes:
+            return False
+        if any(self.find(o.storage) == target for o in step.outputs):
+            return False
+        spec = op_spec(self.program.nodes[step.index].op)
+        for slot, place in enumerate(step.inputs):
+            if place is None or self.find(place.storage) != target:
+                continue
+            same = (place.offset, place.shape, place.strides) == (0, old.shape, old.strides)
+            if not same or (slot, out) not in spec.inplace:
+                return False
+        self.into[made.storage] = target
+        storage.last = max(storage.last, self.storages[made.storage].last)
+        return True
+
+    # -- the result --------------------------------------------------------------------------
+
+    def settle(self, place: Place | None) -> Place | None:
+        if place is None:
+            return None
+        storage = self.find(place.storage)
+        return Place(storage, place.offset, place.dtype, place.shape, place.strides)
+
+    def settled(self, place: Place) -> Place:
+        result = self.settle(place)
+        assert result is not None
+        return result
+
+    def plan(self) -> Plan:
+        steps = self.layouts()
+        self.into = list(range(len(self.storages)))
+        self.lifetimes(steps)
+        state_copies = self.donate(steps)
+        if self.options.reuse:
+            self.reuse(steps)
+        for step in steps:
+            step.inputs = [self.settle(p) for p in step.inputs]
+            step.outputs = [self.settled(p) for p in step.outputs]
+            step.copies = [(self.settled(a), self.settled(b)) for a, b in step.copies]
+        arena = [
+            storage
+            for i, storage in enumerate(self.storages)
+            if storage.kind == "arena" and self.find(i) == i
+        ]
+        spans = [Span(s.nbytes, s.first, s.last) for s in arena]
+        offsets, total = pack(spans)
+        for storage, offset in zip(arena, offsets):
+            storage.offset = offset
+        return Plan(
+            self.storages,
+            [step for step in steps if step.index in self.constant],
+            [step for step in steps if step.index not in self.constant],
+            {
+                name: self.settled(self.places[value])
+                for name, value in self.program.outputs
+                if name not in self.program.next_state
+            },
+            [(slot, self.settled(place)) for slot, place in state_copies],
+            total,
+            lower_bound(spans),
+        )
+
+
+def make_plan(program: Program, options: PlanOptions | None = None) -> Plan:
+    """The memory plan of `program`; deterministic in program and options."""
+    return _Planner(program, options or PlanOptions()).plan()

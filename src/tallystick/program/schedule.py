@@ -1,0 +1,86 @@
+"""In which order the executor visits nodes, and which values are views of which storage.
+
+Node indices never change; only the moment at which an optimizer node runs does. Running it as
+soon as its gradient exists, and nobody else will read the old parameter, frees the gradient.
+"""
+
+from __future__ import annotations
+
+from tallystick.program.ir import Program, Value, op_spec
+
+
+def view_roots(program: Program) -> dict[Value, Value]:
+    """For every node output, the value whose storage it may share: itself unless a view."""
+    roots: dict[Value, Value] = {}
+    for index, node in enumerate(program.nodes):
+        is_view = op_spec(node.op).view is not None
+        for out in range(len(node.out_types)):
+            value = Value(index, out)
+            source = node.inputs[0] if is_view and node.inputs else None
+            roots[value] = value if source is None else roots.get(source, source)
+    return roots
+
+
+def execution_order(program: Program, hoist: bool = True) -> list[int]:
+    """Node indices in execution order: program order, optimizer nodes moved forward if `hoist`."""
+    count = len(program.nodes)
+    if not hoist:
+        return list(range(count))
+    early = [op_spec(node.op).op_class == "optimizer" for node in program.nodes]
+    waits_for = _prerequisites(program, early)
+    unblocks: dict[int, list[int]] = {}
+    remaining = {node: len(needed) for node, needed in waits_for.items()}
+    for node, needed in waits_for.items():
+        for other in needed:
+            unblocks.setdefault(other, []).append(node)
+    order: list[int] = []
+    done = [False] * count
+
+    def visit(index: int) -> None:
+        ready = [index]
+        while ready:
+            node = ready.pop()
+            if done[node]:
+                continue
+            done[node] = True
+            order.append(node)
+            for waiting in unblocks.get(node, ()):
+                remaining[waiting] -= 1
+                if remaining[waiting] == 0:
+                    ready.append(waiting)
+
+    for node, needed in waits_for.items():
+        if not needed:
+            visit(node)
+    for index in range(count):
+        visit(index)
+    return order
+
+
+def _prerequisites(program: Program, early: list[bool]) -> dict[int, set[int]]:
+    """What each movable node waits for: its operands, and all other readers of its old state.
+
+    An optimizer node whose prerequisites never come true earlier runs at its own place, so a
+    program that reads an old value after the update is still executed correctly.
+    """
+    roots = view_roots(program)
+    read_by: dict[Value, set[int]] = {}
+    for index, node in enumerate(program.nodes):
+        for value in node.inputs:
+            if value is not None:
+                read_by.setdefault(roots.get(value, value), set()).add(index)
+    needed: dict[int, set[int]] = {}
+    for index, node in enumerate(program.nodes):
+        if not early[index]:
+            continue
+        waits: set[int] = set()
+        for value in node.inputs:
+            if value is None:
+                continue
+            if not value.is_input:
+                waits.add(value.node)
+            elif program.inputs[value.out].kind == "state":
+                waits |= {r for r in read_by[value] if not early[r]}
+        waits.discard(index)
+        needed[index] = {w for w in waits if program.nodes[w].op != "tallystick.commit"}
+    return needed
