@@ -10,7 +10,10 @@
 #define TS_SHA_X86 1
 #include <cpuid.h>
 #include <immintrin.h>
-#elif defined(__aarch64__) && defined(__AARCH64EL__) && (defined(__GNUC__) || defined(__clang__))
+#elif defined(__aarch64__) && defined(__AARCH64EL__) &&                          \
+    (defined(__ARM_FEATURE_SHA2) || (defined(__clang__) && __clang_major__ >= 17) || \
+     (defined(__GNUC__) && !defined(__clang__)))
+// Older clang declares these intrinsics only where the whole file is compiled for them.
 #define TS_SHA_ARM 1
 #include <arm_neon.h>
 #if defined(__linux__)
