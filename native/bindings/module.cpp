@@ -18,7 +18,10 @@ namespace nb = nanobind;
   X(gemm) \
   X(elementwise) \
   X(reduce) \
-  X(random)
+  X(random) \
+  X(nn) \
+  X(index) \
+  X(optim)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

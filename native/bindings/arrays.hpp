@@ -1,0 +1,55 @@
+// What bindings check before a kernel trusts its pointers: sizes, and that an output is either an
+// input's own storage or apart from it.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+
+namespace tallystick {
+
+namespace arrays {
+
+namespace nb = nanobind;
+using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using Index = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
+
+inline void require(bool ok, const char* message) {
+  if (!ok) throw nb::value_error(message);
+}
+
+template <class A>
+size_t count(const A& a) {
+  size_t n = 1;
+  for (size_t d = 0; d < a.ndim(); ++d) n *= a.shape(d);
+  return n;
+}
+
+// `out` is exactly `in`'s storage, or no byte of it is.
+template <class A, class B>
+void require_same_or_apart(const A& out, const B& in) {
+  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
+  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
+  require((o == i && on == in_n) || o + on <= i || i + in_n <= o || on == 0 || in_n == 0,
+          "an output overlaps an input");
+}
+template <class A, class B>
+void require_apart(const A& out, const B& in) {
+  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
+  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
+  require(o + on <= i || i + in_n <= o || on == 0 || in_n == 0, "an output overlaps an input");
+}
+
+// Every index in [0, limit), or equal to `allowed`.
+inline void require_indices(const Index& index, size_t limit, int64_t allowed, bool any_allowed) {
+  const int64_t* p = index.data();
+  const size_t n = count(index);
+  bool ok = true;
+  for (size_t i = 0; i < n; ++i)
+    ok &= static_cast<uint64_t>(p[i]) < limit || (any_allowed && p[i] == allowed);
+  require(ok, "an index is out of range");
+}
+
+}  // namespace arrays
+}  // namespace tallystick

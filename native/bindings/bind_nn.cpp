@@ -1,0 +1,295 @@
+// Python's door to normalisation, activation and losses (NUMERICS 6, 7).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <vector>
+
+#include "arrays.hpp"
+#include "families/nn.hpp"
+#include "thread_pool.hpp"
+
+namespace nb = nanobind;
+
+namespace tallystick {
+namespace {
+
+using namespace arrays;
+using MaybeIn = std::optional<In>;
+using MaybeOut = std::optional<Out>;
+constexpr size_t kGrain = 4096;  // elements: below this a second thread costs more than it brings
+
+size_t grain_rows(size_t n) { return n >= kGrain ? 1 : kGrain / (n ? n : 1); }
+
+size_t rows_of(size_t total, size_t n) {
+  require(n == 0 ? total == 0 : total % n == 0, "the row length does not divide the tensor");
+  return n == 0 ? 0 : total / n;
+}
+const float* maybe(const MaybeIn& a, size_t n) {
+  if (!a) return nullptr;
+  require(count(*a) == n, "a weight or bias does not fit the row length");
+  return a->data();
+}
+
+// --- softmax -------------------------------------------------------------------------------------
+template <auto Fn>
+void rows_unary(In x, Out y, size_t n) {
+  const size_t rows = rows_of(count(x), n);
+  require(count(y) == count(x), "input and output must have one size");
+  require_same_or_apart(y, x);
+  const auto fn = TS_DISPATCH(nn).*Fn;
+  const float* in = x.data();
+  float* out = y.data();
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(in + b * n, out + b * n, e - b, n);
+  });
+}
+
+template <auto Fn>
+void rows_binary(In g, In y, Out out, size_t n) {
+  const size_t rows = rows_of(count(y), n);
+  require(count(g) == count(y) && count(out) == count(y), "inputs and output must have one size");
+  require_same_or_apart(out, g);
+  require_same_or_apart(out, y);
+  const auto fn = TS_DISPATCH(nn).*Fn;
+  const float *pg = g.data(), *py = y.data();
+  float* o = out.data();
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(pg + b * n, py + b * n, o + b * n, e - b, n);
+  });
+}
+
+// --- layer_norm ----------------------------------------------------------------------------------
+void layer_norm(In x, MaybeIn w, MaybeIn b, float eps, Out y, Out mean, Out rstd, size_t n) {
+  const size_t rows = n ? rows_of(count(x), n) : count(mean);
+  require(count(x) == rows * n && count(y) == count(x) && count(mean) == rows &&
+          count(rstd) == rows, "layer_norm: an output does not fit");
+  require_same_or_apart(y, x);
+  for (const Out* out : {&y, &mean, &rstd}) {
+    if (w) require_apart(*out, *w);
+    if (b) require_apart(*out, *b);
+    if (out != &y) require_apart(*out, x);
+  }
+  const float *pw = maybe(w, n), *pb = maybe(b, n), *px = x.data();
+  float *py = y.data(), *pm = mean.data(), *pr = rstd.data();
+  const auto fn = TS_DISPATCH(nn).layer_norm;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
+    fn(px + first * n, pw, pb, eps, py + first * n, pm + first, pr + first, last - first, n);
+  });
+}
+
+void layer_norm_backward(In g, In x, In mean, In rstd, MaybeIn w, MaybeOut dx, MaybeOut dw,
+                         MaybeOut db, size_t n) {
+  const size_t rows = count(mean);
+  require(count(x) == rows * n && count(g) == count(x) && count(rstd) == rows,
+          "layer_norm_backward: inputs do not fit");
+  require(!dx || count(*dx) == count(x), "layer_norm_backward: dx does not fit");
+  for (const MaybeOut* out : {&dx, &dw, &db}) {
+    if (!*out) continue;
+    if (w) require_apart(**out, *w);
+    require_apart(**out, mean);
+    require_apart(**out, rstd);
+    if (out == &dx) continue;
+    require(count(**out) == n, "layer_norm_backward: dw or db does not fit");
+    require_apart(**out, g);
+    require_apart(**out, x);
+    if (dx) require_apart(**out, *dx);
+  }
+  if (dx) {
+    require_same_or_apart(*dx, g);
+    require_same_or_apart(*dx, x);
+  }
+  if (dw && db) require_apart(*dw, *db);
+  const LayerNormBackward p = {g.data(), x.data(), mean.data(), rstd.data(), maybe(w, n), rows, n};
+  float *px = dx ? dx->data() : nullptr, *pw = dw ? dw->data() : nullptr,
+        *pb = db ? db->data() : nullptr;
+  const auto& table = TS_DISPATCH(nn);
+  const size_t scratch = table.column_scratch(rows), tile = table.column_tile;
+  nb::gil_scoped_release unlocked;
+  // Before dx: dx may overwrite g or x.
+  if (pw || pb)
+    parallel_ranges((n + tile - 1) / tile, 1, [&](size_t b, size_t e) {
+      std::vector<float> room(scratch + 1);
+      table.layer_norm_dwb(p, pw, pb, b * tile, e * tile < n ? e * tile : n, room.data());
+    });
+  if (px)
+    parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+      table.layer_norm_dx(p, px, b, e);
+    });
+}
+
+// --- gelu ----------------------------------------------------------------------------------------
+void gelu(In x, Out y, bool tanh) {
+  require(count(y) == count(x), "input and output must have one size");
+  require_same_or_apart(y, x);
+  const auto fn = tanh ? TS_DISPATCH(nn).gelu_tanh : TS_DISPATCH(nn).gelu_erf;
+  const float* in = x.data();
+  float* out = y.data();
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(count(x), kGrain, [&](size_t b, size_t e) { fn(in + b, out + b, e - b); });
+}
+
+void gelu_backward(In g, In x, Out out, bool tanh) {
+  require(count(g) == count(x) && count(out) == count(x), "inputs and output must have one size");
+  require_same_or_apart(out, g);
+  require_same_or_apart(out, x);
+  const auto fn = tanh ? TS_DISPATCH(nn).gelu_tanh_backward : TS_DISPATCH(nn).gelu_erf_backward;
+  const float *pg = g.data(), *px = x.data();
+  float* o = out.data();
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(count(x), kGrain, [&](size_t b, size_t e) { fn(pg + b, px + b, o + b, e - b); });
+}
+
+// --- losses --------------------------------------------------------------------------------------
+enum class Reduction { mean, sum, none };
+
+Reduction reduction_of(int code) {
+  require(code >= 0 && code <= 2, "reduction must be 0 (mean), 1 (sum) or 2 (none)");
+  return static_cast<Reduction>(code);
+}
+
+// The number of rows that are not ignored, RN32 (7.1).
+float live_rows(const Index& target, int64_t ignore_index) {
+  const int64_t* t = target.data();
+  int64_t live = 0;
+  for (size_t i = 0, n = count(target); i < n; ++i) live += t[i] != ignore_index;
+  return static_cast<float>(live);
+}
+
+void check_logits(const In& x, const Index& target, int64_t ignore_index) {
+  require(x.ndim() == 2 && count(target) == x.shape(0), "a loss takes logits [R, V] and targets [R]");
+  require_indices(target, x.shape(1), ignore_index, true);
+}
+
+// `loss` from the rows' losses: they are `loss` itself with reduction `none`.
+void reduce_loss(const NnTable& table, const float* rows, size_t n, Reduction reduction,
+                 float live, float* loss) {
+  if (reduction == Reduction::none) return;
+  *loss = table.loss_sum(rows, n, reduction == Reduction::mean, live);
+}
+
+void cross_entropy(In x, Index target, int64_t ignore_index, int code, Out loss, Out row_max,
+                   Out lse) {
+  const Reduction reduction = reduction_of(code);
+  check_logits(x, target, ignore_index);
+  const size_t rows = x.shape(0), n = x.shape(1);
+  require(n > 0 || rows == 0, "cross_entropy: no classes");
+  require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(row_max) == rows &&
+          count(lse) == rows, "cross_entropy: an output does not fit");
+  for (const Out* out : {&loss, &row_max, &lse}) {
+    require_apart(*out, x);
+    require_apart(*out, target);
+  }
+  require_apart(loss, row_max);
+  require_apart(loss, lse);
+  require_apart(row_max, lse);
+  const float live = live_rows(target, ignore_index);
+  std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
+  float *row_loss = room.empty() ? loss.data() : room.data(), *out = loss.data();
+  const CrossEntropyForward p = {x.data(), target.data(), ignore_index, n,
+                                 row_loss, row_max.data(), lse.data()};
+  const auto& table = TS_DISPATCH(nn);
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { table.cross_entropy(p, b, e); });
+  reduce_loss(table, row_loss, rows, reduction, live, out);
+}
+
+void check_loss_grad(const In& grad, const In& x, Reduction reduction, const Out& out) {
+  require(count(grad) == (reduction == Reduction::none ? x.shape(0) : 1),
+          "the gradient does not fit the reduction");
+  require(count(out) == count(x), "input and output must have one size");
+  require_apart(out, grad);
+}
+
+void cross_entropy_backward(In grad, In x, Index target, In row_max, In lse, int64_t ignore_index,
+                            int code, Out out) {
+  const Reduction reduction = reduction_of(code);
+  check_logits(x, target, ignore_index);
+  check_loss_grad(grad, x, reduction, out);
+  const size_t rows = x.shape(0), n = x.shape(1);
+  require(count(row_max) == rows && count(lse) == rows, "cross_entropy_backward: m or lse does not fit");
+  require_same_or_apart(out, x);
+  require_apart(out, target);
+  require_apart(out, row_max);
+  require_apart(out, lse);
+  const CrossEntropyBackward p = {
+      grad.data(), x.data(), target.data(), row_max.data(), lse.data(), ignore_index, n,
+      reduction == Reduction::none, live_rows(target, ignore_index), reduction == Reduction::mean,
+      out.data()};
+  const auto fn = TS_DISPATCH(nn).cross_entropy_backward;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+}
+
+void nll_loss(In x, Index target, int64_t ignore_index, int code, Out loss, Out total_weight) {
+  const Reduction reduction = reduction_of(code);
+  check_logits(x, target, ignore_index);
+  const size_t rows = x.shape(0), n = x.shape(1);
+  require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(total_weight) == 1,
+          "nll_loss: an output does not fit");
+  require_apart(loss, x);
+  require_apart(total_weight, x);
+  require_apart(loss, target);
+  require_apart(total_weight, target);
+  require_apart(loss, total_weight);
+  const float live = live_rows(target, ignore_index);
+  std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
+  float* row_loss = room.empty() ? loss.data() : room.data();
+  const auto& table = TS_DISPATCH(nn);
+  table.nll(x.data(), target.data(), ignore_index, n, row_loss, rows);
+  reduce_loss(table, row_loss, rows, reduction, live, loss.data());
+  *total_weight.data() = live;
+}
+
+void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ignore_index, int code,
+                       Out out) {
+  const Reduction reduction = reduction_of(code);
+  check_logits(x, target, ignore_index);
+  check_loss_grad(grad, x, reduction, out);
+  require(count(total_weight) == 1, "nll_loss_backward: total_weight is a scalar");
+  require_same_or_apart(out, x);
+  require_apart(out, target);
+  require_apart(out, total_weight);
+  const size_t rows = x.shape(0), n = x.shape(1);
+  const CrossEntropyBackward p = {
+      grad.data(), x.data(), target.data(), nullptr, nullptr, ignore_index, n,
+      reduction == Reduction::none, *total_weight.data(), reduction == Reduction::mean, out.data()};
+  const auto fn = TS_DISPATCH(nn).nll_backward;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+}
+
+}  // namespace
+}  // namespace tallystick
+
+void bind_nn(nb::module_& m) {
+  using namespace tallystick;
+  using T = NnTable;
+  const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), out = nb::arg("out"),
+             n = nb::arg("n");
+  m.def("softmax", &rows_unary<&T::softmax>, x, y, n, "Rows of n elements (NUMERICS 6.1).");
+  m.def("log_softmax", &rows_unary<&T::log_softmax>, x, y, n, "Rows of n elements (NUMERICS 6.2).");
+  m.def("softmax_backward", &rows_binary<&T::softmax_backward>, g, y, out, n, "NUMERICS 6.3.");
+  m.def("log_softmax_backward", &rows_binary<&T::log_softmax_backward>, g, y, out, n,
+        "NUMERICS 6.4.");
+  m.def("layer_norm", &layer_norm, x, nb::arg("w").none(), nb::arg("b").none(), nb::arg("eps"), y,
+        nb::arg("mean"), nb::arg("rstd"), n, "Rows of n elements (NUMERICS 6.5).");
+  m.def("layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
+        nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
+        "The wanted ones of dx, dw and db (NUMERICS 6.6).");
+  m.def("gelu", &gelu, x, y, nb::arg("tanh"), "NUMERICS 6.7, 6.9.");
+  m.def("gelu_backward", &gelu_backward, g, x, out, nb::arg("tanh"), "NUMERICS 6.8, 6.10.");
+  const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
+             reduction = nb::arg("reduction"), grad = nb::arg("grad");
+  m.def("cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
+        nb::arg("row_max"), nb::arg("lse"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
+  m.def("cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
+        nb::arg("lse"), ignore, reduction, out, "NUMERICS 7.2.");
+  m.def("nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
+        nb::arg("total_weight"), "NUMERICS 7.3.");
+  m.def("nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"), ignore,
+        reduction, out, "NUMERICS 7.3.");
+}

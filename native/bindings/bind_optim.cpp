@@ -1,0 +1,94 @@
+// Python's door to the optimizer steps (NUMERICS 11).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
+#include "arrays.hpp"
+#include "families/optim.hpp"
+#include "thread_pool.hpp"
+
+namespace nb = nanobind;
+
+namespace tallystick {
+namespace {
+
+using namespace arrays;
+using MaybeIn = std::optional<In>;
+using MaybeOut = std::optional<Out>;
+// Bound by memory: a second core helps from about a megabyte on.
+constexpr size_t kGrain = 65536;
+
+template <class O>
+void check_step(size_t n, const O& out, const In& own) {
+  require(count(out) == n && count(own) == n, "tensors of one step must have one size");
+  require_same_or_apart(out, own);
+}
+
+void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, float beta1,
+          float rest1, float beta2, float rest2, float eps, float step_size, float root_bc2,
+          float decay, bool adds_decay, bool scales_param) {
+  const size_t n = count(p);
+  require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
+  check_step(n, p_out, p);
+  check_step(n, m_out, m);
+  check_step(n, v_out, v);
+  for (const Out* out : {&p_out, &m_out, &v_out}) require_same_or_apart(*out, g);
+  require_apart(p_out, m_out);
+  require_apart(p_out, v_out);
+  require_apart(m_out, v_out);
+  const float scale = c ? *c->data() : 0.0f;
+  const AdamStep s = {p.data(), g.data(), m.data(), v.data(), c ? &scale : nullptr,
+                      p_out.data(), m_out.data(), v_out.data(), beta1, rest1, beta2, rest2, eps,
+                      step_size, root_bc2, decay, adds_decay, scales_param};
+  const auto fn = TS_DISPATCH(optim).adam;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+}
+
+void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, float lr, float momentum,
+         float undamped, float weight_decay, bool decays, bool nesterov) {
+  const size_t n = count(p);
+  require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
+  require(buf.has_value() == buf_out.has_value(), "buf and its output come together");
+  check_step(n, p_out, p);
+  require_same_or_apart(p_out, g);
+  if (buf) {
+    check_step(n, *buf_out, *buf);
+    require_same_or_apart(*buf_out, g);
+    require_apart(p_out, *buf_out);
+  }
+  const float scale = c ? *c->data() : 0.0f;
+  const SgdStep s = {p.data(), g.data(), buf ? buf->data() : nullptr, c ? &scale : nullptr,
+                     p_out.data(), buf_out ? buf_out->data() : nullptr, lr, momentum, undamped,
+                     weight_decay, decays, nesterov};
+  const auto fn = TS_DISPATCH(optim).sgd;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+}
+
+void clip_coef(In squares, float max_norm, Out coefficient, Out norm) {
+  require(count(coefficient) == 1 && count(norm) == 1, "outputs of clip_coef are scalars");
+  float out[2];
+  TS_DISPATCH(optim).clip_coef(squares.data(), count(squares), max_norm, out);
+  *coefficient.data() = out[0];
+  *norm.data() = out[1];
+}
+
+}  // namespace
+}  // namespace tallystick
+
+void bind_optim(nb::module_& m) {
+  using namespace tallystick;
+  m.def("adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
+        nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"), nb::arg("beta1"),
+        nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
+        nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
+        "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
+  m.def("sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(), nb::arg("c").none(),
+        nb::arg("p_out"), nb::arg("buf_out").none(), nb::arg("lr"), nb::arg("momentum"),
+        nb::arg("undamped"), nb::arg("weight_decay"), nb::arg("decays"), nb::arg("nesterov"),
+        "One SGD step on f32 tensors of one size (NUMERICS 11.4).");
+  m.def("clip_coef", &clip_coef, nb::arg("squares"), nb::arg("max_norm"), nb::arg("coefficient"),
+        nb::arg("norm"), "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
+}

@@ -1,0 +1,288 @@
+// Normalisation, activation and losses, one copy per instruction set (NUMERICS 6, 7).
+#include "families/nn.hpp"
+
+#include "tallystick/elementary.hpp"
+#include "tallystick/reduce.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+namespace {
+
+TS_INLINE float log1(float s) { return v_lane0(cr_log(v_set1(s))); }
+
+// out[i] = f(i, lanes) for i < n, canonical.
+template <class F>
+TS_INLINE void map_out(size_t n, float* out, const F& f) {
+  size_t i = 0;
+  for (; i + kF32Lanes <= n; i += kF32Lanes) v_put(out + i, f(i, kF32Lanes));
+  if (i < n) v_put_n(out + i, f(i, n - i), n - i);
+}
+
+// --- softmax (6.1 - 6.4) -------------------------------------------------------------------------
+void softmax(const float* x, float* y, size_t rows, size_t n) {
+  for (size_t r = 0; r < rows; ++r, x += n, y += n) {
+    const f32v m = v_set1(max_row(x, n));
+    const float sum = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+      const f32v e = cr_exp(v_sub(v_load_any(x + i, k), m));
+      v_store_any(y + i, e, k);
+      return e;
+    });
+    const f32v s = v_set1(sum);
+    map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA { return v_div(v_load_any(y + i, k), s); });
+  }
+}
+
+TS_INLINE float sum_exp(const float* x, size_t n, f32v m) {
+  return sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+    return cr_exp(v_sub(v_load_any(x + i, k), m));
+  });
+}
+
+void log_softmax(const float* x, float* y, size_t rows, size_t n) {
+  for (size_t r = 0; r < rows; ++r, x += n, y += n) {
+    const f32v m = v_set1(max_row(x, n));
+    const f32v l = v_set1(log1(sum_exp(x, n, m)));
+    map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
+      return v_sub(v_sub(v_load_any(x + i, k), m), l);
+    });
+  }
+}
+
+void softmax_backward(const float* g, const float* y, float* out, size_t rows, size_t n) {
+  for (size_t r = 0; r < rows; ++r, g += n, y += n, out += n) {
+    const f32v s = v_set1(sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+      return v_mul(v_load_any(g + i, k), v_load_any(y + i, k));
+    }));
+    map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
+      return v_mul(v_load_any(y + i, k), v_sub(v_load_any(g + i, k), s));
+    });
+  }
+}
+
+void log_softmax_backward(const float* g, const float* y, float* out, size_t rows, size_t n) {
+  for (size_t r = 0; r < rows; ++r, g += n, y += n, out += n) {
+    const f32v s = v_set1(sum_row(g, n));
+    map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
+      return v_sub(v_load_any(g + i, k), v_mul(cr_exp(v_load_any(y + i, k)), s));
+    });
+  }
+}
+
+// --- layer_norm (6.5, 6.6) -----------------------------------------------------------------------
+template <bool W, bool B>
+TS_INLINE void layer_norm_row(const float* x, const float* w, const float* b, f32v mean, f32v rstd,
+                              float* y, size_t n) {
+  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v h = v_mul(v_sub(v_load_any(x + i, k), mean), rstd);
+    if (W && B) return v_fma(h, v_load_any(w + i, k), v_load_any(b + i, k));
+    if (W) return v_mul(h, v_load_any(w + i, k));
+    if (B) return v_add(h, v_load_any(b + i, k));
+    return h;
+  });
+}
+
+void layer_norm(const float* x, const float* w, const float* b, float eps, float* y, float* mean,
+                float* rstd, size_t rows, size_t n) {
+  const float count = static_cast<float>(n);
+  for (size_t r = 0; r < rows; ++r, x += n, y += n) {
+    const float mu = sum_row(x, n) / count;
+    const f32v mv = v_set1(mu);
+    const float var = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+      const f32v d = v_sub(v_load_any(x + i, k), mv);
+      return v_mul(d, d);
+    }) / count;
+    const float rs = v_lane0(cr_rsqrt(v_set1(var + eps)));
+    const f32v rv = v_set1(rs);
+    if (w && b) layer_norm_row<true, true>(x, w, b, mv, rv, y, n);
+    else if (w) layer_norm_row<true, false>(x, w, b, mv, rv, y, n);
+    else if (b) layer_norm_row<false, true>(x, w, b, mv, rv, y, n);
+    else layer_norm_row<false, false>(x, w, b, mv, rv, y, n);
+    put1(mean + r, mu);
+    put1(rstd + r, rs);
+  }
+}
+
+template <bool W>
+TS_INLINE void layer_norm_dx_row(const float* g, const float* x, const float* w, f32v mean,
+                                 f32v rstd, float* dx, size_t n) {
+  const float count = static_cast<float>(n);
+  const auto k_of = [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v v = v_load_any(g + i, k);
+    return W ? v_mul(v, v_load_any(w + i, k)) : v;
+  };
+  const auto h_of = [=](size_t i, size_t k) TS_LAMBDA {
+    return v_mul(v_sub(v_load_any(x + i, k), mean), rstd);
+  };
+  const f32v s1 = v_set1(sum_of(n, k_of) / count);
+  const f32v s2 = v_set1(sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+    return v_mul(k_of(i, k), h_of(i, k));
+  }) / count);
+  map_out(n, dx, [=](size_t i, size_t k) TS_LAMBDA {
+    return v_mul(v_sub(v_sub(k_of(i, k), s1), v_mul(h_of(i, k), s2)), rstd);
+  });
+}
+
+void layer_norm_dx(const LayerNormBackward& p, float* dx, size_t begin, size_t end) {
+  for (size_t r = begin; r < end; ++r) {
+    const size_t at = r * p.n;
+    const f32v mean = v_set1(p.mean[r]), rstd = v_set1(p.rstd[r]);
+    if (p.weight)
+      layer_norm_dx_row<true>(p.grad + at, p.x + at, p.weight, mean, rstd, dx + at, p.n);
+    else
+      layer_norm_dx_row<false>(p.grad + at, p.x + at, nullptr, mean, rstd, dx + at, p.n);
+  }
+}
+
+void canonical_columns(float* out, size_t n) {
+  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA { return v_load_any(out + i, k); });
+}
+
+void layer_norm_dwb(const LayerNormBackward& p, float* dw, float* db, size_t begin, size_t end,
+                    float* scratch) {
+  const float *g = p.grad, *x = p.x, *mean = p.mean, *rstd = p.rstd;
+  const size_t n = p.n;
+  for (size_t col = begin; col < end; col += kColTile) {
+    const size_t cols = ts_min(kColTile, end - col);
+    if (dw) {
+      sum_columns(p.rows, col, cols, dw + col, scratch,
+                  [=](size_t i, size_t j, size_t k) TS_LAMBDA {
+        const f32v d = v_sub(v_load_any(x + i * n + j, k), v_set1(mean[i]));
+        return v_mul(v_load_any(g + i * n + j, k), v_mul(d, v_set1(rstd[i])));
+      });
+      canonical_columns(dw + col, cols);
+    }
+    if (db) {
+      sum_columns(p.rows, col, cols, db + col, scratch,
+                  [=](size_t i, size_t j, size_t k) TS_LAMBDA {
+        return v_load_any(g + i * n + j, k);
+      });
+      canonical_columns(db + col, cols);
+    }
+  }
+}
+
+size_t scratch_of(size_t rows) { return column_scratch(rows); }
+
+// --- gelu (6.7 - 6.10) ---------------------------------------------------------------------------
+constexpr uint32_t kC1 = 0x3f3504f3u, kC2 = 0x3ecc422au, kC3 = 0x3f4c422au, kC4 = 0x3d372713u,
+                   kC5 = 0x3e095d4fu;
+
+void gelu_erf(const float* x, float* y, size_t n) {
+  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v v = v_load_any(x + i, k);
+    const f32v e = cr_erf(v_mul(v, v_bits(kC1)));
+    return v_mul(v_mul(v, v_set1(0.5f)), v_add(v_set1(1.0f), e));
+  });
+}
+
+void gelu_erf_backward(const float* g, const float* x, float* out, size_t n) {
+  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v v = v_load_any(x + i, k);
+    const f32v c = v_mul(v_set1(0.5f), v_add(v_set1(1.0f), cr_erf(v_mul(v, v_bits(kC1)))));
+    const f32v p = v_mul(cr_exp(v_mul(v_mul(v, v), v_set1(-0.5f))), v_bits(kC2));
+    return v_mul(v_load_any(g + i, k), v_fma(v, p, c));
+  });
+}
+
+TS_INLINE f32v gelu_u(f32v x) {
+  return v_mul(v_bits(kC3), v_fma(v_mul(v_mul(x, x), x), v_bits(kC4), x));
+}
+
+void gelu_tanh(const float* x, float* y, size_t n) {
+  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v v = v_load_any(x + i, k);
+    return v_mul(v_mul(v_set1(0.5f), v), v_add(v_set1(1.0f), cr_tanh(gelu_u(v))));
+  });
+}
+
+void gelu_tanh_backward(const float* g, const float* x, float* out, size_t n) {
+  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v one = v_set1(1.0f), half = v_set1(0.5f), v = v_load_any(x + i, k);
+    const f32v t = cr_tanh(gelu_u(v));
+    const f32v w = v_mul(v_bits(kC3), v_fma(v_mul(v, v), v_bits(kC5), one));
+    const f32v left = v_mul(half, v_add(one, t));
+    const f32v right = v_mul(v_mul(v_mul(half, v), v_sub(one, v_mul(t, t))), w);
+    return v_mul(v_load_any(g + i, k), v_add(left, right));
+  });
+}
+
+// --- losses (7.1 - 7.3) --------------------------------------------------------------------------
+void cross_entropy(const CrossEntropyForward& p, size_t begin, size_t end) {
+  for (size_t r = begin; r < end; ++r) {
+    const float* x = p.x + r * p.vocabulary;
+    const float m = max_row(x, p.vocabulary);
+    const float lse = log1(sum_exp(x, p.vocabulary, v_set1(m)));
+    const int64_t t = p.target[r];
+    put1(p.row_max + r, m);
+    put1(p.lse + r, lse);
+    if (t == p.ignore_index) p.loss[r] = 0.0f;
+    else put1(p.loss + r, lse - (x[t] - m));
+  }
+}
+
+TS_INLINE float row_coefficient(const CrossEntropyBackward& p, size_t r) {
+  const float g = p.grad[p.per_row ? r : 0];
+  return p.divide ? g / p.divisor : g;
+}
+
+TS_INLINE void zero_row(float* out, size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = 0.0f;
+}
+
+void cross_entropy_backward(const CrossEntropyBackward& p, size_t begin, size_t end) {
+  const size_t n = p.vocabulary;
+  for (size_t r = begin; r < end; ++r) {
+    const float* x = p.x + r * n;
+    float* out = p.out + r * n;
+    const int64_t t = p.target[r];
+    if (t == p.ignore_index) {
+      zero_row(out, n);
+      continue;
+    }
+    const float c1 = row_coefficient(p, r);
+    const f32v m = v_set1(p.row_max[r]), lse = v_set1(p.lse[r]), c = v_set1(c1);
+    const auto probability = [=](f32v v) TS_LAMBDA { return cr_exp(v_sub(v_sub(v, m), lse)); };
+    // Read before the row is overwritten: out may be x.
+    const float at_target = (v_lane0(probability(v_set1(x[t]))) - 1.0f) * c1;
+    map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
+      return v_mul(probability(v_load_any(x + i, k)), c);
+    });
+    put1(out + t, at_target);
+  }
+}
+
+void nll(const float* x, const int64_t* target, int64_t ignore_index, size_t vocabulary,
+         float* loss, size_t rows) {
+  for (size_t r = 0; r < rows; ++r) {
+    if (target[r] == ignore_index) loss[r] = 0.0f;
+    else put1(loss + r, -x[r * vocabulary + static_cast<size_t>(target[r])]);
+  }
+}
+
+void nll_backward(const CrossEntropyBackward& p, size_t begin, size_t end) {
+  for (size_t r = begin; r < end; ++r) {
+    float* out = p.out + r * p.vocabulary;
+    zero_row(out, p.vocabulary);
+    if (p.target[r] != p.ignore_index) put1(out + p.target[r], -row_coefficient(p, r));
+  }
+}
+
+float loss_sum(const float* x, size_t n, bool divide, float divisor) {
+  const float s = sum_row(x, n);
+  return canonical_nan(planted(divide ? s / divisor : s));
+}
+
+}  // namespace
+}  // namespace TS_ISA
+
+namespace isa = TS_ISA;
+extern const NnTable TS_TABLE(nn);
+const NnTable TS_TABLE(nn) = {
+    isa::softmax,        isa::log_softmax,   isa::softmax_backward,
+    isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
+    isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,
+    isa::gelu_erf,       isa::gelu_tanh,     isa::gelu_erf_backward,
+    isa::gelu_tanh_backward, isa::cross_entropy, isa::cross_entropy_backward,
+    isa::nll,            isa::nll_backward,  isa::loss_sum};
+
+}  // namespace tallystick

@@ -1,0 +1,106 @@
+// Optimizer steps, one copy per instruction set (NUMERICS 11).
+#include "families/optim.hpp"
+
+#include "tallystick/reduce.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+namespace {
+
+// step(i, k) for the registers of [begin, end); k lanes of each count.
+template <class F>
+TS_INLINE void for_lanes(size_t begin, size_t end, const F& step) {
+  size_t i = begin;
+  for (; i + kF32Lanes <= end; i += kF32Lanes) step(i, kF32Lanes);
+  if (i < end) step(i, end - i);
+}
+TS_INLINE void put_any(float* p, f32v a, size_t k) {
+  if (k == kF32Lanes) v_put(p, a);
+  else v_put_n(p, a, k);
+}
+
+template <bool Scaled, bool AddsDecay, bool ScalesParam>
+void adam_range(const AdamStep& s, size_t begin, size_t end) {
+  const f32v c = v_set1(Scaled ? *s.c : 0.0f), decay = v_set1(s.decay);
+  const f32v beta1 = v_set1(s.beta1), rest1 = v_set1(s.rest1);
+  const f32v beta2 = v_set1(s.beta2), rest2 = v_set1(s.rest2);
+  const f32v eps = v_set1(s.eps), root = v_set1(s.root_bc2), minus_step = v_set1(-s.step_size);
+  const float *p_in = s.p, *g_in = s.g, *m_in = s.m, *v_in = s.v;
+  float *p_out = s.p_out, *m_out = s.m_out, *v_out = s.v_out;
+  for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v p = v_load_any(p_in + i, k);
+    f32v g = v_load_any(g_in + i, k);
+    if (Scaled) g = v_mul(g, c);
+    if (AddsDecay) g = v_fma(decay, p, g);
+    const f32v m = v_fma(beta1, v_load_any(m_in + i, k), v_mul(rest1, g));
+    const f32v v = v_fma(beta2, v_load_any(v_in + i, k), v_mul(v_mul(rest2, g), g));
+    const f32v q = v_add(v_div(v_sqrt(v), root), eps);
+    const f32v kept = ScalesParam ? v_mul(p, decay) : p;
+    put_any(p_out + i, v_fma(minus_step, v_div(m, q), kept), k);
+    put_any(m_out + i, m, k);
+    put_any(v_out + i, v, k);
+  });
+}
+
+void adam(const AdamStep& s, size_t begin, size_t end) {
+  if (s.scales_param) {
+    if (s.c) adam_range<true, false, true>(s, begin, end);
+    else adam_range<false, false, true>(s, begin, end);
+  } else if (s.adds_decay) {
+    if (s.c) adam_range<true, true, false>(s, begin, end);
+    else adam_range<false, true, false>(s, begin, end);
+  } else {
+    if (s.c) adam_range<true, false, false>(s, begin, end);
+    else adam_range<false, false, false>(s, begin, end);
+  }
+}
+
+template <bool Scaled, bool Decays, bool Momentum, bool Nesterov>
+void sgd_range(const SgdStep& s, size_t begin, size_t end) {
+  const f32v c = v_set1(Scaled ? *s.c : 0.0f), decay = v_set1(s.weight_decay);
+  const f32v minus_lr = v_set1(-s.lr), momentum = v_set1(s.momentum);
+  const f32v undamped = v_set1(s.undamped);
+  const float *p_in = s.p, *g_in = s.g, *buf_in = s.buf;
+  float *p_out = s.p_out, *buf_out = s.buf_out;
+  for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v p = v_load_any(p_in + i, k);
+    f32v g = v_load_any(g_in + i, k);
+    if (Scaled) g = v_mul(g, c);
+    if (Decays) g = v_fma(decay, p, g);
+    if (Momentum) {
+      const f32v buf = v_fma(momentum, v_load_any(buf_in + i, k), v_mul(undamped, g));
+      put_any(buf_out + i, buf, k);
+      g = Nesterov ? v_fma(momentum, buf, g) : buf;
+    }
+    put_any(p_out + i, v_fma(minus_lr, g, p), k);
+  });
+}
+
+template <bool Scaled, bool Decays>
+void sgd_kind(const SgdStep& s, size_t begin, size_t end) {
+  if (!s.buf) sgd_range<Scaled, Decays, false, false>(s, begin, end);
+  else if (s.nesterov) sgd_range<Scaled, Decays, true, true>(s, begin, end);
+  else sgd_range<Scaled, Decays, true, false>(s, begin, end);
+}
+
+void sgd(const SgdStep& s, size_t begin, size_t end) {
+  if (s.c && s.decays) sgd_kind<true, true>(s, begin, end);
+  else if (s.c) sgd_kind<true, false>(s, begin, end);
+  else if (s.decays) sgd_kind<false, true>(s, begin, end);
+  else sgd_kind<false, false>(s, begin, end);
+}
+
+void clip_coef(const float* s, size_t n, float max_norm, float* out) {
+  const float norm = sqrt1(sum_row(s, n));
+  put1(out, min1(max_norm / (norm + 1e-6f), 1.0f));
+  put1(out + 1, norm);
+}
+
+}  // namespace
+}  // namespace TS_ISA
+
+namespace isa = TS_ISA;
+extern const OptimTable TS_TABLE(optim);
+const OptimTable TS_TABLE(optim) = {isa::adam, isa::sgd, isa::clip_coef};
+
+}  // namespace tallystick
