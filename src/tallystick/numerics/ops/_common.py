@@ -1,0 +1,173 @@
+"""What operator families share: attribute access, operand checks, broadcasting, rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tallystick.errors import UsageError
+from tallystick.numerics.types import DTYPES, Attrs, TensorType
+
+Arrays = Sequence[np.ndarray | None]
+Outputs = Sequence[np.ndarray]
+Types = tuple[TensorType | None, ...]
+Result = tuple[TensorType, ...]
+
+FLOATS = ("f32",)
+NUMBERS = ("f32", "i64")
+ANY = tuple(DTYPES)
+_INT64 = 1 << 63
+
+
+def integer(attrs: Attrs, name: str) -> int:
+    """An attribute of kind int."""
+    value = attrs[name]
+    assert isinstance(value, int)
+    return value
+
+
+def number(attrs: Attrs, name: str) -> float:
+    """An attribute of kind float: binary64 (NUMERICS 1.9)."""
+    value = attrs[name]
+    assert isinstance(value, float)
+    return value
+
+
+def flag(attrs: Attrs, name: str) -> bool:
+    """An attribute of kind bool."""
+    value = attrs[name]
+    assert isinstance(value, bool)
+    return value
+
+
+def text(attrs: Attrs, name: str) -> str:
+    """An attribute of kind str or dtype."""
+    value = attrs[name]
+    assert isinstance(value, str)
+    return value
+
+
+def integers(attrs: Attrs, name: str) -> tuple[int, ...]:
+    """An attribute of kind ints."""
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(int(v) for v in value)
+
+
+def operand(inputs: Arrays, position: int) -> np.ndarray:
+    """The array at `position`; absent ones were refused by the shape rule."""
+    x = inputs[position]
+    if x is None:
+        raise UsageError(f"Operand {position} is missing.")
+    return x
+
+
+def operands(op: str, inputs: Types, count: int) -> list[TensorType]:
+    """Exactly `count` present operands. Raises UsageError."""
+    if len(inputs) != count or any(t is None for t in inputs):
+        raise UsageError(f"{op}: takes {count} operands, got {describe(inputs)}.")
+    return [t for t in inputs if t is not None]
+
+
+def describe(inputs: Types) -> str:
+    """Operand types for a message."""
+    return ", ".join("none" if t is None else str(t) for t in inputs) or "none"
+
+
+def check_dtype(op: str, t: TensorType, allowed: Sequence[str]) -> None:
+    """Raises UsageError unless t's dtype is one of `allowed`."""
+    if t.dtype not in allowed:
+        raise UsageError(f"{op}: is defined on {', '.join(allowed)}, got {t}.")
+
+
+def check_shape(op: str, what: str, t: TensorType, shape: tuple[int, ...]) -> None:
+    """Raises UsageError unless t has exactly this shape."""
+    if t.shape != shape:
+        raise UsageError(f"{op}: {what} must have shape {list(shape)}, got {t}.")
+
+
+def same_dtype(op: str, types: Sequence[TensorType]) -> str:
+    """The dtype all of `types` have. Raises UsageError."""
+    if len({t.dtype for t in types}) != 1:
+        raise UsageError(f"{op}: operands must have one dtype, got {describe(tuple(types))}.")
+    return types[0].dtype
+
+
+def broadcast(op: str, types: Sequence[TensorType]) -> tuple[int, ...]:
+    """numpy's broadcast shape (NUMERICS 10.1). Raises UsageError."""
+    rank = max(len(t.shape) for t in types)
+    shape = [1] * rank
+    for t in types:
+        for axis, n in enumerate(t.shape, rank - len(t.shape)):
+            if n != 1 and shape[axis] not in (1, n):
+                raise UsageError(f"{op}: {describe(tuple(types))} do not broadcast together.")
+            if n != 1:
+                shape[axis] = n
+    return tuple(shape)
+
+
+def axis_of(op: str, dim: int, rank: int) -> int:
+    """`dim` counted from the front; a 0-d tensor has the one axis 0. Raises UsageError."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise UsageError(f"{op}: axis {dim} does not exist in a tensor of rank {rank}.")
+    return dim % size
+
+
+def rn32(value: float) -> np.ndarray:
+    """RN32 of a binary64 attribute as a 0-d array, NaN canonical (NUMERICS 1.5, 1.9)."""
+    if value != value:
+        return np.array(0x7FC00000, dtype=np.uint32).view(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(value, dtype=np.float64).astype(np.float32)
+
+
+def whole(op: str, name: str, value: float) -> int:
+    """A float attribute that must be a 64-bit integer (NUMERICS 10.1). Raises UsageError."""
+    if not (value == value and abs(value) <= 2.0**63) or int(value) != value:
+        raise UsageError(f"{op}: {name} must be an integer for an integer tensor, got {value}.")
+    if not -_INT64 <= int(value) < _INT64:
+        raise UsageError(f"{op}: {name}={value} does not fit 64 bits.")
+    return int(value)
+
+
+def constant(op: str, name: str, value: float, dtype: str) -> np.ndarray:
+    """A float attribute as a 0-d array of `dtype`. Raises UsageError where it does not fit."""
+    if dtype == "f32":
+        return rn32(value)
+    if dtype == "f64":
+        bits = np.asarray(value if value == value else np.nan, dtype=np.float64)
+        return bits if value == value else np.array(0x7FF8 << 48, dtype=np.uint64).view(np.float64)
+    exact = whole(op, name, value)
+    if dtype == "bool" and exact not in (0, 1):
+        raise UsageError(f"{op}: {name}={value} is not a bool.")
+    bounds = np.iinfo(DTYPES[dtype]) if dtype != "bool" else None
+    if bounds is not None and not bounds.min <= exact <= bounds.max:
+        raise UsageError(f"{op}: {name}={value} does not fit {dtype}.")
+    return np.asarray(exact, dtype=DTYPES[dtype])
+
+
+Check = Callable[[str, Types], tuple[str, tuple[int, ...]]]
+
+
+def fixed(count: int, allowed: Sequence[str]) -> Check:
+    """A check: `count` operands of one allowed dtype, broadcast; gives dtype and shape."""
+
+    def check(op: str, inputs: Types) -> tuple[str, tuple[int, ...]]:
+        types = operands(op, inputs, count)
+        dtype = same_dtype(op, types)
+        check_dtype(op, types[0], allowed)
+        return dtype, broadcast(op, types)
+
+    return check
+
+
+def is_f32(x: np.ndarray) -> bool:
+    """Whether the native kernels take x."""
+    return x.dtype == np.float32
+
+
+def as_bytes(mask: np.ndarray) -> np.ndarray:
+    """A bool array as bytes 0 and 1, which is how kernels read masks; no copy."""
+    return mask.view(np.uint8)
