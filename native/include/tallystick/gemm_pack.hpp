@@ -20,47 +20,52 @@ static void pack_rows(const float* src, ptrdiff_t s_k, size_t w, size_t W, size_
     }
     return;
   }
-  for (size_t k = 0; k < kc; ++k, src += s_k, dst += W) {
-    copy_floats(dst, src, w);
+  size_t k = 0;
+  if (w == W && W < size_t(kLanes) && s_k >= kLanes) {
+    // Whole vectors: what is read too much lies before the next row, and what is written too
+    // much is overwritten by it. The last rows have no successor.
+    for (; k + 1 < kc && k * W + kLanes <= kc * W; ++k, src += s_k, dst += W)
+      gv_store(dst, gv_load(src));
+  }
+  for (; k < kc; ++k, src += s_k, dst += W) {
+    for (size_t i = 0; i < w; ++i) dst[i] = src[i];
     for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
   }
 }
 
-// Contraction index adjacent in memory: blocks are transposed in registers.
+// Contraction index adjacent in memory: blocks are transposed in registers. Columns beyond w
+// repeat the last one; what they contribute is never stored.
 static void pack_columns(const float* src, ptrdiff_t s_x, size_t w, size_t W, size_t kc,
                          float* dst) {
-  size_t k = 0;
-  for (; k + kLanes <= kc; k += kLanes) {
-    for (size_t i0 = 0; i0 < W; i0 += kLanes) {
-      gv t[kLanes];
-      const int rows = i0 >= w ? 0 : static_cast<int>(ts_min(w - i0, size_t(kLanes)));
-      const float* s = src + static_cast<ptrdiff_t>(i0) * s_x + static_cast<ptrdiff_t>(k);
-      if (rows == kLanes) {
-        gv_transpose(s, s_x, kLanes, t);
+  const size_t whole = kc / kLanes * kLanes;
+  for (size_t i0 = 0; i0 < W; i0 += kLanes) {
+    ptrdiff_t row[kLanes];
+    for (size_t i = 0; i < size_t(kLanes); ++i)
+      row[i] = static_cast<ptrdiff_t>(ts_min(i0 + i, w - 1)) * s_x;
+    const size_t room = ts_min(W - i0, size_t(kLanes));
+    for (size_t k = 0; k < whole; k += kLanes) {
+      float* d = dst + i0 + k * W;
+      // In a panel narrower than a vector a store runs into the next row, which is written after
+      // it; only the panel's last row has no successor.
+      if (room == size_t(kLanes) || (W == room && (k + kLanes) * W + kLanes <= kc * W)) {
+        gv_transpose(src + k, row, d, W);
       } else {
-        gv_transpose(s, s_x, rows, t);
-      }
-      float* d = dst + k * W + i0;
-      const size_t room = ts_min(W - i0, size_t(kLanes));
-      // A store past column W lands on the next row, which is written after it; the last row
-      // of the panel has no such successor.
-      const bool spill = W < size_t(kLanes);
-      for (int j = 0; j < kLanes; ++j, d += W) {
-        if (room == size_t(kLanes) ||
-            (spill && (k + static_cast<size_t>(j)) * W + kLanes <= kc * W)) {
-          gv_store(d, t[j]);
-        } else {
-          float lane[kLanes];
-          gv_store(lane, t[j]);
-          copy_floats(d, lane, room);
+        float square[kLanes * kLanes];
+        gv_transpose(src + k, row, square, kLanes);
+        for (size_t j = 0; j < size_t(kLanes); ++j, d += W) {
+          if (W == room && (k + j) * W + kLanes <= kc * W) {
+            gv_store(d, gv_load(square + j * kLanes));
+          } else {
+            copy_floats(d, square + j * kLanes, room);
+          }
         }
       }
     }
   }
-  for (; k < kc; ++k) {
+  for (size_t k = whole; k < kc; ++k) {
     for (size_t i = 0; i < W; ++i)
       dst[k * W + i] =
-          i < w ? src[static_cast<ptrdiff_t>(i) * s_x + static_cast<ptrdiff_t>(k)] : 0.0f;
+          src[static_cast<ptrdiff_t>(ts_min(i, w - 1)) * s_x + static_cast<ptrdiff_t>(k)];
   }
 }
 

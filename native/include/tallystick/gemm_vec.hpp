@@ -33,30 +33,33 @@ TS_INLINE gv gv_canonical(gv v) {
                               _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
 }
 
-// out[k] lane i = row i's k-th element; rows beyond `rows` read as zero.
-TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
-  gv r[16], t[16];
-  TS_UNROLL for (int i = 0; i < 16; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
-  TS_UNROLL for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-  }
+// dst[k*step + i] = src[row[i] + k] for a square of kLanes rows and columns.
+TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float* dst,
+                            size_t step) {
+  gv r[16];
   TS_UNROLL for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    const gv a = gv_load(src + row[i]), b = gv_load(src + row[i + 1]);
+    const gv c = gv_load(src + row[i + 2]), d = gv_load(src + row[i + 3]);
+    const gv t0 = _mm512_unpacklo_ps(a, b), t1 = _mm512_unpackhi_ps(a, b);
+    const gv t2 = _mm512_unpacklo_ps(c, d), t3 = _mm512_unpackhi_ps(c, d);
+    r[i] = _mm512_shuffle_ps(t0, t2, 0x44);
+    r[i + 1] = _mm512_shuffle_ps(t0, t2, 0xee);
+    r[i + 2] = _mm512_shuffle_ps(t1, t3, 0x44);
+    r[i + 3] = _mm512_shuffle_ps(t1, t3, 0xee);
   }
+  // Stores ascend in k: a store wider than the panel is overwritten by the ones that follow.
+  gv late[12];
   TS_UNROLL for (int j = 0; j < 4; ++j) {
     const gv lo02 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0x88);
     const gv lo13 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0xdd);
     const gv hi02 = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0x88);
     const gv hi13 = _mm512_shuffle_f32x4(r[j + 8], r[j + 12], 0xdd);
-    out[j] = _mm512_shuffle_f32x4(lo02, hi02, 0x88);
-    out[j + 8] = _mm512_shuffle_f32x4(lo02, hi02, 0xdd);
-    out[j + 4] = _mm512_shuffle_f32x4(lo13, hi13, 0x88);
-    out[j + 12] = _mm512_shuffle_f32x4(lo13, hi13, 0xdd);
+    gv_store(dst + j * step, _mm512_shuffle_f32x4(lo02, hi02, 0x88));
+    late[j] = _mm512_shuffle_f32x4(lo13, hi13, 0x88);
+    late[j + 4] = _mm512_shuffle_f32x4(lo02, hi02, 0xdd);
+    late[j + 8] = _mm512_shuffle_f32x4(lo13, hi13, 0xdd);
   }
+  TS_UNROLL for (int j = 0; j < 12; ++j) gv_store(dst + (j + 4) * step, late[j]);
 }
 
 #elif defined(TS_ISA_AVX2)
@@ -74,22 +77,23 @@ TS_INLINE gv gv_canonical(gv v) {
                           _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
-TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
-  gv r[8], t[8];
-  TS_UNROLL for (int i = 0; i < 8; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
-  TS_UNROLL for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  TS_UNROLL for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  TS_UNROLL for (int j = 0; j < 4; ++j) {
-    out[j] = _mm256_permute2f128_ps(r[j], r[j + 4], 0x20);
-    out[j + 4] = _mm256_permute2f128_ps(r[j], r[j + 4], 0x31);
+TS_INLINE gv gv_halves(const float* q0, const float* q1) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(q0)), _mm_loadu_ps(q1), 1);
+}
+
+TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float* dst,
+                            size_t step) {
+  TS_UNROLL for (int c = 0; c < 8; c += 4) {
+    const float* s = src + c;
+    const gv x0 = gv_halves(s + row[0], s + row[4]), x1 = gv_halves(s + row[1], s + row[5]);
+    const gv x2 = gv_halves(s + row[2], s + row[6]), x3 = gv_halves(s + row[3], s + row[7]);
+    const gv t0 = _mm256_unpacklo_ps(x0, x1), t1 = _mm256_unpackhi_ps(x0, x1);
+    const gv t2 = _mm256_unpacklo_ps(x2, x3), t3 = _mm256_unpackhi_ps(x2, x3);
+    float* d = dst + static_cast<size_t>(c) * step;
+    gv_store(d, _mm256_shuffle_ps(t0, t2, 0x44));
+    gv_store(d + step, _mm256_shuffle_ps(t0, t2, 0xee));
+    gv_store(d + 2 * step, _mm256_shuffle_ps(t1, t3, 0x44));
+    gv_store(d + 3 * step, _mm256_shuffle_ps(t1, t3, 0xee));
   }
 }
 
@@ -107,14 +111,14 @@ TS_INLINE gv gv_canonical(gv v) {
   return vbslq_f32(vceqq_f32(v, v), v, vreinterpretq_f32_u32(vdupq_n_u32(kCanonicalNan)));
 }
 
-TS_INLINE void gv_transpose(const float* src, ptrdiff_t step, int rows, gv out[kLanes]) {
-  gv r[4];
-  TS_UNROLL for (int i = 0; i < 4; ++i) r[i] = i < rows ? gv_load(src + i * step) : gv_zero();
-  const float32x4x2_t a = vtrnq_f32(r[0], r[1]), b = vtrnq_f32(r[2], r[3]);
-  out[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
-  out[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
-  out[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
-  out[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float* dst,
+                            size_t step) {
+  const float32x4x2_t a = vtrnq_f32(gv_load(src + row[0]), gv_load(src + row[1]));
+  const float32x4x2_t b = vtrnq_f32(gv_load(src + row[2]), gv_load(src + row[3]));
+  gv_store(dst, vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0])));
+  gv_store(dst + step, vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1])));
+  gv_store(dst + 2 * step, vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0])));
+  gv_store(dst + 3 * step, vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1])));
 }
 
 #else  // scalar: one element a time, several independent chains
@@ -128,8 +132,8 @@ TS_INLINE gv gv_set(float x) { return x; }
 TS_INLINE gv gv_fma(gv a, gv b, gv c) { return fma1(a, b, c); }
 TS_INLINE gv gv_add(gv a, gv b) { return a + b; }
 TS_INLINE gv gv_canonical(gv v) { return canonical_nan(v); }
-TS_INLINE void gv_transpose(const float* src, ptrdiff_t, int rows, gv out[kLanes]) {
-  out[0] = rows > 0 ? *src : 0.0f;
+TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float* dst, size_t) {
+  *dst = src[row[0]];
 }
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "tallystick/gemm_kernel.hpp"
 #include "tallystick/gemm_pack.hpp"
+#include "tallystick/gemm_thin.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
 
@@ -195,6 +196,23 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   const RowPanels rows(r.xn);
   const size_t p0 = rows.count * split / r.splits, p1 = rows.count * (split + 1) / r.splits;
   const size_t n_panels = ceil_div(cols, kCols), whole = cols / kCols;
+  if (p1 - p0 == 1) {
+    // One panel of rows uses B once: each part is packed into the nearest cache, if at all.
+    const size_t i = rows.begin(p0), height = rows.height(p0);
+    for (size_t q = 0; q < n_panels; ++q) {
+      const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
+      const bool direct = r.direct && q < whole;
+      for (size_t k = r.k0; k < r.k1; k += kChunk) {
+        const size_t kc = ts_min(kChunk, r.k1 - k);
+        if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
+        run_tile(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
+                 direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
+                        : packed,
+                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
+      }
+    }
+    return;
+  }
   for (size_t k = r.k0; k < r.k1; k += kChunk) {
     const size_t kc = ts_min(kChunk, r.k1 - k);
     pack_cols_of_b(b, j0, cols, r.direct ? whole : 0, n_panels, k, kc, packed);
@@ -247,6 +265,26 @@ static void strip_task(void* ctx, size_t t) {
   }
 }
 
+// --- one row of A ----------------------------------------------------------------------------
+struct ThinRun {
+  const GemmProblem* p;
+  size_t width;
+  int failed;
+};
+
+static void thin_task(void* ctx, size_t t) {
+  ThinRun& r = *static_cast<ThinRun*>(ctx);
+  const GemmProblem& p = *r.p;
+  float* partial = strip_scratch.get(kThinCols);
+  if (partial == nullptr) {
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  const size_t j0 = t * r.width, cols = ts_min(r.width, p.n - j0);
+  thin_row(p.a.data, p.a.s_k, p.b.data + j0, p.b.s_k, p.k, cols, p.out + j0, partial);
+  if (p.ep.active) epilogue(p, 0, 1, j0, cols, p.out + j0);
+}
+
 static void for_tasks(size_t n, TaskFn fn, void* ctx, bool serial) {
   if (!serial) return parallel_for(n, fn, ctx);
   for (size_t t = 0; t < n; ++t) fn(ctx, t);
@@ -287,6 +325,13 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   }
   const double work = double(p.m) * double(p.n) * double(p.k) * double(count);
   if (work < kSerialWork) threads = 1;
+  // The scalar path's micro-kernel has the better fma (see tile_hw).
+  if (kLanes > 1 && p.m == 1 && count == 1 && plain && p.a.k_inner == 0 && p.b.k_inner == 0 &&
+      p.b.s_x == 1 && p.n >= size_t(kCols)) {
+    ThinRun thin = {&p, ceil_div(ceil_div(p.n, threads), 64) * 64, 0};
+    for_tasks(ceil_div(p.n, thin.width), thin_task, &thin, threads == 1);
+    return thin.failed == 0;
+  }
 
   Run r = {};
   r.p = &p;
