@@ -444,7 +444,7 @@ def job_vectors() -> dict[str, Any]:
 
 
 def data_vectors() -> dict[str, Any]:
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"name": "y", "dtype": "i64", "shape": []},
         {"name": "x", "dtype": "f32", "shape": [2, 3]},
         {"name": "mask", "dtype": "bool", "shape": [5]},

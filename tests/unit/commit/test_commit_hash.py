@@ -86,7 +86,7 @@ def test_buffers_of_other_kinds() -> None:
     frozen = array.copy()
     frozen.setflags(write=False)
     expected = core.tensor_leaves_root(array.tobytes(), 2048)
-    for buffer in (array, frozen, memoryview(array), bytearray(array.tobytes())):
+    for buffer in (array, frozen, memoryview(array.tobytes()), bytearray(array.tobytes())):
         assert core.tensor_leaves_root(buffer, 2048) == expected
     with pytest.raises((BufferError, ValueError)):
         core.tensor_leaves_root(array[::2], 2048)

@@ -43,6 +43,6 @@ def test_aarch64_under_an_emulator(tmp_path: Path) -> None:
     if shutil.which(compiler) is None or shutil.which(emulator) is None:
         pytest.skip("no aarch64 cross compiler or emulator")
     build(compiler, tmp_path / "check", "-static")
-    command = [emulator, tmp_path / "check"]
+    command = [emulator, str(tmp_path / "check")]
     found = subprocess.run(command, check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["portable", "armv8", EXPECTED]

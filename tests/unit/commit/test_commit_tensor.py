@@ -51,7 +51,7 @@ def test_everything_in_the_header_counts() -> None:  # 3.5
 
 
 def test_minus_zero_and_nan_payloads_count() -> None:
-    assert tensor_digest(np.float32([0.0])) != tensor_digest(np.float32([-0.0]))
+    assert tensor_digest(np.array([0.0])) != tensor_digest(np.array([-0.0]))
     nans = np.array([0x7FC00000, 0x7FC00001], dtype=np.uint32).view(np.float32)
     assert tensor_digest(nans[:1]) != tensor_digest(nans[1:])
 
