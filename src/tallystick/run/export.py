@@ -1,0 +1,128 @@
+"""Weights out of a run, and back: bound to the committed final state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.commit.signing import PublicKey
+from tallystick.commit.tensor import tensor_digest
+from tallystick.errors import DigestMismatchError, StorageError, UsageError
+from tallystick.run.claim import Claim, read_claim
+from tallystick.run.job import Job
+from tallystick.run.state import State
+from tallystick.run.store import RunStore
+from tallystick.run.tensorfile import read_tensors, write_tensors
+
+PREFIXES = ("param.", "buffer.")
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What an exported or verified model is bound to."""
+
+    path: Path
+    tensors: int
+    step: int
+    run_root: bytes
+    state_root: bytes
+    job_digest: bytes
+    signer: str
+    trusted: bool | None
+
+
+def module_name(slot: str) -> str | None:
+    """The module's own name of a state slot; None for optimizer slots and chains."""
+    for prefix in PREFIXES:
+        if slot.startswith(prefix):
+            return slot[len(prefix) :]
+    return None
+
+
+def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = False) -> State:
+    """The committed final state from its stored file."""
+    if step == 0:
+        return job.genesis()
+    if step not in store.stored_steps():
+        raise StorageError(
+            f"{store.directory} does not hold the state of step {step}.",
+            "Ask the run's owner for it, or train the job again.",
+        )
+    return store.load_state(job, step, root, copy)
+
+
+def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
+    """Write the final weights of a finished run as safetensors, under the module's names.
+
+    Raises what `read_claim` raises, and DigestMismatchError when the stored final state is not
+    the committed one.
+    """
+    store = RunStore(Path(run))
+    store.require()
+    job = store.job()
+    claim = read_claim(store, job, trust)
+    root = claim.commitment.final_state_root
+    state = final_state(store, job, claim.last_step, root)
+    weights = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
+    output = Path(output)
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
+    write_tensors(
+        output,
+        weights,
+        {
+            "format": "pt",  # what transformers and other readers look for
+            "tallystick.job_digest": job.digest.hex(),
+            "tallystick.run_root": claim.run_root.hex(),
+            "tallystick.state_root": root.hex(),
+            "tallystick.step": str(claim.last_step),
+        },
+    )
+    return _report(output, len(weights), claim, job)
+
+
+def verify_model(
+    path: Path, run: Path, trust: Sequence[PublicKey] | None = None
+) -> ModelReport:
+    """Check that the file's tensors are bit for bit the weights of the run's final state.
+
+    Metadata and tensor order of the file do not matter; names, dtypes, shapes and bits do.
+    Raises DigestMismatchError naming the first tensor that differs.
+    """
+    store = RunStore(Path(run))
+    store.require()
+    job = store.job()
+    claim = read_claim(store, job, trust)
+    root = claim.commitment.final_state_root
+    state = final_state(store, job, claim.last_step, root)
+    tensors, _ = read_tensors(Path(path), "model file", strict=False)
+    wanted = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
+    if set(tensors) != set(wanted):
+        odd = sorted(set(tensors) ^ set(wanted))[0]
+        where = "lacks" if odd in wanted else "has a foreign"
+        raise DigestMismatchError(
+            f"The model file {path} {where} tensor {odd}.", "It is not this run's model."
+        )
+    for name in sorted(wanted):
+        if tensor_digest(tensors[name]) != tensor_digest(wanted[name]):
+            raise DigestMismatchError(
+                f"Tensor {name} of {path} is not the one of the committed final state.",
+                "It is not this run's model, or it was altered.",
+            )
+    return _report(Path(path), len(tensors), claim, job)
+
+
+
+def _report(path: Path, tensors: int, claim: Claim, job: Job) -> ModelReport:
+    c = claim.commitment
+    return ModelReport(
+        path,
+        tensors,
+        c.final_step,
+        c.run_root,
+        c.final_state_root,
+        job.digest,
+        c.signer.key_id,
+        claim.trusted,
+    )

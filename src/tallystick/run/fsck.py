@@ -1,0 +1,242 @@
+"""Check every byte of a run, or of a job, against its digests; no step is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.commit.signing import PublicKey, verify_run
+from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
+from tallystick.errors import TallystickError
+from tallystick.run.claim import claim_problem
+from tallystick.run.files import TEMPORARY_SUFFIX
+from tallystick.run.job import FILES, MANIFEST, Job, load_job
+from tallystick.run.journal import JournalContent, loss_value
+from tallystick.run.state import State
+from tallystick.run.store import RunStore, checkpoint_name, trace_name
+
+_RESTORE = "Restore it from an intact copy."
+_RETRAIN = "Run the same `tallystick train` command again."
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault: which file, what is wrong, what to do."""
+
+    path: str
+    message: str
+    next_action: str
+
+
+class _Checker:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[Problem] = []
+        self.checked: list[str] = []
+
+    def add(self, path: Path, message: str, action: str = _RESTORE) -> None:
+        name = str(path.relative_to(self.root)) if path != self.root else "."
+        problem = Problem(name, message, action)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def guard(self, path: Path, check: Callable[[], object]) -> bool:
+        """Run one check; its error becomes a problem of `path`."""
+        self.checked.append(str(path.relative_to(self.root)))
+        try:
+            check()
+        except TallystickError as error:
+            self.add(path, error.message, error.next_action)
+            return False
+        return True
+
+    def foreign(self, directory: Path, known: set[str]) -> None:
+        """Files that do not belong in `directory`."""
+        if not directory.is_dir():
+            return
+        for path in sorted(directory.iterdir()):
+            if path.name.endswith(TEMPORARY_SUFFIX):
+                self.add(path, "It was left by an interrupted write.", _RETRAIN)
+            elif path.name not in known:
+                self.add(path, "It does not belong here.", "Remove it.")
+
+
+@dataclass(frozen=True)
+class FsckReport:
+    """All problems, in the order found, and the files that were checked."""
+
+    path: Path
+    problems: tuple[Problem, ...]
+    checked: tuple[str, ...]
+    finished: bool
+
+    @property
+    def clean(self) -> bool:
+        return not self.problems
+
+
+def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckReport:
+    """Check the run, or the job, at `directory`. Raises UsageError if it is neither."""
+    directory = Path(directory)
+    checker = _Checker(directory)
+    store = RunStore(directory)
+    if not store.exists and (directory / MANIFEST).is_file():
+        _check_job(checker, directory)
+        return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), True)
+    store.require()
+    job = _check_job(checker, store.job_path)
+    checker.guard(store.manifest_path, store.manifest)
+    if job is not None:
+        checker.guard(store.manifest_path, store.job)
+        manifest_contract = _contract(store)
+        if manifest_contract not in ("", job.commitment.contract):
+            checker.add(store.manifest_path, "It names another contract than the job.")
+    journal = _check_journal(checker, store, job)
+    if journal is not None and job is not None:
+        _check_states(checker, store, job, journal)
+        _check_traces(checker, store, job)
+        _check_commitment(checker, store, job, journal, trust)
+    _check_layout(checker, store)
+    finished = journal is not None and journal.finished
+    return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), finished)
+
+
+def _contract(store: RunStore) -> str:
+    try:
+        return str(store.manifest()["contract"])
+    except TallystickError:
+        return ""
+
+
+def _check_job(checker: _Checker, directory: Path) -> Job | None:
+    found: list[Job] = []
+    if not checker.guard(directory / MANIFEST, lambda: found.append(load_job(directory))):
+        return None
+    job = found[0]
+    names = {Path(name).name for name in job.files() if "/" not in name}
+    checker.foreign(directory, names | {"data"})
+    data = {Path(name).name for name in job.files() if "/" in name}
+    checker.foreign(directory / "data", data)
+    checker.checked += [str((directory / n).relative_to(checker.root)) for n in FILES[:-1]]
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("program.txt", lambda: job.program),
+        ("state0.safetensors", job.genesis),
+        ("data/train.safetensors", job.verify_data),
+    ]
+    sound = True
+    for name, check in checks:
+        sound = checker.guard(directory / name, check) and sound
+    sound = checker.guard(directory, job.verify) and sound
+    return job if sound or _usable(job) else None
+
+
+def _usable(job: Job) -> bool:
+    try:
+        return bool(job.program.next_state)
+    except TallystickError:
+        return False
+
+
+def _check_journal(checker: _Checker, store: RunStore, job: Job | None) -> JournalContent | None:
+    found: list[JournalContent] = []
+    if not checker.guard(store.journal_path, lambda: found.append(store.journal())):
+        return None
+    journal = found[0]
+    if journal.torn_bytes:
+        checker.add(
+            store.journal_path,
+            f"Its last {journal.torn_bytes} bytes are damaged ({journal.torn_why}).",
+            _RETRAIN if not store.commitment_path.exists() else _RESTORE,
+        )
+    if job is not None and journal.job_digest != job.digest:
+        checker.add(store.journal_path, "It is the journal of another job.")
+    return journal
+
+
+def _check_states(
+    checker: _Checker, store: RunStore, job: Job, journal: JournalContent
+) -> None:
+    roots = journal.roots
+    stored = store.stored_steps()
+    for step in stored:
+        path = store.checkpoint_path(step)
+        if path.name != checkpoint_name(step):
+            checker.add(path, "Its name is not in the usual form.", "Rename it.")
+        elif step not in roots:
+            checker.add(path, f"The journal knows no root for step {step}.", "Remove it.")
+        else:
+            _check_state(checker, store, job, journal, step)
+    if journal.finished and journal.last_step and journal.last_step not in stored:
+        checker.add(
+            store.checkpoint_path(journal.last_step),
+            "The final state is missing.",
+            "Restore it, or train again into a new directory.",
+        )
+
+
+def _check_state(
+    checker: _Checker, store: RunStore, job: Job, journal: JournalContent, step: int
+) -> None:
+    path = store.checkpoint_path(step)
+    states: list[State] = []
+
+    def load() -> None:
+        states.append(store.load_state(job, step, journal.roots[step], copy=False))
+
+    if not checker.guard(path, load):
+        return
+    chain = CHAIN_START
+    for index, bits in enumerate(journal.losses[:step]):
+        chain = extend_loss_chain(chain, index, loss_value(bits))
+    if states[0].loss_chain != chain:
+        checker.add(
+            store.journal_path,
+            f"The losses up to step {step} are not those in the chain of that checkpoint "
+            f"(slot {LOSS_CHAIN_SLOT}).",
+        )
+
+
+def _check_traces(checker: _Checker, store: RunStore, job: Job) -> None:
+    for step in store.traced_steps():
+        path = store.nodes_path / trace_name(step)
+        checker.guard(path, lambda step=step: store.load_trace(job, step))  # type: ignore[misc]
+
+
+def _check_commitment(
+    checker: _Checker,
+    store: RunStore,
+    job: Job,
+    journal: JournalContent,
+    trust: Sequence[PublicKey] | None,
+) -> None:
+    path = store.commitment_path
+    if not path.exists():
+        if journal.finished:
+            checker.add(path, "The run is finished but not signed.", _RETRAIN)
+        return
+
+    def check() -> None:
+        envelope = store.envelope()
+        assert envelope is not None
+        commitment, _ = verify_run(envelope, trust)
+        problem = claim_problem(commitment, journal, job)
+        if problem:
+            checker.add(path, f"It does not fit the run: {problem}.", "Refuse the run.")
+
+    checker.guard(path, check)
+
+
+def _check_layout(checker: _Checker, store: RunStore) -> None:
+    checker.foreign(
+        store.directory,
+        {"run.json", "job", "journal", "checkpoints", "nodes", "commitment.json", "lock"},
+    )
+    checker.foreign(
+        store.checkpoints_path, {checkpoint_name(step) for step in store.stored_steps()}
+    )
+    checker.foreign(store.nodes_path, {trace_name(step) for step in store.traced_steps()})
+    if store.lock_path.exists() and store.lock_path.stat().st_size:
+        checker.add(store.lock_path, "The lock file is not empty.", "Empty it.")
+
+

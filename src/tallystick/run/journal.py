@@ -1,0 +1,270 @@
+"""The journal of a run: an append-only file of losses and checkpoint roots.
+
+Layout: MAGIC, the job digest, then records `u8 kind, u32 length, payload, 16-byte check`. The
+check is the beginning of a hash chain over everything before it, so that no record can be
+altered, dropped, repeated or moved without breaking all that follow. A process killed while it
+appends leaves a torn last record; the reader takes the intact prefix and says how much it left.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.checkpoint import Checkpoint
+from tallystick.commit.encoding import (
+    Writer,
+    canonical_json,
+    parse_canonical_json,
+    sha256,
+    tag,
+)
+from tallystick.errors import CorruptFileError, StorageError, TallystickError
+from tallystick.limits import LIMITS
+from tallystick.run.files import OS, storage_error, write_all, write_file
+
+MAGIC = b"tallystick journal 1\n"
+_CHAIN_TAG = tag("journal/1")
+_HEAD = struct.Struct("<BI")
+_CHECK_BYTES = 16
+_MAX_PAYLOAD = 1 << 16
+_BYTES_LIMIT = 1 << 36
+
+SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END = range(1, 7)
+_STEP_BITS = struct.Struct("<QI")
+_STEP_ROOT = struct.Struct("<Q32s")
+_END = struct.Struct("<QB32s")
+REASONS = ("complete", "non-finite loss")
+
+
+def loss_value(bits: int) -> float:
+    """The binary32 loss with these bits, as a Python float."""
+    return float(np.array(bits, dtype="<u4").view("<f4"))
+
+
+@dataclass
+class JournalContent:
+    """What a journal says. `losses[t]` are the bits of step t's loss."""
+
+    job_digest: bytes
+    losses: list[int] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    evaluations: list[tuple[int, int]] = field(default_factory=list)
+    pauses: dict[int, bytes] = field(default_factory=dict)
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    last_step: int | None = None
+    reason: str = ""
+    run_root: bytes | None = None
+    torn_bytes: int = 0
+    torn_why: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.last_step is not None
+
+    @property
+    def roots(self) -> dict[int, bytes]:
+        """Root by step, of committed checkpoints and of pauses (a committed one wins)."""
+        return {**self.pauses, **dict(self.checkpoints)}
+
+    def apply(self, kind: int, payload: bytes) -> str:
+        """Take one record; the reason it does not fit here, or an empty string."""
+        if self.finished and kind != SESSION:
+            return "a record follows the end"
+        try:
+            if kind == SESSION:
+                value = parse_canonical_json(payload, "session record", _MAX_PAYLOAD)
+                if not isinstance(value, dict):
+                    return "a session record is not an object"
+                self.sessions.append(value)
+            elif kind in (LOSS, EVALUATION):
+                step, bits = _STEP_BITS.unpack(payload)
+                if kind == EVALUATION:
+                    self.evaluations.append((step, bits))
+                elif step != len(self.losses):
+                    return f"the loss of step {step} is out of place"
+                else:
+                    self.losses.append(bits)
+            elif kind in (CHECKPOINT, PAUSE):
+                step, root = _STEP_ROOT.unpack(payload)
+                if step != len(self.losses):
+                    return f"the checkpoint of step {step} is out of place"
+                if kind == PAUSE:
+                    self.pauses[step] = root
+                elif self.checkpoints and self.checkpoints[-1][0] >= step:
+                    return f"the checkpoint of step {step} is repeated"
+                else:
+                    self.checkpoints.append((step, root))
+            elif kind == END:
+                step, reason, root = _END.unpack(payload)
+                if step != len(self.losses) or reason >= len(REASONS):
+                    return "the end does not fit the losses before it"
+                self.last_step, self.reason, self.run_root = step, REASONS[reason], root
+            else:
+                return f"a record has the unknown kind {kind}"
+        except (struct.error, TallystickError):
+            return "a record is malformed"
+        return ""
+
+
+class _Chain:
+    def __init__(self, job_digest: bytes) -> None:
+        self.value = Writer(_CHAIN_TAG).hash(job_digest, "job digest").digest()
+
+    def frame(self, kind: int, payload: bytes) -> bytes:
+        """The record's bytes; advances the chain."""
+        record = _HEAD.pack(kind, len(payload)) + payload
+        self.value = sha256(self.value + record)
+        return record + self.value[:_CHECK_BYTES]
+
+
+def read_journal(path: Path) -> JournalContent:
+    """The intact prefix of the journal; what follows it is counted in `torn_bytes`.
+
+    Raises StorageError where it cannot be read, CorruptFileError when even its beginning is not
+    a journal's.
+    """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[JournalContent, _Chain, int]:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _BYTES_LIMIT:
+                raise CorruptFileError(f"The journal {path} is too large.", "Restore it.")
+            data = file.read()
+    except FileNotFoundError:
+        raise StorageError(f"The journal {path} is missing.", "Is this a run directory?") from None
+    except OSError as error:
+        raise storage_error(path, error) from error
+    start = len(MAGIC) + 32
+    if data[: len(MAGIC)] != MAGIC or len(data) < start:
+        raise CorruptFileError(
+            f"{path} does not begin as a journal.", "Restore it, or train into another directory."
+        )
+    content = JournalContent(data[len(MAGIC) : start])
+    chain = _Chain(content.job_digest)
+    at = start
+    while at < len(data):
+        why = ""
+        if at + _HEAD.size > len(data):
+            why = "a record is cut off"
+        else:
+            kind, length = _HEAD.unpack_from(data, at)
+            end = at + _HEAD.size + length + _CHECK_BYTES
+            if length > _MAX_PAYLOAD or end > len(data):
+                why = "a record is cut off"
+            else:
+                before = chain.value
+                payload = data[at + _HEAD.size : end - _CHECK_BYTES]
+                if chain.frame(kind, payload) != data[at:end]:
+                    why = "a record does not match its check"
+                else:
+                    why = content.apply(kind, payload)
+                if why:
+                    chain.value = before
+        if why:
+            content.torn_bytes, content.torn_why = len(data) - at, why
+            break
+        at = end
+    return content, chain, at
+
+
+class Journal:
+    """A journal open for appending. Created empty, or continued after its intact prefix."""
+
+    def __init__(self, path: Path, content: JournalContent, chain: _Chain, end: int) -> None:
+        self.path = path
+        self.content = content
+        self._chain = chain
+        self._end = end
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY)
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        content.torn_bytes, content.torn_why = 0, ""
+
+    @staticmethod
+    def open(path: Path, job_digest: bytes) -> Journal:
+        """Open or create the journal at `path`.
+
+        Raises CorruptFileError for a file that is no journal, or one of another job.
+        """
+        if not path.exists():
+            write_file(path, [MAGIC + job_digest])
+        content, chain, end = _read(path)
+        if content.job_digest != job_digest:
+            raise CorruptFileError(
+                f"The journal {path} belongs to another job.", "Choose another --out directory."
+            )
+        return Journal(path, content, chain, end)
+
+    def _append(self, kind: int, payload: bytes) -> None:
+        before = self._chain.value
+        record = self._chain.frame(kind, payload)
+        try:
+            write_all(self._descriptor, record)
+        except OSError as error:
+            # A part of the record may be on the disk: back to the last whole one.
+            self._chain.value = before
+            try:
+                os.ftruncate(self._descriptor, self._end)
+                os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            except OSError:
+                pass
+            raise storage_error(self.path, error) from error
+        self._end += len(record)
+        why = self.content.apply(kind, payload)
+        if why:
+            raise CorruptFileError(f"The journal {self.path}: {why}.", "This is a bug; report it.")
+
+    def session(self, info: dict[str, Any]) -> None:
+        """Who executes from here on: instruction set, threads, versions."""
+        self._append(SESSION, canonical_json(info))
+
+    def loss(self, step: int, bits: int) -> None:
+        """The loss of step `step`, as binary32 bits."""
+        self._append(LOSS, _STEP_BITS.pack(step, bits))
+
+    def evaluation(self, step: int, bits: int) -> None:
+        """The validation loss of state[step]; informational."""
+        self._append(EVALUATION, _STEP_BITS.pack(step, bits))
+
+    def checkpoint(self, step: int, root: bytes) -> None:
+        """The root of state[step], made durable with everything before it."""
+        self._append(CHECKPOINT, _STEP_ROOT.pack(step, root))
+        self.sync()
+
+    def pause(self, step: int, root: bytes) -> None:
+        """The root of a state stored where no checkpoint is due."""
+        self._append(PAUSE, _STEP_ROOT.pack(step, root))
+        self.sync()
+
+    def end(self, step: int, reason: str, run_root: bytes) -> None:
+        """The run is over."""
+        self._append(END, _END.pack(step, REASONS.index(reason), run_root))
+        self.sync()
+
+    def sync(self) -> None:
+        """Make the journal durable. Raises StorageError."""
+        try:
+            OS.fsync(self._descriptor)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def journal_bytes(steps: int, checkpoints: int) -> int:
+    """Bytes a journal of this many steps and checkpoints takes, sessions apart."""
+    frame = _HEAD.size + _CHECK_BYTES
+    return 256 + steps * (frame + _STEP_BITS.size) + checkpoints * (frame + _STEP_ROOT.size)

@@ -1,0 +1,63 @@
+"""Self-digested manifests: canonical JSON whose last word binds all the others.
+
+A manifest is for people and for finding files; what it says about the computation is bound by
+the job digest. The self-digest is there so that no byte of it can rot unnoticed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallystick.commit.encoding import (
+    JsonValue,
+    Writer,
+    canonical_json,
+    parse_canonical_json,
+    tag,
+)
+from tallystick.errors import CorruptFileError, DigestMismatchError, UnsupportedVersionError
+from tallystick.limits import LIMITS
+from tallystick.run.files import read_file
+
+MANIFEST_TAG = tag("manifest/1")
+DIGEST_KEY = "manifest_digest"
+
+Manifest = dict[str, JsonValue]
+
+
+def manifest_digest(body: Manifest) -> str:
+    """Hexadecimal self-digest of a manifest without its digest member."""
+    return Writer(MANIFEST_TAG).blob(canonical_json(body)).digest().hex()
+
+
+def manifest_bytes(body: Manifest) -> bytes:
+    """The file: `body` with its self-digest, canonical."""
+    return canonical_json({**body, DIGEST_KEY: manifest_digest(body)})
+
+
+def load_manifest(path: Path, what: str, kind: str) -> Manifest:
+    """The manifest at `path` without its digest member.
+
+    Raises StorageError, CorruptFileError, DigestMismatchError, and UnsupportedVersionError when
+    its `format` is another version of `kind` (as `tallystick-job/1`).
+    """
+    data = read_file(path, LIMITS.manifest_bytes, what)
+    value = parse_canonical_json(data, f"{what} {path}")
+    if not isinstance(value, dict):
+        raise CorruptFileError(f"The {what} {path} is not an object.", "Restore it.")
+    form = value.get("format")
+    if form != kind:
+        family = kind.rsplit("/", 1)[0]
+        if isinstance(form, str) and form.startswith(family + "/"):
+            raise UnsupportedVersionError(
+                f"The {what} {path} has format {form[:80]!r}; this build knows {kind!r}.",
+                "Use a build of Tallystick that knows it.",
+            )
+        raise CorruptFileError(f"{path} is not a {what}.", f"Name a directory with a {kind} file.")
+    claimed = value.pop(DIGEST_KEY, None)
+    if claimed != manifest_digest(value):
+        raise DigestMismatchError(
+            f"The {what} {path} was altered: its own digest does not match.",
+            "Restore it from an intact copy.",
+        )
+    return value

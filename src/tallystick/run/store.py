@@ -1,0 +1,278 @@
+"""The run directory.
+
+    run.json       manifest: format, job digest, contract
+    job/           a copy of the job
+    journal        losses and checkpoint roots, append-only
+    checkpoints/   some of the hashed states, as safetensors
+    nodes/         node digests of traced steps
+    commitment.json  the signed run commitment, once the run is finished
+    lock           empty; held by a running trainer
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+from tallystick.commit.encoding import JsonValue
+from tallystick.commit.signing import Envelope
+from tallystick.errors import (
+    CorruptFileError,
+    DigestMismatchError,
+    UsageError,
+)
+from tallystick.limits import LIMITS
+from tallystick.run.files import (
+    make_directory,
+    read_file,
+    remove_temporaries,
+    storage_error,
+    write_file,
+)
+from tallystick.run.job import Job, load_job
+from tallystick.run.journal import JournalContent, read_journal
+from tallystick.run.manifest import load_manifest, manifest_bytes
+from tallystick.run.nodes import NodeTrace, load_trace
+from tallystick.run.state import State
+from tallystick.run.tensorfile import file_size, read_tensors, write_tensors
+from tallystick.run.version import tallystick_version
+
+FORMAT = "tallystick-run/1"
+MANIFEST = "run.json"
+_STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
+_TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
+STATE_FORMAT = "tallystick-state/1"
+
+
+def checkpoint_name(step: int) -> str:
+    """File name of a stored state."""
+    return f"step-{step:08d}.safetensors"
+
+
+def trace_name(step: int) -> str:
+    """File name of a node trace."""
+    return f"step-{step:08d}.bin"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Paths of a run and its typed reads and writes. Knows no arithmetic."""
+
+    directory: Path
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.directory / MANIFEST
+
+    @property
+    def job_path(self) -> Path:
+        return self.directory / "job"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.directory / "journal"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def nodes_path(self) -> Path:
+        return self.directory / "nodes"
+
+    @property
+    def commitment_path(self) -> Path:
+        return self.directory / "commitment.json"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.directory / "lock"
+
+    @property
+    def exists(self) -> bool:
+        return self.manifest_path.is_file()
+
+    def require(self) -> None:
+        """Raise UsageError unless this is a run directory."""
+        if not self.exists:
+            raise UsageError(
+                f"{self.directory} is not a run: it has no {MANIFEST}.",
+                "Make one with `tallystick train JOB --out RUN`.",
+            )
+
+    def create(self, job: Job) -> None:
+        """Lay out a new run of `job`, or find the one already there.
+
+        Raises UsageError when the directory holds something else, StorageError where it cannot
+        be written.
+        """
+        if self.exists:
+            if self.job_digest() != job.digest:
+                raise UsageError(
+                    f"{self.directory} holds a run of another job.",
+                    "Choose another --out directory.",
+                )
+        else:
+            self._refuse_foreign_files()
+        for path in (self.directory, self.checkpoints_path, self.nodes_path):
+            make_directory(path)
+        if not self.exists:
+            job.copy_to(self.job_path)
+            body: dict[str, JsonValue] = {
+                "contract": job.commitment.contract,
+                "format": FORMAT,
+                "job_digest": job.digest.hex(),
+                "tallystick": tallystick_version(),
+            }
+            write_file(self.manifest_path, [manifest_bytes(body)])
+        for path in (self.directory, self.checkpoints_path, self.nodes_path):
+            remove_temporaries(path)
+
+    def _refuse_foreign_files(self) -> None:
+        ours = {"job", "checkpoints", "nodes", "lock", MANIFEST + ".part"}
+        try:
+            names = {path.name for path in self.directory.iterdir()}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise UsageError(f"{self.directory} is a file.", "Name a directory.") from None
+        except OSError as error:
+            raise storage_error(self.directory, error) from error
+        if names - ours:
+            raise UsageError(
+                f"{self.directory} holds other files ({sorted(names - ours)[0]}).",
+                "Choose a new or empty --out directory.",
+            )
+
+    def manifest(self) -> dict[str, JsonValue]:
+        """run.json, checked against its own digest."""
+        self.require()
+        body = load_manifest(self.manifest_path, "run manifest", FORMAT)
+        if set(body) != {"contract", "format", "job_digest", "tallystick"}:
+            raise CorruptFileError(
+                f"The run manifest {self.manifest_path} is malformed.", "Restore it."
+            )
+        return body
+
+    def job_digest(self) -> bytes:
+        """The digest of the job this run says it is of."""
+        text = self.manifest()["job_digest"]
+        if not isinstance(text, str) or not re.fullmatch("[0-9a-f]{64}", text):
+            raise CorruptFileError(
+                f"The run manifest {self.manifest_path} names no job.", "Restore it."
+            )
+        return bytes.fromhex(text)
+
+    def job(self) -> Job:
+        """The run's own copy of the job, which must be the one the manifest names."""
+        job = load_job(self.job_path)
+        if job.digest != self.job_digest():
+            raise DigestMismatchError(
+                f"The job in {self.job_path} is not the one this run is of.",
+                "Pass the right one with --job.",
+            )
+        return job
+
+    def journal(self) -> JournalContent:
+        """The journal, read only."""
+        self.require()
+        return read_journal(self.journal_path)
+
+    def envelope(self) -> Envelope | None:
+        """The signed run commitment, not yet verified; None while the run is unfinished."""
+        if not self.commitment_path.exists():
+            return None
+        data = read_file(self.commitment_path, LIMITS.envelope_bytes, "run commitment")
+        return Envelope.from_bytes(data)
+
+    # ---- stored states --------------------------------------------------------------------------
+
+    def _steps(self, directory: Path, pattern: re.Pattern[str]) -> list[int]:
+        try:
+            names = [path.name for path in directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise storage_error(directory, error) from error
+        return sorted(int(m[1]) for name in names if (m := pattern.fullmatch(name)))
+
+    def stored_steps(self) -> list[int]:
+        """Steps with a checkpoint file, ascending."""
+        return self._steps(self.checkpoints_path, _STEP)
+
+    def traced_steps(self) -> list[int]:
+        """Steps with a node trace, ascending."""
+        return self._steps(self.nodes_path, _TRACE)
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.checkpoints_path / checkpoint_name(step)
+
+    def store_state(self, step: int, state: State) -> None:
+        """Write state[step], whole or not at all. Raises StorageError."""
+        metadata = {"format": STATE_FORMAT, "step": str(step)}
+        write_tensors(self.checkpoint_path(step), state.tensors(), metadata)
+
+    def load_state(self, job: Job, step: int, root: bytes, copy: bool = True) -> State:
+        """state[step] from its file, checked against its committed root.
+
+        Raises StorageError, CorruptFileError, CounterpartyError, DigestMismatchError.
+        """
+        path = self.checkpoint_path(step)
+        state = self.read_state(job, step, copy)
+        if state.root() != root:
+            raise DigestMismatchError(
+                f"The stored checkpoint {path} does not have the state root committed for step "
+                f"{step}.",
+                "Do not trust this file; the run's owner can recompute it.",
+            )
+        return state
+
+    def read_state(self, job: Job, step: int, copy: bool = False) -> State:
+        """state[step] as the file has it: well formed, its digest not yet checked."""
+        path = self.checkpoint_path(step)
+        tensors, metadata = read_tensors(path, "checkpoint", copy=copy)
+        if metadata != {"format": STATE_FORMAT, "step": str(step)}:
+            raise CorruptFileError(
+                f"The checkpoint {path} is of another step or format.", "Restore it."
+            )
+        return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
+
+    def drop_state(self, step: int) -> None:
+        """Remove a stored state; missing is fine."""
+        with suppress(OSError):
+            self.checkpoint_path(step).unlink(missing_ok=True)
+
+    def load_trace(self, job: Job, step: int) -> NodeTrace:
+        """The node trace of `step`."""
+        path = self.nodes_path / trace_name(step)
+        return load_trace(path, job.commitment.program_digest, step, len(job.program.nodes))
+
+    def save_trace(self, trace: NodeTrace) -> None:
+        """Write the node trace of one step."""
+        trace.save(self.nodes_path / trace_name(trace.step))
+
+
+def state_file_bytes(state: State) -> int:
+    """Bytes a checkpoint file of `state` takes."""
+    return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})
+
+
+def to_drop(stored: list[int], keep: int, pauses: set[int]) -> int | None:
+    """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
+
+    The newest always stays. States of pauses go first: no commitment covers them.
+    """
+    if len(stored) <= max(1, keep):
+        return None
+    for step in stored[:-1]:
+        if step in pauses:
+            return step
+    # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
+    points = [0, *stored]
+    gaps = [points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)]
+    return points[1 + gaps.index(min(gaps))]
+
+

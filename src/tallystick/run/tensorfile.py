@@ -1,0 +1,173 @@
+"""A strict reader and writer of safetensors files: one canonical header per content.
+
+Any safetensors library reads what is written here. The reader takes only the bytes that the
+writer would write, so a file has no byte that is not bound by the names, shapes and values a
+digest covers; sizes are checked before anything is mapped or allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from tallystick.commit.encoding import canonical_json
+from tallystick.commit.tensor import DTYPES, Array, canonical_array, dtype_name
+from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.run.files import storage_error, write_file
+
+_NAMES = {"f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL"}
+_DTYPES = {file_name: name for name, file_name in _NAMES.items()}
+_ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
+METADATA = "__metadata__"
+_Type = tuple[str, tuple[int, ...]]
+
+
+def _order(item: tuple[str, tuple[str, tuple[int, ...]]]) -> tuple[int, bytes]:
+    # Wide elements first keeps every tensor aligned to its own element size.
+    name, (dtype, _) = item
+    return (-DTYPES[dtype].itemsize, name.encode("utf-8"))
+
+
+def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    size = DTYPES[dtype].itemsize
+    for d in shape:
+        size *= d
+    return size
+
+
+def header_bytes(
+    types: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """The canonical header, and the byte range of each tensor after it, in file order."""
+    ranges: dict[str, tuple[int, int]] = {}
+    at = 0
+    table: dict[str, object] = {}
+    for name, (dtype, shape) in sorted(types.items(), key=_order):
+        if name == METADATA:
+            raise UsageError(f"A tensor cannot be named {METADATA}.", "Rename it.")
+        end = at + _nbytes(dtype, shape)
+        ranges[name] = (at, end)
+        table[name] = {"data_offsets": [at, end], "dtype": _NAMES[dtype], "shape": list(shape)}
+        at = end
+    if metadata:
+        table[METADATA] = dict(metadata)
+    body = canonical_json(table)  # type: ignore[arg-type]
+    body += b" " * (-(8 + len(body)) % _ALIGN)
+    return len(body).to_bytes(8, "little") + body, ranges
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write `tensors` atomically and durably. Raises StorageError."""
+    arrays = {name: canonical_array(array) for name, array in tensors.items()}
+    types = {name: (dtype_name(a.dtype), tuple(map(int, a.shape))) for name, a in arrays.items()}
+    header, ranges = header_bytes(types, metadata or {})
+
+    def chunks() -> Iterator[object]:
+        yield header
+        for name in ranges:
+            array = arrays[name]
+            if array.size:
+                yield array.reshape(-1).view(np.uint8)
+
+    write_file(path, chunks())
+
+
+def file_size(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> int:
+    """Bytes `write_tensors` would write."""
+    types = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in tensors.items()}
+    header, ranges = header_bytes(types, metadata or {})
+    return len(header) + max((end for _, end in ranges.values()), default=0)
+
+
+def read_tensors(
+    path: Path, what: str, *, copy: bool = False, strict: bool = True
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """(tensors, metadata) of a file that `write_tensors` wrote.
+
+    Tensors are read-only views of a memory map, or writable copies. Without `strict`, any well
+    formed safetensors file is taken, whoever wrote it. Raises StorageError where
+    the file cannot be read, CorruptFileError for anything but the canonical form. Values are
+    not checked here: that is what digests are for.
+    """
+
+    def fail(why: str) -> NoReturn:
+        raise CorruptFileError(
+            f"The {what} {path} is corrupt: {why}.", "Restore it from an intact copy."
+        )
+
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            prefix = file.read(8)
+            length = int.from_bytes(prefix, "little")
+            if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
+                fail("it is truncated or its header is too long")
+            header = file.read(length)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+    except OSError as error:
+        raise storage_error(path, error) from error
+    types, ranges, metadata = _parse_header(header, fail)
+    if strict:
+        try:
+            again, ranges = header_bytes(types, metadata)
+        except UsageError as error:
+            fail(error.message)
+        if again != prefix + header:
+            fail("its header is not in canonical form")
+    start_of_data = 8 + length
+    if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
+        fail("its size does not fit its header")
+    tensors: dict[str, Array] = {}
+    for name, (start, end) in ranges.items():
+        dtype, shape = types[name]
+        count = (end - start) // DTYPES[dtype].itemsize
+        flat = np.frombuffer(mapped, DTYPES[dtype], count, start_of_data + start)
+        tensors[name] = flat.reshape(shape).copy() if copy else flat.reshape(shape)
+    return tensors, metadata
+
+
+def _parse_header(
+    header: bytes, fail: Callable[[str], NoReturn]
+) -> tuple[dict[str, _Type], dict[str, tuple[int, int]], dict[str, str]]:
+    try:
+        table = json.loads(header.decode("utf-8"))
+    except (ValueError, RecursionError):
+        fail("its header is not JSON")
+    if not isinstance(table, dict) or len(table) > LIMITS.slots:
+        fail("its header is not a table of tensors")
+    metadata = table.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        fail("its metadata is not a table of strings")
+    types: dict[str, _Type] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, entry in table.items():
+        dtype = _DTYPES.get(entry.get("dtype")) if isinstance(entry, dict) else None
+        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
+            fail(f"the entry of tensor {name[:80]!r} is malformed")
+        if any(type(d) is not int or not 0 <= d <= LIMITS.tensor_bytes for d in shape):
+            fail(f"tensor {name[:80]!r} has an impossible shape")
+        if _nbytes(dtype, tuple(shape)) > LIMITS.tensor_bytes:
+            fail(f"tensor {name[:80]!r} is too large")
+        offsets = entry.get("data_offsets")
+        if (
+            not isinstance(offsets, list)
+            or [type(v) for v in offsets] != [int, int]
+            or not 0 <= offsets[0] <= offsets[1]
+            or offsets[1] - offsets[0] != _nbytes(dtype, tuple(shape))
+        ):
+            fail(f"the data of tensor {name[:80]!r} is not where its shape allows")
+        types[name], ranges[name] = (dtype, tuple(shape)), (offsets[0], offsets[1])
+    return types, ranges, metadata
+

@@ -1,0 +1,76 @@
+"""Text that every Python installation carries: the standard library's documentation strings.
+
+They differ between Python versions; the job fixes the bytes by digest, so that does not matter
+to anyone but the one who makes the job.
+"""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.run.files import read_file
+
+TEXT_LIMIT = 1 << 30
+DEFAULT_BYTES = 1_000_000
+
+
+def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
+    """Module, class and function docstrings of the standard library, in file-name order.
+
+    At most about `limit` characters. Nothing is imported: sources are only parsed.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    parts: list[str] = []
+    size = 0
+    for path in sorted(root.glob("*.py")) + sorted(root.glob("[a-z]*/*.py")):
+        if "test" in path.parts[-2] or "site-packages" in path.parts or size > limit:
+            continue
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(
+                node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            ):
+                text = ast.get_docstring(node)
+                if text and len(text) > 40:
+                    parts.append(text)
+                    size += len(text) + 2
+    if size < 10_000:
+        raise CannotCheckError(
+            f"The standard library at {root} has no documentation strings.",
+            "Give a text with --text FILE.",
+        )
+    return "\n\n".join(parts)
+
+
+def read_text(path: Path) -> bytes:
+    """The bytes of a text file of any encoding. Raises StorageError, CorruptFileError."""
+    data = read_file(path, TEXT_LIMIT, "text")
+    if not data:
+        raise UsageError(f"{path} is empty.", "Give a text with some content.")
+    return data
+
+
+def windows(data: bytes, length: int) -> npt.NDArray[np.int64]:
+    """The text as i64 byte tokens in overlapping-by-one windows: shape (N, length + 1).
+
+    Token length + 1 of one window is token 1 of the next, so that every byte is predicted
+    once. What does not fill a window is left out. Raises UsageError for a text too short.
+    """
+    count = (len(data) - 1) // length
+    if count < 1:
+        raise UsageError(
+            f"A text of {len(data)} bytes gives no window of {length + 1}.",
+            "Give a longer text, or a smaller block_size.",
+        )
+    tokens = np.frombuffer(data, dtype=np.uint8)
+    starts = np.arange(count)[:, None] * length
+    return tokens[starts + np.arange(length + 1)[None, :]].astype(np.int64)

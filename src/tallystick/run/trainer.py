@@ -1,0 +1,422 @@
+"""Train a job into a run directory: commit, store, resume, sign.
+
+Theory of operation. The journal is the truth about how far a run got; stored states are where
+it can be taken up again. A step's loss is appended after the step, a checkpoint's root after
+its state is hashed (and the journal flushed), and only then may the state be stored. So at any
+moment a stored state has its root in the journal, and a killed run loses at most the steps after
+the newest stored state. Taking it up, the trainer repeats those steps and demands the losses
+and roots that the journal already holds: a difference is a fault of the machine, never ignored.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from tallystick import _core
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
+from tallystick.commit.state import loss_bits
+from tallystick.errors import CounterpartyError, MismatchError, StorageError, TallystickError
+from tallystick.run.engine import Engine, Override, check_environment
+from tallystick.run.estimate import check_disk, estimate_disk
+from tallystick.run.evaluation import Evaluator
+from tallystick.run.files import locked, write_file
+from tallystick.run.job import Job
+from tallystick.run.journal import REASONS, Journal, loss_value
+from tallystick.run.nodes import TraceRange, traced
+from tallystick.run.state import State
+from tallystick.run.store import RunStore, state_file_bytes, to_drop
+from tallystick.run.version import tallystick_version
+
+# Storing states may take this share of the time, and this much in any run.
+STORE_SHARE = 0.015
+STORE_ALLOWANCE_S = 0.2
+_GUESSED_BYTES_PER_S = 400e6
+DEFAULT_KEEP = 4
+
+
+class Listener(Protocol):
+    """Who is told how a run goes: the command line's progress, or nobody."""
+
+    def notice(self, text: str) -> None:
+        """One sentence for a person."""
+
+    def begin(self, job: Job, start: int) -> None:
+        """Execution begins at step `start`."""
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        """Step `step` is done and took `seconds`."""
+
+    def evaluated(self, step: int, loss: float) -> None:
+        """The validation loss of state[step]."""
+
+
+class Silent:
+    """A listener that tells nobody."""
+
+    def notice(self, text: str) -> None:
+        return None
+
+    def begin(self, job: Job, start: int) -> None:
+        return None
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        return None
+
+    def evaluated(self, step: int, loss: float) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A finished run, or one that was interrupted (`finished` false, roots so far)."""
+
+    directory: Path
+    job_digest: bytes
+    contract: str
+    steps: int
+    finished: bool
+    reason: str
+    checkpoints: tuple[tuple[int, bytes], ...]
+    run_root: bytes
+    final_state_root: bytes
+    losses: tuple[float, ...]
+    validation: tuple[tuple[int, float], ...]
+    signer: str
+    isa: str
+    threads: int
+    seconds: float
+
+
+@dataclass
+class Options:
+    """How to train; none of it changes a bit of the run."""
+
+    threads: int | None = None
+    keep: int = DEFAULT_KEEP
+    key: PrivateKey | None = None
+    trace: TraceRange | None = None
+    override: Override | None = None
+    # Stop before this step as if interrupted; for tests and demonstrations.
+    stop_before: int | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass
+class _Stop:
+    """Set by the first interrupt; the second one raises."""
+
+    requested: bool = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+@contextmanager
+def _interrupts(stop: _Stop) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into `stop` while inside; main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class _StorePolicy:
+    """Decides which hashed states are worth their time on the disk."""
+
+    state_bytes: int
+    clock: Callable[[], float]
+    started: float = 0.0
+    spent: float = 0.0
+    slowest: float = 0.0
+
+    def worth(self) -> bool:
+        guess = self.slowest or self.state_bytes / _GUESSED_BYTES_PER_S
+        elapsed = self.clock() - self.started
+        return self.spent + guess <= STORE_ALLOWANCE_S + STORE_SHARE * elapsed
+
+    def wrote(self, seconds: float) -> None:
+        self.spent += seconds
+        self.slowest = max(self.slowest, seconds)
+
+
+@dataclass
+class _Training:
+    """One call of `train`: the pieces, and the loop over steps."""
+
+    job: Job
+    store: RunStore
+    journal: Journal
+    options: Options
+    listener: Listener
+    engine: Engine = field(init=False)
+    policy: _StorePolicy = field(init=False)
+    evaluator: Evaluator | None = None
+
+    def prepare(self) -> None:
+        """Load the state to start from; check room on the disk; begin a session."""
+        state, step = self._newest_state()
+        self.engine = Engine(
+            self.job, state, step, self.options.threads, self.options.override
+        )
+        size = state_file_bytes(state)
+        estimate = estimate_disk(self.job, size, self.options.keep)
+        present = size * len(self.store.stored_steps()) + estimate.job
+        need = max(0, estimate.total - present)
+        check_disk(self.store.directory, need, estimate.sentence())
+        self.listener.notice(estimate.sentence())
+        self.policy = _StorePolicy(size, self.options.clock)
+        if self.job.evaluation is not None and self.job.evaluation.every:
+            self.evaluator = Evaluator(self.job)
+        self.journal.session(
+            {
+                "compiler": _core.compiler(),
+                "isa": _core.isa(),
+                "keep_checkpoints": self.options.keep,
+                "start_step": step,
+                "tallystick": tallystick_version(),
+                "threads": _core.threads(),
+            }
+        )
+
+    def _newest_state(self) -> tuple[State, int]:
+        """The newest stored state that has the root the journal says, or genesis."""
+        content = self.journal.content
+        roots = content.roots
+        for step in reversed(self.store.stored_steps()):
+            if step not in roots or step > len(content.losses):
+                continue
+            try:
+                return self.store.load_state(self.job, step, roots[step]), step
+            except (CounterpartyError, StorageError) as error:
+                self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
+        return self.job.genesis(), 0
+
+    def run(self, stop: _Stop) -> bool:
+        """Execute to the end; False when interrupted before it."""
+        engine, journal, job = self.engine, self.journal, self.job
+        self.policy.started = self.options.clock()
+        self.listener.begin(job, engine.step)
+        if engine.step == 0 and not journal.content.checkpoints:
+            journal.checkpoint(0, job.commitment.genesis_root)
+        elif engine.step == 0:
+            self._expect_root(0, job.commitment.genesis_root)
+        if engine.step > 0 and engine.step == len(journal.content.losses):
+            bits = journal.content.losses[-1]
+            if engine.stops(bits):
+                return self._finish(bits)
+        while engine.step < job.steps:
+            if stop.requested or engine.step == self.options.stop_before:
+                self._pause()
+                return False
+            began = self.options.clock()
+            step = engine.step
+            bits, _, trace = engine.run(traced(self.options.trace, step))
+            self._loss(step, bits)
+            if trace is not None:
+                self.store.save_trace(trace)
+            ends = engine.stops(bits) or engine.step == job.steps
+            if engine.checkpoint_due(ends):
+                self._checkpoint(force=ends)
+            self.listener.step(step, loss_value(bits), self.options.clock() - began)
+            self._evaluate(ends)
+            if ends:
+                return self._finish(bits)
+        return self._finish(journal.content.losses[-1] if journal.content.losses else 0)
+
+    def _loss(self, step: int, bits: int) -> None:
+        """Append a new step's loss, or compare a repeated one."""
+        losses = self.journal.content.losses
+        if step == len(losses):
+            self.journal.loss(step, bits)
+        elif losses[step] != bits:
+            self._fault(step, step + 1, f"loss {loss_value(losses[step])!r}", loss_value(bits))
+
+    def _expect_root(self, step: int, root: bytes) -> None:
+        known = dict(self.journal.content.checkpoints).get(step)
+        if known is not None and known != root:
+            self._fault(max(0, step - self.job.interval), step, known.hex(), root.hex())
+
+    def _fault(self, first: int, last: int, old: object, new: object) -> None:
+        raise MismatchError(
+            f"Repeating steps {first} to {last} gives other bits than before the restart: "
+            f"the journal has {old}, this execution {new}.",
+            "The machine, its memory or its disk is faulty, or a file of the run was altered: "
+            "run `tallystick fsck`, and train again on another machine.",
+        )
+
+    def _checkpoint(self, force: bool) -> None:
+        """Hash the state; commit to it in the journal; store it if that is worth it."""
+        step, root = self.engine.step, self.engine.state.root()
+        done = self.journal.content.checkpoints
+        if done and done[-1][0] >= step:
+            self._expect_root(step, root)
+        else:
+            self.journal.checkpoint(step, root)
+        if force or self.policy.worth():
+            self._store(step)
+
+    def _store(self, step: int) -> None:
+        began = self.options.clock()
+        if step not in self.store.stored_steps():
+            self.store.store_state(step, self.engine.state)
+        pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
+        while (drop := to_drop(self.store.stored_steps(), self.options.keep, pauses)) is not None:
+            self.store.drop_state(drop)
+        self.policy.wrote(self.options.clock() - began)
+
+    def _pause(self) -> None:
+        """Store the state of any step, so that the same command goes on from here."""
+        step = self.engine.step
+        if step == 0 or len(self.journal.content.losses) > step:
+            return  # nothing new: what is stored already serves
+        if step not in self.journal.content.roots:
+            self.journal.pause(step, self.engine.state.root())
+        self._store(step)
+
+    def _evaluate(self, last: bool) -> None:
+        evaluation = self.job.evaluation
+        if self.evaluator is None or evaluation is None:
+            return
+        step = self.engine.step
+        if not last and step % evaluation.every:
+            return
+        if any(s == step for s, _ in self.journal.content.evaluations):
+            return
+        loss = self.evaluator.loss(self.engine.state.slots)
+        self.journal.evaluation(step, loss_bits(loss))
+        self.listener.evaluated(step, loss)
+
+    def _finish(self, bits: int) -> bool:
+        step = self.engine.step
+        if self.journal.content.checkpoints[-1][0] != step:
+            self._checkpoint(force=True)
+        if step and step not in self.store.stored_steps():
+            self._store(step)
+        reason = REASONS[1] if step and self.engine.stops(bits) else REASONS[0]
+        root = run_root(self.job.digest, self.journal.content.checkpoints)
+        self.journal.end(step, reason, root)
+        return True
+
+
+def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) -> str:
+    """Write the signed run commitment of a finished run; the signer's key id.
+
+    Without a key a new one signs and is forgotten: the signature then only binds the parts.
+    """
+    content = journal.content
+    signer = key if key is not None else PrivateKey.generate()
+    step, root = content.checkpoints[-1]
+    commitment = RunCommitment(
+        job_digest=job.digest,
+        run_root=run_root(job.digest, content.checkpoints),
+        final_step=step,
+        final_state_root=root,
+        checkpoints=len(content.checkpoints),
+        signer=signer.public,
+    )
+    write_file(store.commitment_path, [sign_run(signer, commitment).to_bytes()])
+    return signer.public.key_id
+
+
+def train_job(
+    job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
+) -> RunSummary:
+    """Train `job` into the run directory `out`, or take up the run that is there.
+
+    Raises UsageError for a directory that holds something else, StorageError for a full disk
+    or a directory that cannot be written (the same command goes on later), MismatchError when
+    repeated steps give other bits than before, CounterpartyError for an altered job.
+    """
+    options = options or Options()
+    listener = listener or Silent()
+    check_environment()
+    store = RunStore(out)
+    began = options.clock()
+    job.verify()
+    _room_for_job(job, store)
+    store.create(job)
+    with locked(store.lock_path):
+        journal = Journal.open(store.journal_path, job.digest)
+        try:
+            return _train_locked(job, store, journal, options, listener, began)
+        finally:
+            journal.close()
+
+
+def _room_for_job(job: Job, store: RunStore) -> None:
+    if not store.exists:
+        check_disk(store.directory, job.disk_bytes, "the copy of the job alone")
+
+
+def _train_locked(
+    job: Job,
+    store: RunStore,
+    journal: Journal,
+    options: Options,
+    listener: Listener,
+    began: float,
+) -> RunSummary:
+    stop = _Stop()
+    finished = journal.content.finished
+    if finished:
+        listener.notice(f"{store.directory} is finished already.")
+    else:
+        training = _Training(job, store, journal, options, listener)
+        training.prepare()
+        with _interrupts(stop):
+            finished = training.run(stop)
+    signer = ""
+    if finished:
+        envelope = _signed_already(store)
+        signer = envelope or sign(store, job, journal, options.key)
+    return summary(job, store, journal, signer, options.clock() - began)
+
+
+def _signed_already(store: RunStore) -> str:
+    try:
+        envelope = store.envelope()
+    except TallystickError:
+        return ""
+    return envelope.signatures[0].key_id if envelope and envelope.signatures else ""
+
+
+def summary(
+    job: Job, store: RunStore, journal: Journal, signer: str, seconds: float
+) -> RunSummary:
+    """What the journal says, as a summary."""
+    content = journal.content
+    session: dict[str, Any] = content.sessions[-1] if content.sessions else {}
+    return RunSummary(
+        directory=store.directory,
+        job_digest=job.digest,
+        contract=job.commitment.contract,
+        steps=len(content.losses),
+        finished=content.finished,
+        reason=content.reason,
+        checkpoints=tuple(content.checkpoints),
+        run_root=run_root(job.digest, content.checkpoints),
+        final_state_root=content.checkpoints[-1][1],
+        losses=tuple(loss_value(bits) for bits in content.losses),
+        validation=tuple((s, loss_value(bits)) for s, bits in content.evaluations),
+        signer=signer,
+        isa=str(session.get("isa", _core.isa())),
+        threads=int(session.get("threads", _core.threads())),
+        seconds=seconds,
+    )
