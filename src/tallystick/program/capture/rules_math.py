@@ -367,3 +367,14 @@ def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
     return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])
+
+
+@rule("aten.linalg_vector_norm")
+def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
+    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"]:
+        raise UnsupportedOperatorError(
+            "linalg_vector_norm is defined for ord=2 over all elements.",
+            "Write other norms from abs, pow and sum.",
+        )
+    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))
