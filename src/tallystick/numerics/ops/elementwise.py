@@ -257,7 +257,8 @@ def _run_clamp(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     high = number(attrs, "max") if "max" in attrs else None
     if is_f32(x):
         kernel = "clamp_min" if high is None else "clamp_max" if low is None else "clamp"
-        _core.ew1(kernel, x, out, low or 0.0, high or 0.0)
+        # Not `low or 0.0`: a bound of −0 is not +0 (NUMERICS 1.11).
+        _core.ew1(kernel, x, out, 0.0 if low is None else low, 0.0 if high is None else high)
         return
     result = x
     if low is not None:
