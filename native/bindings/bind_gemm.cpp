@@ -149,8 +149,8 @@ struct ConvShape {
 template <class X, class W, class Y>
 ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
                      int64_t groups) {
-  // Bounds that keep every index computation inside 64 bits.
-  constexpr int64_t kBig = int64_t(1) << 31;
+  // Bounds that keep every coordinate inside 32 bits and every index inside 64.
+  constexpr int64_t kBig = int64_t(1) << 28;
   for (int d = 0; d < 2; ++d) {
     require(stride[d] >= 1 && stride[d] < kBig && dilation[d] >= 1 && dilation[d] < kBig &&
                 padding[d] >= 0 && padding[d] < kBig,

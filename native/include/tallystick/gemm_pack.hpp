@@ -7,8 +7,31 @@
 namespace tallystick {
 namespace TS_ISA {
 
+// Short copies and fills without a call: whole vectors, then halves of what is left.
 TS_INLINE void copy_floats(float* dst, const float* src, size_t n) {
-  for (size_t i = 0; i < n; ++i) dst[i] = src[i];
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) gv_store(dst + i, gv_load(src + i));
+  if (n & (kLanes - 1) & 8) { std::memcpy(dst + i, src + i, 32); i += 8; }
+  if (n & (kLanes - 1) & 4) { std::memcpy(dst + i, src + i, 16); i += 4; }
+  if (n & (kLanes - 1) & 2) { std::memcpy(dst + i, src + i, 8); i += 2; }
+  if (n & (kLanes - 1) & 1) dst[i] = src[i];
+}
+
+TS_INLINE void zero_floats(float* dst, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) gv_store(dst + i, gv_zero());
+  for (; i < n; ++i) dst[i] = 0.0f;
+}
+
+// dst[r] = line[x + r] for r < n, zero where the index falls outside [0, width).
+TS_INLINE void copy_clipped(float* dst, size_t n, const float* line, ptrdiff_t x,
+                            ptrdiff_t width) {
+  const ptrdiff_t count = static_cast<ptrdiff_t>(n);
+  const ptrdiff_t low = ts_min(ts_max(-x, ptrdiff_t(0)), count);
+  const ptrdiff_t high = ts_max(ts_min(width - x, count), low);
+  if (low != 0) zero_floats(dst, static_cast<size_t>(low));
+  copy_floats(dst + low, line + x + low, static_cast<size_t>(high - low));
+  if (high != count) zero_floats(dst + high, static_cast<size_t>(count - high));
 }
 
 // Columns adjacent in memory: whole rows are copied.
@@ -79,23 +102,44 @@ static void pack_strided(const float* src, ptrdiff_t s_x, ptrdiff_t s_k, size_t 
   }
 }
 
+// Walks (channel, kernel row, kernel column) in row-major order without dividing.
+struct TapCounter {
+  size_t channel;
+  ptrdiff_t i, j, kh, kw;
+  TS_INLINE TapCounter(const ConvGeometry& g, size_t k)
+      : channel(k / (g.kh * g.kw)),
+        i(static_cast<ptrdiff_t>(k % (g.kh * g.kw) / g.kw)),
+        j(static_cast<ptrdiff_t>(k % g.kw)),
+        kh(static_cast<ptrdiff_t>(g.kh)),
+        kw(static_cast<ptrdiff_t>(g.kw)) {}
+  TS_INLINE void next() {
+    if (++j < kw) return;
+    j = 0;
+    if (++i < kh) return;
+    i = 0;
+    ++channel;
+  }
+};
+
 // NUMERICS 2.6: row (c, i, j) of the panel holds, for each output (y, x), the padded input tap.
 static void pack_conv_forward(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
                               size_t kc, float* dst) {
   const ConvGeometry& g = op.conv;
-  const size_t taps = g.kh * g.kw;
-  for (size_t k = 0; k < kc; ++k, dst += W) {
-    const size_t c = (k0 + k) / taps, tap = (k0 + k) % taps;
-    const ptrdiff_t di = static_cast<ptrdiff_t>(tap / g.kw) * g.dh - g.ph;
-    const ptrdiff_t dj = static_cast<ptrdiff_t>(tap % g.kw) * g.dw - g.pw;
-    const float* plane = op.data + c * g.h * g.w;
-    size_t y = x0 / g.ow, x = x0 % g.ow;
+  const size_t y0 = x0 / g.ow, first = x0 % g.ow;
+  TapCounter at(g, k0);
+  for (size_t k = 0; k < kc; ++k, dst += W, at.next()) {
+    const ptrdiff_t di = at.i * g.dh - g.ph, dj = at.j * g.dw - g.pw;
+    const float* plane = op.data + at.channel * g.h * g.w;
+    size_t y = y0, x = first;
     for (size_t i = 0; i < w;) {
       const size_t run = ts_min(w - i, g.ow - x);
       const ptrdiff_t iy = static_cast<ptrdiff_t>(y) * g.sh + di;
       ptrdiff_t ix = static_cast<ptrdiff_t>(x) * g.sw + dj;
       if (iy < 0 || iy >= static_cast<ptrdiff_t>(g.h)) {
-        for (size_t r = 0; r < run; ++r) dst[i + r] = 0.0f;
+        zero_floats(dst + i, run);
+      } else if (g.sw == 1) {
+        copy_clipped(dst + i, run, plane + iy * static_cast<ptrdiff_t>(g.w), ix,
+                     static_cast<ptrdiff_t>(g.w));
       } else {
         const float* line = plane + iy * static_cast<ptrdiff_t>(g.w);
         for (size_t r = 0; r < run; ++r, ix += g.sw)
@@ -113,32 +157,31 @@ static void pack_conv_forward(const GemmOperand& op, size_t x0, size_t w, size_t
 static void pack_conv_input_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
                                  size_t kc, float* dst) {
   const ConvGeometry& g = op.conv;
-  const size_t taps = g.kh * g.kw;
-  for (size_t k = 0; k < kc; ++k, dst += W) {
-    const size_t o = (k0 + k) / taps, tap = (k0 + k) % taps;
-    const ptrdiff_t di = g.ph - static_cast<ptrdiff_t>(tap / g.kw) * g.dh;
-    const ptrdiff_t dj = g.pw - static_cast<ptrdiff_t>(tap % g.kw) * g.dw;
-    const float* plane = op.data + o * g.oh * g.ow;
-    size_t y = x0 / g.w, x = x0 % g.w;
+  const size_t y0 = x0 / g.w, first = x0 % g.w;
+  TapCounter at(g, k0);
+  for (size_t k = 0; k < kc; ++k, dst += W, at.next()) {
+    const ptrdiff_t di = g.ph - at.i * g.dh, dj = g.pw - at.j * g.dw;
+    const float* plane = op.data + at.channel * g.oh * g.ow;
+    size_t y = y0, x = first;
     for (size_t i = 0; i < w;) {
       const size_t run = ts_min(w - i, g.w - x);
       const ptrdiff_t ty = static_cast<ptrdiff_t>(y) + di;
-      const ptrdiff_t oy = ty / g.sh;
-      if (ty < 0 || ty % g.sh != 0 || oy >= static_cast<ptrdiff_t>(g.oh)) {
-        for (size_t r = 0; r < run; ++r) dst[i + r] = 0.0f;
+      // 32 bits are enough (sizes are below 2^31) and divide in half the time.
+      const ptrdiff_t oy = g.sh == 1 ? ty : static_cast<int32_t>(ty) / static_cast<int32_t>(g.sh);
+      const float* line = plane + oy * static_cast<ptrdiff_t>(g.ow);
+      const ptrdiff_t tx = static_cast<ptrdiff_t>(x) + dj;
+      if (ty < 0 || oy * g.sh != ty || oy >= static_cast<ptrdiff_t>(g.oh)) {
+        zero_floats(dst + i, run);
+      } else if (g.sw == 1) {
+        copy_clipped(dst + i, run, line, tx, static_cast<ptrdiff_t>(g.ow));
       } else {
-        const float* line = plane + oy * static_cast<ptrdiff_t>(g.ow);
-        ptrdiff_t tx = static_cast<ptrdiff_t>(x) + dj;
-        if (g.sw == 1) {
-          for (size_t r = 0; r < run; ++r, ++tx)
-            dst[i + r] = tx >= 0 && tx < static_cast<ptrdiff_t>(g.ow) ? line[tx] : 0.0f;
-        } else {
-          for (size_t r = 0; r < run; ++r, ++tx) {
-            const ptrdiff_t ox = tx / g.sw;
-            dst[i + r] = tx >= 0 && tx % g.sw == 0 && ox < static_cast<ptrdiff_t>(g.ow)
-                             ? line[ox] : 0.0f;
-          }
-        }
+        zero_floats(dst + i, run);
+        // The first column at or after x whose tap falls on an output, then every sw-th.
+        const int32_t step = static_cast<int32_t>(g.sw);
+        ptrdiff_t ox = tx <= 0 ? 0 : (static_cast<int32_t>(tx) - 1) / step + 1;
+        for (ptrdiff_t r = ox * g.sw - tx;
+             r < static_cast<ptrdiff_t>(run) && ox < static_cast<ptrdiff_t>(g.ow); r += g.sw, ++ox)
+          dst[i + static_cast<size_t>(r)] = line[ox];
       }
       i += run;
       x = 0;

@@ -23,8 +23,8 @@ _CONV_ATTRS = {
     "output_padding": AttrSpec("ints"),
     "groups": AttrSpec("int"),
 }
-# Kernel indices are 64-bit; sizes beyond this are refused rather than wrapped.
-_MAX_SIDE = 2**31 - 1
+# Kernels hold coordinates in 32 bits; sizes beyond this are refused rather than wrapped.
+_MAX_SIDE = 2**28 - 1
 
 
 def _f32(name: str, what: str, t: TensorType | None, rank: int) -> tuple[int, ...]:
