@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tallystick import errors as errors
+
 if TYPE_CHECKING:
     from tallystick.api import Capture as Capture
     from tallystick.api import capture as capture
