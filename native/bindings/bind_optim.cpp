@@ -33,7 +33,8 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, fl
   check_step(n, p_out, p);
   check_step(n, m_out, m);
   check_step(n, v_out, v);
-  for (const Out* out : {&p_out, &m_out, &v_out}) require_same_or_apart(*out, g);
+  for (const Out* out : {&p_out, &m_out, &v_out})
+    for (const In* in : {&p, &g, &m, &v}) require_same_or_apart(*out, *in);
   require_apart(p_out, m_out);
   require_apart(p_out, v_out);
   require_apart(m_out, v_out);
@@ -55,7 +56,8 @@ void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, float 
   require_same_or_apart(p_out, g);
   if (buf) {
     check_step(n, *buf_out, *buf);
-    require_same_or_apart(*buf_out, g);
+    for (const In* in : {&p, &g}) require_same_or_apart(*buf_out, *in);
+    require_same_or_apart(p_out, *buf);
     require_apart(p_out, *buf_out);
   }
   const float scale = c ? *c->data() : 0.0f;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def _optional(inputs: Arrays, position: int) -> np.ndarray | None:
 
 
 def _scalar64(inputs: Arrays, position: int) -> np.float64:
-    return np.float64(operand(inputs, position).item())
+    return cast(np.float64, operand(inputs, position)[()])
 
 
 def _same_as_parameter(op: str, types: list[TensorType]) -> TensorType:
@@ -107,7 +108,7 @@ def _run_adam(decoupled: bool, attrs: Attrs, inputs: Arrays, outputs: Outputs) -
         float(step_size),
         float(root_bc2),
         float(decay),
-        not decoupled and weight_decay != 0,
+        bool(not decoupled and weight_decay != 0),
         decoupled,
     )
 
