@@ -452,7 +452,7 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
             ) from None
         if array.ndim == 0:
             raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
-        columns[name] = np.ascontiguousarray(array)
+        columns[name] = np.asarray(array, order="C")
     lengths = {len(c) for c in columns.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise UsageError(
@@ -553,7 +553,7 @@ def save_job(
         check_slots(state, program.state_types, "initial state")
     except CounterpartyError as error:
         raise UsageError(error.message, "Every weight needs the captured dtype and shape.") from None
-    slots = {name: np.ascontiguousarray(state[name]) for name in program.state_types}
+    slots = {name: np.asarray(state[name], order="C") for name in program.state_types}
     scalars = _scalars(captured.scalars, schedules or {}, steps)
     try:
         root = data_root(schema, columns)

@@ -47,7 +47,7 @@ class CapturedStep:
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
-        state = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+        state = {name: np.asarray(array, order="C") for name, array in weights.items()}
         for name, rule in self.slot_rules.items():
             state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
         missing = sorted(set(self.program.state_types) - set(state))
