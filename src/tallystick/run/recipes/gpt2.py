@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -146,7 +147,7 @@ def initial_weights(s: Gpt2Settings, types: Mapping[str, TensorType], seed: int)
         elif ".ln_" in name:
             weights[name] = np.ones(shape, dtype=np.float32)
         else:
-            std = 0.02 / (2 * s.n_layer) ** 0.5 if name.endswith("c_proj.weight") else 0.02
+            std = 0.02 / math.sqrt(2 * s.n_layer) if name.endswith("c_proj.weight") else 0.02
             weights[name] = normal(seed, index, shape, std)
     return weights
 
