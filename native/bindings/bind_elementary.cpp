@@ -72,8 +72,11 @@ std::vector<std::string> names() {
 
 void bind_elementary(nb::module_& m) {
   m.def("elementary_names", &tallystick::names, "The functions that elementary() knows.");
-  m.def("elementary", &tallystick::elementary, nb::arg("name"), nb::arg("x"), nb::arg("out"),
+  // noconvert: a converted copy of `out` would be written and thrown away.
+  m.def("elementary", &tallystick::elementary, nb::arg("name"), nb::arg("x").noconvert(),
+        nb::arg("out").noconvert(),
         "out[i] = RN(f(x[i])) for a C-contiguous float32 x; out may be x (NUMERICS 5).");
-  m.def("pow", &tallystick::power, nb::arg("x"), nb::arg("y"), nb::arg("out"),
+  m.def("pow", &tallystick::power, nb::arg("x").noconvert(), nb::arg("y").noconvert(),
+        nb::arg("out").noconvert(),
         "out[i] = RN(x[i] ** y[i]), or y[0] throughout when y has one element (NUMERICS 5.8).");
 }

@@ -113,6 +113,10 @@ class Exact {
   Exact& operator=(const Exact&) = delete;
 
   uint32_t value(const Function& f, float x) {
+    if (!f.mpfr && std::fabs(x) > 120) {
+      // sigmoid: within 2^-173 of 1, or below 2^-173; MPFR would need as many bits as |x|.
+      return x > 0 ? kOne : 0;
+    }
     mpfr_set_flt(x_, x, MPFR_RNDN);
     const int ternary = f.mpfr ? f.mpfr(y_, x_, MPFR_RNDN) : sigmoid();
     return finish(ternary);
