@@ -1,0 +1,173 @@
+// Every instruction set of this build against the scalar path: elementwise, reductions, random.
+// Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar
+// from the digest known, which is the same on every architecture. Built for aarch64 too and run
+// under qemu (make test-aarch64). A new kernel changes the digest: check it, then change it here.
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "dispatch.hpp"
+#include "families/elementwise.hpp"
+#include "families/random.hpp"
+#include "families/reduce.hpp"
+
+using namespace tallystick;
+
+namespace {
+
+constexpr uint64_t kKnown = 0x7d9561f31c4f3c6bu;
+
+uint64_t state = 1;
+uint32_t next() {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<uint32_t>(state >> 33);
+}
+
+// Mostly ordinary numbers, with every kind of special one among them.
+std::vector<float> values(size_t n) {
+  const uint32_t special[] = {0,          0x80000000, 0x3f800000, 0xbf800000, 1,
+                              0x80000001, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff};
+  std::vector<float> x(n);
+  for (float& v : x) {
+    uint32_t bits = (next() << 1) & 0x807fffffu;
+    bits |= (117 + next() % 20) << 23;
+    if (next() % 16 == 0) bits = special[next() % 10];
+    std::memcpy(&v, &bits, 4);
+  }
+  return x;
+}
+
+struct Digest {
+  uint64_t hash = 14695981039346656037u;
+  void add(const void* data, size_t n) {
+    const unsigned char* p = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < n; ++i) hash = (hash ^ p[i]) * 1099511628211u;
+  }
+};
+
+constexpr const char* kNames[] = {
+#define TS_NAME(name, arity, kind) #name,
+    TS_EW_OPS(TS_NAME)
+#undef TS_NAME
+};
+constexpr size_t kArity[] = {
+#define TS_ARITY(name, arity, kind) arity,
+    TS_EW_OPS(TS_ARITY)
+#undef TS_ARITY
+};
+constexpr char kKind[] = {
+#define TS_KIND(name, arity, kind) #kind[0],
+    TS_EW_OPS(TS_KIND)
+#undef TS_KIND
+};
+
+using Results = std::vector<std::pair<std::string, uint64_t>>;
+
+Results elementwise() {
+  Results all;
+  const ElementwiseTable& table = TS_DISPATCH(elementwise);
+  state = 7;
+  for (size_t op = 0; op < kEwOps; ++op) {
+    Digest digest;
+    for (size_t n : {size_t{1}, size_t{5}, size_t{16}, size_t{31}, size_t{1000}}) {
+      const std::vector<float> x[3] = {values(3 * n), values(3 * n), values(3 * n)};
+      std::vector<uint8_t> mask(3 * n);
+      for (uint8_t& m : mask) m = next() & 1;
+      for (int layout = 0; layout < 4; ++layout) {
+        EwOperand in[3];
+        for (size_t k = 0; k < kArity[op]; ++k) {
+          const bool is_mask = (kKind[op] == 'm' && k == 1) || (kKind[op] == 'w' && k == 0);
+          in[k].data = is_mask ? static_cast<const void*>(mask.data()) : x[k].data();
+          in[k].stride = layout == 3 ? 3 : layout == 1 && k == 0 ? 0 : layout == 2 && k == 1 ? 0 : 1;
+        }
+        std::vector<unsigned char> out(4 * n);
+        const float param[2] = {0.25f, 0.75f};
+        table.fn[op](in, out.data(), n, param);
+        digest.add(out.data(), kKind[op] == 'c' ? n : 4 * n);
+      }
+    }
+    all.emplace_back(kNames[op], digest.hash);
+  }
+  return all;
+}
+
+Results reductions() {
+  const ReduceTable& table = TS_DISPATCH(reduce);
+  Digest rows, columns, extremes;
+  state = 8;
+  for (size_t n : {size_t{1}, size_t{7}, size_t{33}, size_t{1024}, size_t{5000}}) {
+    std::vector<float> x = values(n);
+    for (float& v : x)
+      if (!(v - v == 0)) v = 1.0f;
+    const float divisor = 3.0f;
+    const float results[] = {table.row(x.data(), n, Term::value, 0, nullptr),
+                             table.row(x.data(), n, Term::square, 0, &divisor),
+                             table.row(x.data(), n, Term::squared_deviation, 0.5f, nullptr)};
+    rows.add(results, sizeof results);
+    const std::vector<float> y = values(n);
+    const float most[] = {table.row_extreme(y.data(), n, Extreme::max),
+                          table.row_extreme(x.data(), n, Extreme::min)};
+    const int64_t where[] = {table.row_argmax(x.data(), n), table.row_argmax(y.data(), n)};
+    extremes.add(most, sizeof most);
+    extremes.add(where, sizeof where);
+    const size_t inner = 13;
+    const std::vector<float> z = values(n * inner);
+    std::vector<float> out(inner), scratch(table.column_scratch(n) + 1);
+    table.columns(z.data(), n, inner, 0, inner, &divisor, out.data(), scratch.data());
+    columns.add(out.data(), 4 * inner);
+    table.column_extreme(z.data(), n, inner, 0, inner, Extreme::max, out.data());
+    extremes.add(out.data(), 4 * inner);
+  }
+  return {{"sum_rows", rows.hash}, {"sum_columns", columns.hash}, {"extremes", extremes.hash}};
+}
+
+Results randoms() {
+  const RandomTable& table = TS_DISPATCH(random);
+  const RandomKey key{0x123456789abcdefu, 3, 5};
+  const size_t begin = (size_t{1} << 34) - 64, n = 1001;  // the block number carries
+  Digest mask, uniform, normal;
+  std::vector<uint8_t> bytes(n);
+  table.dropout_mask(key, 0x40000000u, begin, begin + n, bytes.data());
+  mask.add(bytes.data(), n);
+  std::vector<float> x(n);
+  table.uniform(key, -0.5f, 2.0f, begin, begin + n, x.data());
+  uniform.add(x.data(), 4 * n);
+  table.normal(key, 0.25f, 1.5f, begin, begin + n, x.data());
+  normal.add(x.data(), 4 * n);
+  return {{"dropout_mask", mask.hash}, {"uniform", uniform.hash}, {"normal", normal.hash}};
+}
+
+Results everything() {
+  Results all = elementwise();
+  for (const Results& part : {reductions(), randoms()}) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+}  // namespace
+
+int main() {
+  set_isa(Isa::scalar);
+  const Results want = everything();
+  Digest total;
+  for (const auto& r : want) total.add(&r.second, sizeof r.second);
+  int bad = 0;
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::neon}) {
+    if (!isa_supported(isa) || !set_isa(isa)) continue;
+    const Results got = everything();
+    for (size_t i = 0; i < want.size(); ++i)
+      if (got[i].second != want[i].second) {
+        std::printf("%s differs from scalar: %s\n", isa_name(isa), want[i].first.c_str());
+        ++bad;
+      }
+    std::printf("%s: %zu kernels compared\n", isa_name(isa), want.size());
+  }
+  std::printf("digest %016llx\n", static_cast<unsigned long long>(total.hash));
+  if (total.hash != kKnown) {
+    std::printf("scalar differs from the known digest %016llx\n",
+                static_cast<unsigned long long>(kKnown));
+    ++bad;
+  }
+  return bad != 0;
+}
