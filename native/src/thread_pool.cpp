@@ -49,19 +49,24 @@ class Pool {
     for (auto& t : threads_) t.join();
   }
   void run(size_t n_tasks, TaskFn fn, void* ctx) {
-    job_.fn = fn;
-    job_.ctx = ctx;
-    job_.n_tasks = n_tasks;
-    job_.next.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
     {
       std::lock_guard<std::mutex> lock(mutex_);
+      job_.fn = fn;
+      job_.ctx = ctx;
+      job_.n_tasks = n_tasks;
+      job_.next.store(0, std::memory_order_relaxed);
+      open_ = true;
       generation_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
     drain();
-    // Every worker must have left the job before the next one may overwrite it.
-    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0;) {
+    // Only workers that joined are waited for: on a busy machine one that has not even woken
+    // may take milliseconds, and finds the job closed.
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      open_ = false;
+    }
+    for (int spin = 0; active_.load(std::memory_order_acquire) != 0;) {
       if (++spin < kSpins) {
         TS_PAUSE();
       } else {
@@ -86,14 +91,16 @@ class Pool {
     for (;;) {
       for (int spin = 0; generation_.load(std::memory_order_acquire) == seen && spin < kSpins; ++spin)
         TS_PAUSE();
-      if (generation_.load(std::memory_order_acquire) == seen) {
+      {
         std::unique_lock<std::mutex> lock(mutex_);
         wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+        seen = generation_.load(std::memory_order_acquire);
+        if (stop_) return;
+        if (!open_) continue;
+        active_.fetch_add(1, std::memory_order_relaxed);
       }
-      seen = generation_.load(std::memory_order_acquire);
-      if (stop_) return;
       drain();
-      busy_.fetch_sub(1, std::memory_order_release);
+      active_.fetch_sub(1, std::memory_order_release);
     }
   }
 
@@ -101,7 +108,8 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<unsigned> generation_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<int> active_{0};
+  bool open_ = false;  // guarded by mutex_, like stop_
   bool stop_ = false;
   Job job_;
 };
