@@ -19,6 +19,8 @@ from tallystick import _core
 TARGET = 1.15
 # A timed sample lasts at least this long, so that small products are not timer noise.
 _SAMPLE_SECONDS = 2e-3
+# An OpenMP worker spins for a while after a call, on a core the other side then misses.
+_SETTLE_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
     samples: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for call, n, sample in zip(calls, times, samples, strict=True):
+            time.sleep(_SETTLE_SECONDS)
             sample.append(_seconds(call, n))
     return statistics.median(samples[0]), statistics.median(samples[1])
 
