@@ -143,9 +143,7 @@ CASES: dict[str, Case] = {
     "encoder-post": Case(lambda: encoder(False), regress, _SEQUENCE),
     "encoder-pre": Case(lambda: encoder(True), regress, _SEQUENCE),
     "recurrent": Case(Recurrent, regress, {"x": ((4, 3, 8), "f32"), "y": ((4, 5), "f32")}),
-    "attention": Case(
-        SelfAttention, regress, {"x": ((3, 5, 16), "f32"), "y": ((3, 5, 21), "f32")}
-    ),
+    "attention": Case(SelfAttention, regress, {"x": ((3, 5, 16), "f32"), "y": ((3, 5, 21), "f32")}),
 }
 
 

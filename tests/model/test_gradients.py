@@ -32,11 +32,11 @@ def eager(module: nn.Module, case: Case, batch: dict[str, Tensor], dtype: torch.
     torch.set_default_dtype(dtype)
     try:
         loss = case.loss(module, given)
-        names, tensors = zip(*module.named_parameters())
+        names, tensors = zip(*module.named_parameters(), strict=True)
         found = torch.autograd.grad(loss, tensors)
     finally:
         torch.set_default_dtype(previous)
-    result = {name: g.double().numpy() for name, g in zip(names, found)}
+    result = {name: g.double().numpy() for name, g in zip(names, found, strict=True)}
     return result | {"loss": np.asarray(loss.item())}
 
 

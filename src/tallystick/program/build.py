@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Optional
 
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import check_attrs
@@ -75,7 +74,7 @@ class Builder:
         """The attributes of the node that made `value`."""
         return self._nodes[value.node].attrs
 
-    def emit(self, op: str, inputs: Sequence[Optional[Value]], **attrs: object) -> list[Value]:
+    def emit(self, op: str, inputs: Sequence[Value | None], **attrs: object) -> list[Value]:
         """Append a node; its outputs. Raises UsageError where attributes or types do not fit."""
         spec = op_spec(op)
         typed: Attrs = dict(sorted(attrs.items()))  # type: ignore[arg-type]
@@ -85,7 +84,7 @@ class Builder:
         self._nodes.append(Node(op, tuple(inputs), typed, out_types))
         return [Value(len(self._nodes) - 1, i) for i in range(len(out_types))]
 
-    def one(self, op: str, inputs: Sequence[Optional[Value]], **attrs: object) -> Value:
+    def one(self, op: str, inputs: Sequence[Value | None], **attrs: object) -> Value:
         """`emit` for operators with exactly one output."""
         (value,) = self.emit(op, inputs, **attrs)
         return value

@@ -93,9 +93,7 @@ def drop_dead(program: Program) -> Program:
         for node in (program.nodes[i] for i in kept)
     )
     outputs = tuple((name, moved(value)) for name, value in program.outputs)
-    return Program(
-        program.contract, tuple(program.inputs[i] for i in kept_inputs), nodes, outputs
-    )
+    return Program(program.contract, tuple(program.inputs[i] for i in kept_inputs), nodes, outputs)
 
 
 def canonicalize(program: Program) -> Program:

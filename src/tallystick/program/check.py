@@ -115,7 +115,9 @@ def _check_outputs(program: Program) -> None:
         check_name(name)
         type_ = _type_before(program, len(program.nodes), value)
         if name in program.state_types and type_ != program.state_types[name]:
-            raise UsageError(f"Next state {name} is {type_}, the state {program.state_types[name]}.")
+            raise UsageError(
+                f"Next state {name} is {type_}, the state {program.state_types[name]}."
+            )
 
 
 def _check_commit(program: Program) -> None:

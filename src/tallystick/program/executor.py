@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from tallystick.program.layout import Place
 from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
 
 Array = np.ndarray
-Tap = Callable[[int, Node, Sequence[Optional[Array]], Sequence[Array]], None]
-_Call = tuple[Callable[..., Any], Attrs, Sequence[Optional[Array]], Sequence[Array], int]
+Tap = Callable[[int, Node, Sequence[Array | None], Sequence[Array]], None]
+_Call = tuple[Callable[..., Any], Attrs, Sequence[Array | None], Sequence[Array], int]
 
 
 class NodeError(UsageError):
@@ -46,7 +46,7 @@ class StepResult:
     `outputs` are copies of all outputs that are not state (`loss`, `metric.…`, `grad.…`,
     `logits`); `state` is the caller's dict, its arrays now the next state."""
 
-    loss: Optional[np.float32]
+    loss: np.float32 | None
     outputs: dict[str, Array]
     state: Mapping[str, Array]
 
@@ -56,7 +56,7 @@ class _Bound:
     """Arrays of one plan over one set of state arrays."""
 
     calls: list[_Call]
-    taps: list[tuple[int, Sequence[Optional[Array]], Sequence[Array]]]
+    taps: list[tuple[int, Sequence[Array | None], Sequence[Array]]]
     results: dict[str, Array]
     state_copies: list[tuple[str, Array]]
     first_state_write: int
@@ -134,10 +134,10 @@ class Executor:
     def _state_arrays(self, state: Mapping[str, Array]) -> tuple[Array, ...]:
         arrays = tuple(_item(state, name, "state") for name in self.program.state_types)
         if len(arrays) == len(self._state_seen) and all(
-            a is b for a, b in zip(arrays, self._state_seen)
+            a is b for a, b in zip(arrays, self._state_seen, strict=True)
         ):
             return arrays
-        for (name, type_), array in zip(self.program.state_types.items(), arrays):
+        for (name, type_), array in zip(self.program.state_types.items(), arrays, strict=True):
             _check_state(name, type_, array, writable=bool(self.program.next_state))
         return arrays
 
@@ -145,7 +145,7 @@ class Executor:
 
     def _bind(self, plan: Plan, arena: Array, state: Sequence[Array], tapped: bool) -> _Bound:
         """Every array of every call, as views of the arena, the state, and staged inputs."""
-        state_of = dict(zip(self.program.state_types, state))
+        state_of = dict(zip(self.program.state_types, state, strict=True))
         buffers: dict[int, Array] = {}
         for number, storage in enumerate(plan.storages):
             if storage.kind == "arena":
@@ -155,13 +155,16 @@ class Executor:
                     self._constants[number] = _empty(storage.nbytes)
                 buffers[number] = self._constants[number]
             else:
-                buffers[number] = state_of.get(storage.name, self._staged.get(storage.name))
+                name = storage.name
+                buffers[number] = state_of[name] if storage.kind == "state" else self._staged[name]
 
         def array(place: Place) -> Array:
             dtype = DTYPES[place.dtype]
             if 0 in place.shape:
                 return np.empty(place.shape, dtype)
-            return np.ndarray(place.shape, dtype, buffers[place.storage], place.offset, place.strides)
+            buffer, at = buffers[place.storage], place.offset
+            made: Array = np.ndarray(place.shape, dtype, buffer, at, place.strides)
+            return made
 
         def optional(place: Place | None) -> Array | None:
             return None if place is None else array(place)
@@ -205,7 +208,7 @@ class Executor:
 
     def _ready(self, state: tuple[Array, ...]) -> _Bound:
         same = len(state) == len(self._state_seen) and all(
-            a is b for a, b in zip(state, self._state_seen)
+            a is b for a, b in zip(state, self._state_seen, strict=True)
         )
         if self._bound is None or not same:
             if self._arena is None:
@@ -220,7 +223,7 @@ class Executor:
         self,
         run: Callable[..., Any],
         attrs: Attrs,
-        inputs: Sequence[Optional[Array]],
+        inputs: Sequence[Array | None],
         outputs: Sequence[Array],
         index: int,
     ) -> None:
@@ -279,10 +282,11 @@ class Executor:
     def _run(self, bound: _Bound) -> None:
         calls, index = bound.calls, 0
         try:
-            for run, attrs, inputs, outputs, index in calls[: bound.first_state_write]:
+            # `index` names the node in the handler below.
+            for run, attrs, inputs, outputs, index in calls[: bound.first_state_write]:  # noqa: B007
                 run(attrs, inputs, outputs)
             self.state_intact = bound.first_state_write == len(calls)
-            for run, attrs, inputs, outputs, index in calls[bound.first_state_write :]:
+            for run, attrs, inputs, outputs, index in calls[bound.first_state_write :]:  # noqa: B007
                 run(attrs, inputs, outputs)
         except Exception as error:
             self._fail(error, index)
@@ -293,7 +297,7 @@ class Executor:
         plan = make_plan(self.program, options)
         bound = self._bind(plan, _empty(plan.arena_bytes), state, tapped=True)
         start = 0
-        for step, (end, inputs, outputs) in zip(plan.steps, bound.taps):
+        for step, (end, inputs, outputs) in zip(plan.steps, bound.taps, strict=True):
             for call in bound.calls[start:end]:
                 self._guarded(*call)
             start = end
@@ -307,9 +311,9 @@ class Executor:
         # A next value may be another slot's old array, so read everything before writing.
         own = [array for _, array in bound.state_copies]
         shared = [any(np.may_share_memory(a, s) for s in state.values()) for a in own]
-        sources = [a.copy() if alias else a for a, alias in zip(own, shared)]
+        sources = [a.copy() if alias else a for a, alias in zip(own, shared, strict=True)]
         self.state_intact = False
-        for (slot, _), source in zip(bound.state_copies, sources):
+        for (slot, _), source in zip(bound.state_copies, sources, strict=True):
             np.copyto(state[slot], source)
 
 

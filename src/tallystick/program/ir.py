@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import InTypes, OpSpec, lookup
@@ -55,7 +55,7 @@ class Node:
     """One operator application; an absent optional input is None (PROGRAM 1.3)."""
 
     op: str
-    inputs: tuple[Optional[Value], ...]
+    inputs: tuple[Value | None, ...]
     attrs: Attrs
     out_types: tuple[TensorType, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,10 +35,10 @@ class Place:
     @property
     def is_contiguous(self) -> bool:
         """Row-major and gapless; axes of one element and empty tensors never matter."""
+        if 0 in self.shape:
+            return True
         step = DTYPES[self.dtype].itemsize
-        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
-            if size == 0:
-                return True
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size > 1 and stride != step:
                 return False
             step *= size
@@ -56,7 +57,7 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
     if place.is_contiguous:
         strides = contiguous_strides(shape, itemsize)
         return Place(place.storage, place.offset, place.dtype, shape, strides)
-    old = [(n, s) for n, s in zip(place.shape, place.strides) if n != 1]
+    old = [(n, s) for n, s in zip(place.shape, place.strides, strict=True) if n != 1]
     strides_new: list[int] = [0] * len(shape)
     wanted = [i for i, n in enumerate(shape) if n != 1]
     position = 0
@@ -75,7 +76,7 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
                 axes.append(wanted[position])
                 position += 1
                 size *= shape[axes[-1]]
-        for (_, outer), (inner_size, inner) in zip(run, run[1:]):
+        for (_, outer), (inner_size, inner) in itertools.pairwise(run):
             if outer != inner * inner_size:
                 return None
         step = run[-1][1]
@@ -93,7 +94,7 @@ def viewed(spec: OpSpec, attrs: Attrs, place: Place) -> Place | None:
         assert isinstance(size, tuple)
         return reshaped(place, tuple(int(n) for n in size))
     dtype = DTYPES[place.dtype]
-    reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides) if n > 1)
+    reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True) if n > 1)
     # Never touched, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
     array = np.ndarray(place.shape, dtype, memory, 0, place.strides)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Union
 
 from tallystick.errors import UsageError
 
 # Substrings of parameter names, or a rule over (name, shape).
-NoDecay = Union[tuple[str, ...], Callable[[str, tuple[int, ...]], bool]]
-LearningRate = Union[float, str]
+NoDecay = tuple[str, ...] | Callable[[str, tuple[int, ...]], bool]
+LearningRate = float | str
 
 
 def _decay(
     weight_decay: float, no_decay: NoDecay, min_ndim: int, name: str, shape: tuple[int, ...]
 ) -> float:
-    spared = (
-        no_decay(name, shape)
-        if callable(no_decay)
-        else any(part in name for part in no_decay)
-    )
+    spared = no_decay(name, shape) if callable(no_decay) else any(part in name for part in no_decay)
     return 0.0 if spared or len(shape) < min_ndim else float(weight_decay)
 
 
@@ -95,4 +90,4 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
 
-Optimizer = Union[SGD, Adam, AdamW]
+Optimizer = SGD | Adam | AdamW

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Optional
 
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
@@ -39,7 +38,7 @@ class Step:
 
     index: int
     copies: list[tuple[Place, Place]] = field(default_factory=list)
-    inputs: list[Optional[Place]] = field(default_factory=list)
+    inputs: list[Place | None] = field(default_factory=list)
     outputs: list[Place] = field(default_factory=list)
     runs: bool = True
     writes_state: bool = False
@@ -249,7 +248,7 @@ class _Planner:
         ]
         spans = [Span(s.nbytes, s.first, s.last) for s in arena]
         offsets, total = pack(spans)
-        for storage, offset in zip(arena, offsets):
+        for storage, offset in zip(arena, offsets, strict=True):
             storage.offset = offset
         return Plan(
             self.storages,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Optional
 
 from tallystick.errors import CorruptFileError, TallystickError, UnsupportedVersionError
 from tallystick.limits import LIMITS
@@ -46,7 +45,7 @@ def attribute_text(attrs: Attrs) -> str:
     return ", ".join(f"{name}={_format_attr(attrs[name])}" for name in sorted(attrs))
 
 
-def _format_value(program: Program, value: Optional[Value]) -> str:
+def _format_value(program: Program, value: Value | None) -> str:
     if value is None:
         return "none"
     if value.is_input:
@@ -82,23 +81,23 @@ def program_digest(program: Program) -> bytes:
     return text_digest(to_text(program).encode("ascii"))
 
 
-class _Malformed(Exception):
+class _MalformedError(Exception):
     """A line that is not of the grammar; carries what is wrong with it."""
 
 
 def _integer(text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
-        raise _Malformed(f"{text[:40]!r} is not an integer")
+        raise _MalformedError(f"{text[:40]!r} is not an integer")
     return int(text)
 
 
 def _parse_type(text: str) -> TensorType:
     match = _TYPE.fullmatch(text)
     if match is None:
-        raise _Malformed(f"{text[:80]!r} is not a type")
+        raise _MalformedError(f"{text[:80]!r} is not a type")
     dims = match[2].split(",") if match[2] else []
     if len(dims) > LIMITS.tensor_rank:
-        raise _Malformed(f"rank {len(dims)} exceeds {LIMITS.tensor_rank}")
+        raise _MalformedError(f"rank {len(dims)} exceeds {LIMITS.tensor_rank}")
     return TensorType(match[1], tuple(_integer(d) for d in dims))
 
 
@@ -109,13 +108,13 @@ def _parse_scalar(kind: str, text: str) -> AttrValue:
         try:
             return float.fromhex(text)
         except (ValueError, OverflowError):
-            raise _Malformed(f"{text[:40]!r} is not a hexadecimal float") from None
+            raise _MalformedError(f"{text[:40]!r} is not a hexadecimal float") from None
     if kind == "bool":
         if text not in ("true", "false"):
-            raise _Malformed(f"{text[:40]!r} is not a boolean")
+            raise _MalformedError(f"{text[:40]!r} is not a boolean")
         return text == "true"
     if len(text) < 2 or text[0] != '"' or text[-1] != '"':
-        raise _Malformed(f"{text[:40]!r} is not a quoted string")
+        raise _MalformedError(f"{text[:40]!r} is not a quoted string")
     return text[1:-1]
 
 
@@ -123,7 +122,7 @@ def _parse_attr(kind: str, text: str) -> AttrValue:
     if kind not in ("ints", "bools"):
         return _parse_scalar(kind, text)
     if not (text.startswith("[") and text.endswith("]")):
-        raise _Malformed(f"{text[:40]!r} is not a list")
+        raise _MalformedError(f"{text[:40]!r} is not a list")
     items = text[1:-1].split(",") if len(text) > 2 else []
     if kind == "ints":
         return tuple(_integer(item) for item in items)
@@ -137,9 +136,9 @@ def _parse_attrs(op: str, text: str) -> dict[str, AttrValue]:
     while end < len(text):
         match = _ATTR.match(text, end)
         if match is None or match[1] in attrs:
-            raise _Malformed("attributes are not `name=value, name=value`")
+            raise _MalformedError("attributes are not `name=value, name=value`")
         if match[1] not in spec.attrs:
-            raise _Malformed(f"{op} has no attribute {match[1][:40]!r}")
+            raise _MalformedError(f"{op} has no attribute {match[1][:40]!r}")
         attrs[match[1]] = _parse_attr(spec.attrs[match[1]].kind, match[2])
         end = match.end()
     return attrs
@@ -154,44 +153,44 @@ class _Parser:
         self.outputs: list[tuple[str, Value]] = []
         self.by_name: dict[str, int] = {}
 
-    def value(self, text: str) -> Optional[Value]:
+    def value(self, text: str) -> Value | None:
         if text == "none":
             return None
         if text.startswith("@"):
             if text[1:] not in self.by_name:
-                raise _Malformed(f"there is no input {text[1:80]!r}")
+                raise _MalformedError(f"there is no input {text[1:80]!r}")
             return input_value(self.by_name[text[1:]])
         match = _VALUE.fullmatch(text)
         if match is None or int(match[1]) >= len(self.nodes):
-            raise _Malformed(f"{text[:40]!r} is not an earlier value")
+            raise _MalformedError(f"{text[:40]!r} is not an earlier value")
         value = Value(int(match[1]), int(match[2] or 0))
         if value.out >= len(self.nodes[value.node].out_types):
-            raise _Malformed(f"{text[:40]!r} is not an output of its node")
+            raise _MalformedError(f"{text[:40]!r} is not an output of its node")
         return value
 
     def input(self, line: str) -> None:
         parts = line.split(" ")
         if len(parts) != 4:
-            raise _Malformed("an input line is `input KIND NAME TYPE`")
+            raise _MalformedError("an input line is `input KIND NAME TYPE`")
         if parts[2] in self.by_name:
-            raise _Malformed(f"input {parts[2][:80]!r} appears twice")
+            raise _MalformedError(f"input {parts[2][:80]!r} appears twice")
         if len(self.inputs) >= LIMITS.slots:
-            raise _Malformed(f"more than {LIMITS.slots} inputs")
+            raise _MalformedError(f"more than {LIMITS.slots} inputs")
         self.by_name[parts[2]] = len(self.inputs)
         self.inputs.append(Input(parts[1], parts[2], _parse_type(parts[3])))
 
     def node(self, line: str) -> None:
         if len(self.nodes) >= LIMITS.nodes:
-            raise _Malformed(f"more than {LIMITS.nodes} nodes")
+            raise _MalformedError(f"more than {LIMITS.nodes} nodes")
         match = _NODE.fullmatch(line)
         if match is None:
-            raise _Malformed("a node line is `%N = operator(values){attributes} : types`")
+            raise _MalformedError("a node line is `%N = operator(values){attributes} : types`")
         if len(match["attrs"] or "") > LIMITS.attribute_bytes:
-            raise _Malformed(f"attributes exceed {LIMITS.attribute_bytes} bytes")
+            raise _MalformedError(f"attributes exceed {LIMITS.attribute_bytes} bytes")
         args = match["args"].split(", ") if match["args"] else []
         types = [] if match["types"] == "none" else _split_types(match["types"])
         if len(types) > LIMITS.node_outputs:
-            raise _Malformed(f"more than {LIMITS.node_outputs} outputs")
+            raise _MalformedError(f"more than {LIMITS.node_outputs} outputs")
         self.nodes.append(
             Node(
                 match["op"],
@@ -204,10 +203,10 @@ class _Parser:
     def output(self, line: str) -> None:
         parts = line.split(" ")
         if len(parts) != 3:
-            raise _Malformed("an output line is `output NAME VALUE`")
+            raise _MalformedError("an output line is `output NAME VALUE`")
         value = self.value(parts[2])
         if value is None:
-            raise _Malformed("an output cannot be none")
+            raise _MalformedError("an output cannot be none")
         self.outputs.append((parts[1], value))
 
 
@@ -245,17 +244,20 @@ def parse_text(data: bytes) -> Program:
         raise _corrupt(1, "not a tallystick program")
     if len(lines) < 4 or lines[-1] != "" or lines[-2] != "end":
         raise _corrupt(len(lines), "the text does not end with `end`")
-    contract = lines[1][len("contract ") :] if lines[1].startswith("contract ") else ""
+    named = re.fullmatch(r"contract ([a-z]{1,20}/[a-z0-9.\-]{1,20})", lines[1])
+    if named is None:
+        raise _corrupt(2, "not `contract NAME/VERSION`")
+    contract = named[1]
     if contract not in CONTRACTS:
         raise UnsupportedVersionError(
-            f"Contract {contract[:80]!r} is not known to this build.", "Upgrade tallystick."
+            f"Contract {contract!r} is not known to this build.", "Upgrade tallystick."
         )
     parser = _Parser()
     handlers = {"input": parser.input, "output": parser.output}
     for number, line in enumerate(lines[2:-2], start=3):
         try:
             handlers.get(line.split(" ", 1)[0], parser.node)(line)
-        except _Malformed as error:
+        except _MalformedError as error:
             raise _corrupt(number, str(error)) from None
         except TallystickError as error:
             raise _corrupt(number, error.message.rstrip(".")) from error

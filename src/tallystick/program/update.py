@@ -73,16 +73,18 @@ def emit_update(
         return changed, metrics
     powers = [
         b.one("tallystick.beta_power", [state[slot]], beta=float(beta))
-        for slot, beta in zip(BETA_SLOTS, optimizer.betas)
+        for slot, beta in zip(BETA_SLOTS, optimizer.betas, strict=True)
     ]
-    changed.update(zip(BETA_SLOTS, powers))
+    changed.update(zip(BETA_SLOTS, powers, strict=True))
     op = "tallystick.adamw_step" if isinstance(optimizer, AdamW) else "tallystick.adam_step"
     for name in sorted(gradients):
         operands = [state[f"param.{name}"], gradients[name]]
         operands += [state[f"opt.m.{name}"], state[f"opt.v.{name}"], lr, *powers]
         shape = b.type_of(operands[0]).shape
         outputs = b.emit(op, [*operands, *coefficient], **_adam_attrs(optimizer, name, shape))
-        changed.update(zip((f"param.{name}", f"opt.m.{name}", f"opt.v.{name}"), outputs))
+        changed.update(
+            zip((f"param.{name}", f"opt.m.{name}", f"opt.v.{name}"), outputs, strict=True)
+        )
     return changed, metrics
 
 
@@ -114,4 +116,4 @@ def _sgd(
         weight_decay=optimizer.decay_of(name, b.type_of(parameter).shape),
         nesterov=optimizer.nesterov,
     )
-    return dict(zip((f"param.{name}", f"opt.buf.{name}"), outputs))
+    return dict(zip((f"param.{name}", f"opt.buf.{name}"), outputs, strict=False))

@@ -6,10 +6,10 @@ gives the same program. State slots are `param.<name>`, `buffer.<name>` and `opt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Optional
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class CapturedStep:
     """
 
     program: Program
-    initial_state: Optional[dict[str, np.ndarray]]
+    initial_state: dict[str, np.ndarray] | None
     batch: dict[str, TensorType]
     scalars: dict[str, float | str]
     slot_rules: dict[str, SlotRule] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class _Model:
         slots = {f"param.{k}": type_of_tensor(v) for k, v in self.parameters.items()}
         return slots | {f"buffer.{k}": type_of_tensor(v) for k, v in self.buffers.items()}
 
-    def weights(self) -> Optional[dict[str, np.ndarray]]:
+    def weights(self) -> dict[str, np.ndarray] | None:
         tensors = {f"param.{k}": v for k, v in self.parameters.items()}
         tensors |= {f"buffer.{k}": v for k, v in self.buffers.items()}
         if any(t.is_meta for t in tensors.values()):
@@ -124,7 +124,7 @@ def _lower(b: Builder, traced: Trace, state: Mapping[str, Value]) -> dict[str, V
     """Emit the traced graph; its outputs by name."""
     inputs = [state[name] if name in state else b.input(name) for name in traced.inputs]
     values = Lowerer(b, traced.origin).run(traced.graph.graph, inputs)
-    return dict(zip(traced.outputs, values))
+    return dict(zip(traced.outputs, values, strict=True))
 
 
 def _loss_and_metrics(returned: Any) -> dict[str, Tensor]:
@@ -186,9 +186,7 @@ def capture(
     meta = meta_batch(batch)
     traced = _trace_model(model, loss, meta, trainable, _loss_and_metrics)
     trained = [k for k in trainable if f"grad.{k}" in traced.outputs]
-    rules = optimizer_slots(
-        optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained}
-    )
+    rules = optimizer_slots(optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained})
     b = Builder()
     state = _declare(b, model, rules, meta)
     outputs = _lower(b, traced, state)

@@ -85,7 +85,11 @@ class Lowering(TorchFunctionMode):
         self.table.update({f: _refuse_random(name) for f, name in _REFUSED.items()})
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         replacement = self.table.get(func)
         return (replacement or func)(*args, **(kwargs or {}))
@@ -121,7 +125,8 @@ class Lowering(TorchFunctionMode):
             )
         draw, self.draws = self.draws, self.draws + 1
         mask = custom_ops.dropout_mask(self.rng, draw, float(p), list(input.shape))
-        return custom_ops.mask_scale(input, mask, 1.0 / (1.0 - float(p)))
+        scaled: Tensor = custom_ops.mask_scale(input, mask, 1.0 / (1.0 - float(p)))
+        return scaled
 
     def torch_dropout(self, input: Tensor, p: float, train: bool) -> Tensor:
         """`torch.dropout`, whose last argument has another name."""
@@ -187,7 +192,8 @@ class Lowering(TorchFunctionMode):
         loss, _, _ = custom_ops.cross_entropy(
             rows.reshape(-1, rows.shape[-1]), target.reshape(-1), ignore_index, reduction
         )
-        return loss.reshape(target.shape) if reduction == "none" else loss
+        result: Tensor = loss.reshape(target.shape) if reduction == "none" else loss
+        return result
 
     def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """`torch.tensor(3.0)` becomes a full node; anything larger is not a constant of ours."""

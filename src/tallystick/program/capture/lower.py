@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 from torch import fx
@@ -19,7 +19,7 @@ from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Value
 
-Results = Union[Value, Sequence[Optional[Value]]]
+Results = Value | Sequence[Value | None]
 Arguments = dict[str, Any]
 Rule = Callable[["Lowerer", fx.Node, Arguments], Results]
 
@@ -126,7 +126,7 @@ class Lowerer:
             raise UsageError(f"{argument} is a list where one tensor is expected.")
         return found
 
-    def optional(self, argument: Any) -> Optional[Value]:
+    def optional(self, argument: Any) -> Value | None:
         return None if argument is None else self.value(argument)
 
     def type(self, value: Value) -> TensorType:
@@ -139,11 +139,11 @@ class Lowerer:
         """Type of the traced result of a node with one output."""
         return type_of_tensor(node.meta["val"], f"the result of {op_name(node.target)}")
 
-    def emit(self, op: str, *inputs: Optional[Value], **attrs: Any) -> Value:
+    def emit(self, op: str, *inputs: Value | None, **attrs: Any) -> Value:
         """One-output node; attributes converted to the kinds of the contract's operator."""
         return self.b.one(op, inputs, **self._attrs(op, attrs))
 
-    def emit_all(self, op: str, *inputs: Optional[Value], **attrs: Any) -> list[Value]:
+    def emit_all(self, op: str, *inputs: Value | None, **attrs: Any) -> list[Value]:
         """As `emit`, for operators with several outputs."""
         return self.b.emit(op, inputs, **self._attrs(op, attrs))
 
@@ -255,7 +255,7 @@ class Lowerer:
                 "spec/NUMERICS.md lists the operators there are; express the module by them.",
             )
         bound = bind(node)
-        inputs: list[Optional[Value]] = []
+        inputs: list[Value | None] = []
         attrs: dict[str, AttrValue] = {}
         for argument in node.target._schema.arguments:
             given = bound[argument.name]
@@ -287,7 +287,7 @@ class Lowerer:
         pairs = (
             [(results, expected)]
             if isinstance(results, Value)
-            else list(zip(results, expected))  # type: ignore[arg-type]
+            else list(zip(results, expected, strict=True))
         )
         for value, tensor in pairs:
             if value is None or tensor is None:

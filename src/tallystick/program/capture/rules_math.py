@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import fx
@@ -188,9 +188,7 @@ def _baddbmm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
     if a["beta"] == 0:
         return product
-    return lo.emit(
-        "aten.add.Tensor", product, _scaled(lo, lo.value(a["self"]), a["beta"]), alpha=1
-    )
+    return lo.emit("aten.add.Tensor", product, _scaled(lo, lo.value(a["self"]), a["beta"]), alpha=1)
 
 
 @rule("aten.mv")
@@ -207,7 +205,7 @@ def _dot(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.view(lo.emit("aten.mm", lo.view(left, (1, n)), lo.view(right, (n, 1))), ())
 
 
-def _mask_outputs(values: list[Value], mask: Any) -> list[Optional[Value]]:
+def _mask_outputs(values: list[Value], mask: Any) -> list[Value | None]:
     """Operators with output_mask have no outputs where it is false; ATen has None there."""
     remaining = iter(values)
     return [next(remaining) if wanted else None for wanted in mask]

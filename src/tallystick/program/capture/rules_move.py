@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from torch import fx
 
@@ -70,11 +70,11 @@ def _repeat(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, repeats = lo.value(a["self"]), list(a["repeats"])
     shape = [1] * (len(repeats) - len(lo.shape(x))) + list(lo.shape(x))
     apart = [n for size in shape for n in (1, size)]
-    spread = [n for times, size in zip(repeats, shape) for n in (times, size)]
+    spread = [n for times, size in zip(repeats, shape, strict=True) for n in (times, size)]
     return lo.view(lo.expand(lo.view(x, apart), spread), lo.result(node).shape)
 
 
-def _bounds(size: int, start: Optional[int], end: Optional[int]) -> tuple[int, int]:
+def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     def clip(at: int) -> int:
         return min(max(at + size if at < 0 else at, 0), size)
 
@@ -323,7 +323,9 @@ def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
         raise UnsupportedOperatorError("index_add with alpha is not defined by the contract.")
     x = lo.value(a["self"])
     index = lo.cast(lo.value(a["index"]), "i64")
-    return lo.emit("aten.index_add", x, index, lo.value(a["source"]), dim=a["dim"] % len(lo.shape(x)))
+    return lo.emit(
+        "aten.index_add", x, index, lo.value(a["source"]), dim=a["dim"] % len(lo.shape(x))
+    )
 
 
 def _single_index(lo: Lowerer, indices: Any) -> tuple[int, Value]:
@@ -391,5 +393,3 @@ def _random(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @rule("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
 def _value_dependent(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     raise UnsupportedOperatorError("The model's shape or control flow depends on tensor values.")
-
-

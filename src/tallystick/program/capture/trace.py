@@ -123,8 +123,9 @@ def _explain(error: Exception) -> UsageError:
             "A program's shape cannot depend on data: remove .item(), tensor-valued `if`, and "
             "boolean-mask indexing, or pass the value in the batch.",
         )
+    first_line = text.splitlines()[0] if text else "no message"
     return UsageError(
-        f"The model could not be traced: {type(error).__name__}: {text.splitlines()[0] if text else ''}",
+        f"The model could not be traced: {type(error).__name__}: {first_line}",
         "It must run on meta tensors: create tensors on the device of its inputs and register "
         "constant tensors as buffers.",
     )
@@ -158,7 +159,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     body = _Body(request.module, request.run)
 
     def step(*flat: Tensor) -> list[Tensor]:
-        given = dict(zip(sources, flat))
+        given = dict(zip(sources, flat, strict=True))
         parameters = {
             k: given[f"param.{k}"].detach().requires_grad_(k in request.trained)
             for k in request.parameters
@@ -177,7 +178,9 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
                 wanted = [parameters[k] for k in request.trained]
                 gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
                 outputs |= {
-                    f"grad.{k}": g for k, g in zip(request.trained, gradients) if g is not None
+                    f"grad.{k}": g
+                    for k, g in zip(request.trained, gradients, strict=True)
+                    if g is not None
                 }
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
         names[:] = list(outputs)
