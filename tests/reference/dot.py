@@ -111,7 +111,7 @@ def _input_grad(grad: np.ndarray, x: np.ndarray, w: np.ndarray, attrs: Any) -> n
 
 def _weight_grad(grad: np.ndarray, x: np.ndarray, w: np.ndarray, attrs: Any) -> np.ndarray:
     (sh, sw), (ph, pw), (dh, dw), groups = _geometry(attrs)
-    outs, per_group, kh, kw = w.shape
+    outs, per_group = w.shape[:2]
     order = list(np.ndindex(x.shape[0], grad.shape[2], grad.shape[3]))
     out = np.zeros(w.shape, F32)
     for o, c, i, j in np.ndindex(*w.shape):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Union
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
-Result = Union[np.ndarray, tuple[np.ndarray, ...]]
-_Types = tuple[Union[TensorType, None], ...]
+Result = np.ndarray | tuple[np.ndarray, ...]
+_Types = tuple[TensorType | None, ...]
 
 
 def _candidates(op: str) -> list[OpSpec]:

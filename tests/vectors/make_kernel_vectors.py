@@ -1,0 +1,54 @@
+"""Writes vectors/kernels from the plain reference: `python tests/vectors/make_kernel_vectors.py`.
+
+The reference and the generator are deterministic, so a second run changes no byte.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+import kernel_cases as basic
+import kernel_cases_nn as nn
+from kernel_format import ROOT, Case, encode
+from reference.ops import REFERENCE
+
+GROUPS: dict[str, Callable[[], Iterator[basic.Call]]] = {
+    "dot": basic.dot,
+    "reduction": basic.reduction,
+    "elementary": basic.elementary,
+    "elementwise": basic.elementwise,
+    "composite": nn.composite,
+    "loss": nn.loss,
+    "random": nn.random,
+    "scatter": nn.scatter,
+    "move": nn.move,
+    "optimizer": nn.optimizer,
+}
+
+
+def build(group: str) -> tuple[str, bytes]:
+    """(index text, data) of a group, outputs from the reference."""
+    cases = [
+        Case(op, attrs, tuple(inputs), tuple(REFERENCE[op](attrs, list(inputs))))
+        for op, attrs, inputs in GROUPS[group]()
+    ]
+    return encode(cases, group)
+
+
+def main() -> None:
+    """Write every group, or those named on the command line."""
+    ROOT.mkdir(parents=True, exist_ok=True)
+    for group in sys.argv[1:] or GROUPS:
+        index, data = build(group)
+        (ROOT / f"{group}.json").write_text(index)
+        (ROOT / f"{group}.bin").write_bytes(data)
+        calls = index.count('"op":')
+        print(f"{group}: {calls} calls, {len(index)} + {len(data)} bytes")
+
+
+if __name__ == "__main__":
+    main()
