@@ -12,7 +12,8 @@ from tallystick.program.capture.api import capture as capture_step
 from tallystick.program.capture.api import capture_eval, capture_forward
 from tallystick.program.ir import Program
 from tallystick.program.optimizers import Optimizer
-from tallystick.run.job import DEFAULT_INTERVAL, Job, save_job
+from tallystick.run.job import DEFAULT_INTERVAL, Job
+from tallystick.run.save import save_job
 
 if TYPE_CHECKING:
     from torch import nn

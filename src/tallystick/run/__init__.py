@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.commit.signing import PrivateKey, PublicKey, load_private_key, load_public_key
-from tallystick.run.audit import AuditReport as AuditReport
-from tallystick.run.audit import audit_run
+from tallystick.run.auditor import AuditReport as AuditReport
+from tallystick.run.auditor import audit_run
 from tallystick.run.job import Job as Job
-from tallystick.run.job import load_job as load_job
-from tallystick.run.job import save_job as save_job
+from tallystick.run.job_file import load_job as load_job
+from tallystick.run.save import save_job as save_job
 from tallystick.run.trainer import DEFAULT_KEEP, Listener, Options, RunSummary, train_job
 
 PathLike = str | Path

@@ -25,6 +25,8 @@ def human_bytes(n: float) -> str:
 
 def human_seconds(s: float) -> str:
     """A duration as people say it."""
+    if s < 1:
+        return f"{1000 * s:.3g} ms"
     if s < 60:
         return f"{s:.0f} s" if s >= 10 else f"{s:.1f} s"
     if s < 3600:

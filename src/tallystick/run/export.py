@@ -82,9 +82,7 @@ def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = No
     return _report(output, len(weights), claim, job)
 
 
-def verify_model(
-    path: Path, run: Path, trust: Sequence[PublicKey] | None = None
-) -> ModelReport:
+def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
     """Check that the file's tensors are bit for bit the weights of the run's final state.
 
     Metadata and tensor order of the file do not matter; names, dtypes, shapes and bits do.
@@ -111,7 +109,6 @@ def verify_model(
                 "It is not this run's model, or it was altered.",
             )
     return _report(Path(path), len(tensors), claim, job)
-
 
 
 def _report(path: Path, tensors: int, claim: Claim, job: Job) -> ModelReport:

@@ -11,7 +11,8 @@ from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_ch
 from tallystick.errors import TallystickError
 from tallystick.run.claim import claim_problem
 from tallystick.run.files import TEMPORARY_SUFFIX
-from tallystick.run.job import FILES, MANIFEST, Job, load_job
+from tallystick.run.job import FILES, MANIFEST, Job
+from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
 from tallystick.run.state import State
 from tallystick.run.store import RunStore, checkpoint_name, trace_name
@@ -154,9 +155,7 @@ def _check_journal(checker: _Checker, store: RunStore, job: Job | None) -> Journ
     return journal
 
 
-def _check_states(
-    checker: _Checker, store: RunStore, job: Job, journal: JournalContent
-) -> None:
+def _check_states(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
     roots = journal.roots
     stored = store.stored_steps()
     for step in stored:
@@ -238,5 +237,3 @@ def _check_layout(checker: _Checker, store: RunStore) -> None:
     checker.foreign(store.nodes_path, {trace_name(step) for step in store.traced_steps()})
     if store.lock_path.exists() and store.lock_path.stat().st_size:
         checker.add(store.lock_path, "The lock file is not empty.", "Empty it.")
-
-

@@ -25,7 +25,6 @@ from tallystick.commit.encoding import (
     tag,
 )
 from tallystick.errors import CorruptFileError, StorageError, TallystickError
-from tallystick.limits import LIMITS
 from tallystick.run.files import OS, storage_error, write_all, write_file
 
 MAGIC = b"tallystick journal 1\n"

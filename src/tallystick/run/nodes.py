@@ -5,7 +5,7 @@ A trainer that traced a step can be shown not only that, but where it differs: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,9 +111,7 @@ class NodeTracer:
             self._values[Value(index, out)] = made[-1]
         attributes = attribute_text(node.attrs).encode("ascii")
         self._digests.append(
-            node_digest(
-                self.program_digest, self.step, index, node.op, attributes, given, made
-            )
+            node_digest(self.program_digest, self.step, index, node.op, attributes, given, made)
         )
 
     def finish(self, loss: float, loss_chain: bytes, log_chain: bytes) -> NodeTrace:
@@ -135,5 +133,3 @@ TraceRange = tuple[int, int]
 def traced(trace: TraceRange | None, step: int) -> bool:
     """True if `step` lies in the half-open range `trace`."""
     return trace is not None and trace[0] <= step < trace[1]
-
-

@@ -1,12 +1,12 @@
 """The run directory.
 
-    run.json       manifest: format, job digest, contract
-    job/           a copy of the job
-    journal        losses and checkpoint roots, append-only
-    checkpoints/   some of the hashed states, as safetensors
-    nodes/         node digests of traced steps
-    commitment.json  the signed run commitment, once the run is finished
-    lock           empty; held by a running trainer
+run.json       manifest: format, job digest, contract
+job/           a copy of the job
+journal        losses and checkpoint roots, append-only
+checkpoints/   some of the hashed states, as safetensors
+nodes/         node digests of traced steps
+commitment.json  the signed run commitment, once the run is finished
+lock           empty; held by a running trainer
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
 
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.signing import Envelope
@@ -32,7 +31,8 @@ from tallystick.run.files import (
     storage_error,
     write_file,
 )
-from tallystick.run.job import Job, load_job
+from tallystick.run.job import Job
+from tallystick.run.job_file import copy_job, load_job
 from tallystick.run.journal import JournalContent, read_journal
 from tallystick.run.manifest import load_manifest, manifest_bytes
 from tallystick.run.nodes import NodeTrace, load_trace
@@ -120,7 +120,7 @@ class RunStore:
         for path in (self.directory, self.checkpoints_path, self.nodes_path):
             make_directory(path)
         if not self.exists:
-            job.copy_to(self.job_path)
+            copy_job(job, self.job_path)
             body: dict[str, JsonValue] = {
                 "contract": job.commitment.contract,
                 "format": FORMAT,
@@ -274,5 +274,3 @@ def to_drop(stored: list[int], keep: int, pauses: set[int]) -> int | None:
     points = [0, *stored]
     gaps = [points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)]
     return points[1 + gaps.index(min(gaps))]
-
-

@@ -152,7 +152,7 @@ def _parse_header(
     types: dict[str, _Type] = {}
     ranges: dict[str, tuple[int, int]] = {}
     for name, entry in table.items():
-        dtype = _DTYPES.get(entry.get("dtype")) if isinstance(entry, dict) else None
+        dtype = _DTYPES.get(str(entry.get("dtype"))) if isinstance(entry, dict) else None
         shape = entry.get("shape") if isinstance(entry, dict) else None
         if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
@@ -170,4 +170,3 @@ def _parse_header(
             fail(f"the data of tensor {name[:80]!r} is not where its shape allows")
         types[name], ranges[name] = (dtype, tuple(shape)), (offsets[0], offsets[1])
     return types, ranges, metadata
-

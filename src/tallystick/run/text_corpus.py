@@ -36,9 +36,7 @@ def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
         except (OSError, UnicodeDecodeError, SyntaxError, ValueError):
             continue
         for node in ast.walk(tree):
-            if isinstance(
-                node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-            ):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 text = ast.get_docstring(node)
                 if text and len(text) > 40:
                     parts.append(text)
@@ -73,4 +71,5 @@ def windows(data: bytes, length: int) -> npt.NDArray[np.int64]:
         )
     tokens = np.frombuffer(data, dtype=np.uint8)
     starts = np.arange(count)[:, None] * length
-    return tokens[starts + np.arange(length + 1)[None, :]].astype(np.int64)
+    wide: npt.NDArray[np.int64] = tokens[starts + np.arange(length + 1)[None, :]].astype(np.int64)
+    return wide

@@ -172,9 +172,7 @@ class _Training:
     def prepare(self) -> None:
         """Load the state to start from; check room on the disk; begin a session."""
         state, step = self._newest_state()
-        self.engine = Engine(
-            self.job, state, step, self.options.threads, self.options.override
-        )
+        self.engine = Engine(self.job, state, step, self.options.threads, self.options.override)
         size = state_file_bytes(state)
         estimate = estimate_disk(self.job, size, self.options.keep)
         present = size * len(self.store.stored_steps()) + estimate.job
@@ -397,9 +395,7 @@ def _signed_already(store: RunStore) -> str:
     return envelope.signatures[0].key_id if envelope and envelope.signatures else ""
 
 
-def summary(
-    job: Job, store: RunStore, journal: Journal, signer: str, seconds: float
-) -> RunSummary:
+def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
     """What the journal says, as a summary."""
     content = journal.content
     session: dict[str, Any] = content.sessions[-1] if content.sessions else {}

@@ -8,11 +8,12 @@ from typing import Any
 
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.numerics.types import TensorType
-from tallystick.run.job import DEFAULT_INTERVAL, Job, resolve_contract, save_job
+from tallystick.run.job import DEFAULT_INTERVAL, Job, resolve_contract
 from tallystick.run.recipes.base import Built, Recipe, Sources
 from tallystick.run.recipes.classify import LOGREG, MLP
 from tallystick.run.recipes.gpt2 import RECIPE as GPT2
 from tallystick.run.recipes.settings import as_strings, build
+from tallystick.run.save import save_job
 from tallystick.run.state import State
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2)}
@@ -122,7 +123,7 @@ def rederive(job: Job) -> Built:
         )
     _require_torch()
     recipe = find_recipe(str(job.recipe["name"]))
-    settings = build(recipe.settings, job.recipe["settings"], recipe.name)
+    settings: Any = build(recipe.settings, job.recipe["settings"], recipe.name)
     fields = {f.name: TensorType(f.dtype, f.shape) for f in job.schema.fields}
     return recipe.build(settings, fields, job.steps, job.commitment.rng_seed)
 

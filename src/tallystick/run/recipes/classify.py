@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str,
     centres = normal(seed, 1 << 20, (classes, features), 1.0)
     labels = np.arange(records, dtype=np.int64) % classes
     noise = normal(seed, (1 << 20) + 1, (records, features), 1.0)
-    return {"x": centres[labels] + noise, "y": labels}
+    x: Array = np.add(centres[labels], noise)
+    return {"x": x, "y": labels}
 
 
 def cifar10(directory: Path) -> dict[str, Array]:
@@ -113,7 +115,8 @@ def data_file(path: Path) -> dict[str, Array]:
             ) from None
     if set(found) != {"x", "y"}:
         raise UsageError(
-            f"{path} holds {sorted(found)[:8]}.", "It needs two arrays, x (records) and y (classes)."
+            f"{path} holds {sorted(found)[:8]}.",
+            "It needs two arrays, x (records) and y (classes).",
         )
     x, y = found["x"], found["y"]
     if x.dtype.kind not in "fiu" or y.dtype.kind not in "iu" or y.ndim != 1 or len(x) != len(y):
@@ -163,7 +166,9 @@ def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     return weights
 
 
-def _build(module: nn.Module, s: Any, optimizer: Any, features: int, steps: int, seed: int) -> Built:
+def _build(
+    module: nn.Module, s: Any, optimizer: Any, features: int, steps: int, seed: int
+) -> Built:
     from torch.nn import functional as F
 
     from tallystick.program.capture.api import capture, capture_eval, capture_forward
@@ -225,7 +230,7 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
     widths = [features, *[s.hidden] * s.layers]
     with torch.device("meta"):
         layers: list[nn.Module] = []
-        for a, b in zip(widths, widths[1:], strict=False):
+        for a, b in itertools.pairwise(widths):
             layers += [nn.Linear(a, b), activations[s.activation]()]
             if s.dropout:
                 layers.append(nn.Dropout(s.dropout))

@@ -133,7 +133,9 @@ def make_module(s: Gpt2Settings) -> nn.Module:
     return Gpt2()
 
 
-def initial_weights(s: Gpt2Settings, types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+def initial_weights(
+    s: Gpt2Settings, types: Mapping[str, TensorType], seed: int
+) -> dict[str, Array]:
     """GPT-2's initialisation, a function of slot names, shapes and `seed` alone.
 
     Matrices: normal, 0.02; projections into the residual stream: 0.02 / sqrt(2 n_layer).

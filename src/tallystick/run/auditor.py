@@ -62,7 +62,7 @@ class AuditReport:
     run_root: bytes
     signer: str
     trusted: bool | None
-    first_step: int
+    first_step: int  # where the execution began: genesis or a stored checkpoint
     last_step: int
     whole: bool
     checkpoints_compared: int
@@ -84,6 +84,7 @@ class _Audit:
     claim: Claim
     listener: Listener
     threads: int | None
+    began_at: int = 0
     checkpoints: int = 0
     losses: int = 0
     stored: int = 0
@@ -103,12 +104,13 @@ class _Audit:
                 return self.store.load_state(self.job, step, self.claim.roots[step]), step
             except CounterpartyError as error:
                 self.difference = self._stored_difference(step, error)
-                raise _Found from error
+                raise _FoundError from error
         return self.job.genesis(), 0
 
     def run(self, first: int, last: int) -> int:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
         state, step = self.start(first)
+        self.began_at = step
         engine = Engine(self.job, state, step, self.threads)
         self.traces = set(self.store.traced_steps())
         agreed = step
@@ -169,7 +171,7 @@ class _Audit:
             theirs = state.digests()
         except CounterpartyError as error:
             self.difference = self._stored_difference(step, error)
-            raise _Found from error
+            raise _FoundError from error
         slot = next((name for name in sorted(mine) if mine[name] != theirs[name]), None)
         if slot is not None:
             self.difference = Difference(
@@ -182,7 +184,7 @@ class _Audit:
                 committed=mine[slot].hex(),
                 computed=theirs[slot].hex(),
             )
-            raise _Found
+            raise _FoundError
 
     def _stored_difference(self, step: int, error: TallystickError) -> Difference:
         return Difference("checkpoint", (step, step), error.message, step=step)
@@ -217,7 +219,7 @@ class _Audit:
         self.difference = Difference(
             kind, interval, sentence, step, node, operator, None, committed, computed
         )
-        raise _Found
+        raise _FoundError
 
     def _ended(self, engine: Engine, agreed: int, why: str) -> None:
         self.difference = Difference(
@@ -227,7 +229,7 @@ class _Audit:
             f"{self.claim.last_step}.",
             step=engine.step - 1,
         )
-        raise _Found
+        raise _FoundError
 
     def _check_end(self, engine: Engine, agreed: int) -> None:
         """The run may end before the job's last step only on a non-finite loss (6.2)."""
@@ -237,7 +239,7 @@ class _Audit:
             self._ended(engine, agreed, "has more steps")
 
 
-class _Found(Exception):
+class _FoundError(Exception):
     """A difference was found; it is in the audit's `difference`."""
 
 
@@ -279,7 +281,7 @@ def audit_run(
     reached = 0
     try:
         reached = audit.run(first, last)
-    except _Found:
+    except _FoundError:
         assert audit.difference is not None
         reached = audit.difference.interval[1]
     for notice in notices:
@@ -292,7 +294,7 @@ def audit_run(
         run_root=claim.run_root,
         signer=claim.commitment.signer.key_id,
         trusted=claim.trusted,
-        first_step=first,
+        first_step=audit.began_at,
         last_step=reached,
         whole=steps is None,
         checkpoints_compared=audit.checkpoints,

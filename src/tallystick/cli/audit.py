@@ -1,0 +1,120 @@
+"""`tallystick audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import (
+    MISMATCH,
+    finish,
+    json_option,
+    load_trust,
+    parse_steps,
+    print_json,
+    say,
+    threads_option,
+    trust_option,
+)
+from tallystick.cli.progress import Reporter
+from tallystick.run.auditor import AuditReport, audit_run
+from tallystick.run.estimate import human_seconds
+from tallystick.run.job_file import load_job
+
+
+def report_json(report: AuditReport) -> dict[str, object]:
+    """The object of `audit --json`; documented keys."""
+    d = report.difference
+    return {
+        "accepted": report.accepted,
+        "run": report.run,
+        "job_digest": report.job_digest,
+        "contract": report.contract,
+        "run_root": report.run_root,
+        "signer": report.signer,
+        "trusted": report.trusted,
+        "whole": report.whole,
+        "steps": [report.first_step, report.last_step],
+        "checkpoints_compared": report.checkpoints_compared,
+        "losses_compared": report.losses_compared,
+        "stored_compared": report.stored_compared,
+        "isa": report.isa,
+        "threads": report.threads,
+        "seconds": report.seconds,
+        "notices": report.notices,
+        "difference": None
+        if d is None
+        else {
+            "kind": d.kind,
+            "interval": list(d.interval),
+            "step": d.step,
+            "node": d.node,
+            "operator": d.operator,
+            "slot": d.slot,
+            "committed": d.committed,
+            "computed": d.computed,
+            "sentence": d.sentence,
+        },
+    }
+
+
+@click.command()
+@click.argument("run", type=click.Path())
+@click.option("--job", "job", type=click.Path(), help="Your own copy of the job.")
+@click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")
+@threads_option
+@trust_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+def audit(
+    run: str,
+    job: str | None,
+    steps: str | None,
+    threads: int | None,
+    trust: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Repeat RUN, or a segment of it, and compare every committed bit."""
+    loaded = load_job(Path(job)) if job else None
+    reporter = Reporter("audit", quiet)
+    try:
+        report = audit_run(
+            Path(run),
+            loaded,
+            parse_steps(steps),
+            threads=threads,
+            trust=load_trust(trust),
+            listener=reporter,
+        )
+    finally:
+        reporter.close()
+    if as_json:
+        print_json(report_json(report))
+    else:
+        _say(report)
+    if not report.accepted:
+        finish(MISMATCH)
+
+
+def _say(report: AuditReport) -> None:
+    if report.trusted:
+        signer = "trusted"
+    else:
+        signer = "unknown to you; --trust KEY names the keys you accept"
+    say(f"run root    {report.run_root.hex()}")
+    say(f"signer      {report.signer} ({signer})")
+    if report.difference is not None:
+        say(f"MISMATCH    {report.difference.sentence}")
+        if report.difference.committed:
+            say(f"committed   {report.difference.committed}")
+            say(f"computed    {report.difference.computed}")
+        say("Keep the run directory: it is the evidence.")
+        return
+    what = "the whole run" if report.whole else f"steps {report.first_step}:{report.last_step}"
+    say(
+        f"MATCH       {what}: {report.checkpoints_compared} checkpoints, "
+        f"{report.losses_compared} losses, {report.stored_compared} stored states, bit for bit"
+    )
+    say(f"computed    {report.isa}, {report.threads} threads, {human_seconds(report.seconds)}")

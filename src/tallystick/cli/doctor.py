@@ -1,0 +1,103 @@
+"""`tallystick doctor`: what this machine and build can do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tallystick import _core
+from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
+from tallystick.errors import TallystickError
+from tallystick.program.ir import CONTRACTS
+from tallystick.run.engine import check_environment
+from tallystick.run.estimate import human_bytes
+from tallystick.run.files import free_bytes
+from tallystick.run.version import tallystick_version
+
+_PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _gpu() -> str:
+    if any(Path("/proc/driver/nvidia").glob("version")) or Path("/dev/nvidia0").exists():
+        return "present, not used: this build has CPU kernels only"
+    return "none found; none needed"
+
+
+def examine() -> tuple[dict[str, Any], str]:
+    """The facts, and why this machine is refused (empty if it is not)."""
+    refusal = ""
+    try:
+        check_environment()
+    except TallystickError as error:
+        refusal = str(error)
+    facts = {
+        "tallystick": tallystick_version(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "isa": _core.isa(),
+        "supported_isas": list(_core.supported_isas()),
+        "requested_isa": os.environ.get("TALLYSTICK_ISA"),
+        "threads": _core.threads(),
+        "cores": os.cpu_count(),
+        "fp_environment_ok": bool(_core.fp_environment_ok()),
+        "sha256": _core.sha256_implementation(),
+        "compiler": _core.compiler(),
+        "contracts": list(CONTRACTS),
+        "packages": _versions(),
+        "torch": "can make jobs"
+        if importlib.util.find_spec("torch")
+        else "absent: cannot make jobs, can train and audit",
+        "memory_bytes": _memory_bytes(),
+        "disk_free_bytes": free_bytes(Path.cwd()),
+        "gpu": _gpu(),
+        "byte_order": sys.byteorder,
+        "ok": not refusal,
+        "refusal": refusal,
+    }
+    return facts, refusal
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Instruction set, floating-point environment, versions, memory, disk, GPU."""
+    facts, refusal = examine()
+    if as_json:
+        print_json(facts)
+    else:
+        for key, value in facts.items():
+            if key.endswith("_bytes") and value is not None:
+                value = human_bytes(value)
+            elif isinstance(value, dict):
+                value = ", ".join(f"{k} {v or 'absent'}" for k, v in value.items())
+            elif isinstance(value, list):
+                value = ", ".join(map(str, value))
+            if key != "refusal" and value is not None:
+                say(f"{key:20}{value}")
+        say(f"{'verdict':20}{refusal or 'this machine can train and audit'}")
+    if refusal:
+        finish(CANNOT_CHECK)

@@ -1,0 +1,137 @@
+"""`tallystick job new`, `job verify`, `job show`, `job recipes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import json_option, print_json, say
+from tallystick.run.inspect import inspect_job
+from tallystick.run.job import DEFAULT_INTERVAL
+from tallystick.run.job_file import load_job
+from tallystick.run.recipes import DEFAULT_STEPS, RECIPES, new_job, verify_job
+from tallystick.run.recipes.base import Sources
+from tallystick.run.recipes.settings import describe, parse_pairs
+
+
+@click.group()
+def job() -> None:
+    """Make, check and show jobs."""
+
+
+@job.command()
+@click.argument("recipe")
+@click.option("--out", required=True, type=click.Path(), help="The job directory.")
+@click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
+@click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
+@click.option("--data", type=click.Path(), help=".npz or .safetensors with arrays x and y.")
+@click.option("--contract", default="ordered/1", show_default=True)
+@click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--checkpoint-interval",
+    type=click.IntRange(1, 1 << 32),
+    default=DEFAULT_INTERVAL,
+    show_default=True,
+    help="Steps between committed states; part of the job.",
+)
+@click.option(
+    "--evaluate-every",
+    type=click.IntRange(0),
+    default=None,
+    help="Steps between validation losses; 0 is never. Default: ten times a run.",
+)
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="See `job recipes`.")
+@json_option
+def new(
+    recipe: str,
+    out: str,
+    text: str | None,
+    cifar10: str | None,
+    data: str | None,
+    contract: str,
+    steps: int,
+    seed: int,
+    checkpoint_interval: int,
+    evaluate_every: int | None,
+    pairs: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make a job from a RECIPE: logreg, mlp or gpt2. Needs PyTorch."""
+    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
+    made = new_job(
+        recipe,
+        Path(out),
+        parse_pairs(list(pairs)),
+        sources,
+        steps=steps,
+        seed=seed,
+        contract=contract,
+        checkpoint_interval=checkpoint_interval,
+        evaluate_every=evaluate_every,
+    )
+    found = inspect_job(made.directory)
+    if as_json:
+        print_json({"job": made.directory, **found})
+        return
+    say(f"job         {made.directory}")
+    say(f"job digest  {made.digest.hex()}")
+    say(
+        f"model       {found['parameters']:,} parameters, {found['nodes']} operators a step, "
+        f"contract {found['contract']}"
+    )
+    say(f"data        {found['records']:,} records ({made.about.get('source', '')})")
+    say(f"next        tallystick train {made.directory} --out RUN")
+
+
+@job.command()
+@click.argument("path", metavar="JOB", type=click.Path())
+@json_option
+def verify(path: str, as_json: bool) -> None:
+    """Check every byte of JOB, derive it again from its recipe and compare. Needs PyTorch."""
+    loaded = load_job(Path(path))
+    compared = verify_job(loaded)
+    if as_json:
+        print_json({"accepted": True, "job_digest": loaded.digest, "compared": compared})
+    else:
+        say(f"MATCH       {', '.join(compared)}: the recipe gives the same")
+        say(f"job digest  {loaded.digest.hex()}")
+
+
+@job.command()
+@click.argument("path", metavar="JOB", type=click.Path())
+@json_option
+def show(path: str, as_json: bool) -> None:
+    """Everything JOB fixes."""
+    found = inspect_job(Path(path))
+    if as_json:
+        print_json(found)
+        return
+    for key, value in found.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{k}={v}" for k, v in value.items())
+        say(f"{key:20}{value.hex() if isinstance(value, bytes) else value}")
+
+
+@job.command()
+@click.argument("recipe", required=False)
+@json_option
+def recipes(recipe: str | None, as_json: bool) -> None:
+    """The recipes, or the settings of one (for --set), with types and defaults."""
+    names = [recipe] if recipe in RECIPES else list(RECIPES)
+    table = {
+        name: [
+            {"key": key, "type": kind, "default": default, "help": text}
+            for key, kind, default, text in describe(RECIPES[name].settings)
+        ]
+        for name in names
+    }
+    if as_json:
+        print_json(table)
+        return
+    for name in names:
+        sizes = f"; sizes: {', '.join(RECIPES[name].presets)}" if RECIPES[name].presets else ""
+        say(f"{name}: {RECIPES[name].summary}{sizes}")
+        for row in table[name]:
+            say(f"  {row['key']:14}{row['type']:7}{row['default']:10}{row['help']}")

@@ -1,0 +1,51 @@
+"""`tallystick keys new` and `tallystick keys show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import json_option, print_json, say
+from tallystick.commit.signing import PrivateKey, load_public_key
+from tallystick.run.files import make_directory, write_file
+
+_DEFAULT = "tallystick-key.pem"
+
+
+@click.group()
+def keys() -> None:
+    """Keys that sign runs."""
+
+
+@keys.command()
+@click.argument("file", type=click.Path(), default=_DEFAULT)
+@json_option
+def new(file: str, as_json: bool) -> None:
+    """Make a private key in FILE (default tallystick-key.pem) and FILE.pub beside it."""
+    path = Path(file)
+    if str(path.parent) not in ("", "."):
+        make_directory(path.parent)
+    key = PrivateKey.generate()
+    key.save(path)
+    public = path.with_name(path.name + ".pub")
+    write_file(public, [key.public.pem()])
+    if as_json:
+        print_json({"private": path, "public": public, "key_id": key.public.key_id})
+        return
+    say(f"private key  {path} (keep it; train with --key {path})")
+    say(f"public key   {public} (give it to auditors, for --trust)")
+    say(f"key id       {key.public.key_id}")
+
+
+@keys.command()
+@click.argument("file", type=click.Path())
+@json_option
+def show(file: str, as_json: bool) -> None:
+    """The key id of a private or public key FILE; never the secret."""
+    key = load_public_key(Path(file))
+    if as_json:
+        print_json({"key_id": key.key_id, "public_key": key.raw})
+    else:
+        say(f"key id      {key.key_id}")
+        say(f"public key  {key.raw.hex()}")

@@ -1,0 +1,115 @@
+"""The `tallystick` command: a table of commands, loaded when called, and its exit codes.
+
+0 accepted or done, 1 mismatch or conviction, 2 could not check, 3 wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
+from tallystick.errors import TallystickError
+
+# Command -> module and attribute; loaded when called, so that `judge` never meets torch.
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("tallystick.cli.demo", "demo"),
+    "doctor": ("tallystick.cli.doctor", "doctor"),
+    "job": ("tallystick.cli.job", "job"),
+    "train": ("tallystick.cli.train", "train"),
+    "audit": ("tallystick.cli.audit", "audit"),
+    "export": ("tallystick.cli.model", "export"),
+    "verify-model": ("tallystick.cli.model", "verify_model"),
+    "sample": ("tallystick.cli.model", "sample"),
+    "evaluate": ("tallystick.cli.model", "evaluate"),
+    "inspect": ("tallystick.cli.inspect", "inspect"),
+    "fsck": ("tallystick.cli.inspect", "fsck"),
+    "keys": ("tallystick.cli.keys", "keys"),
+    "bench": ("tallystick.cli.bench", "bench"),
+}
+
+
+class _Commands(click.Group):
+    """Lists and loads `_COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in _COMMANDS if self._exists(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS or not self._exists(cmd_name):
+            return None
+        module, attribute = _COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    @staticmethod
+    def _exists(name: str) -> bool:
+        return importlib.util.find_spec(_COMMANDS[name][0]) is not None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tallystick", prog_name="tallystick")
+def cli() -> None:
+    """Training that anyone can repeat to the same bits.
+
+    Exit codes: 0 accepted or done, 1 mismatch, 2 could not check, 3 wrong usage.
+    """
+
+
+def _fail(error: TallystickError, as_json: bool) -> int:
+    note(f"tallystick: {error.message}")
+    if error.next_action:
+        note(f"  {error.next_action}")
+    if as_json:
+        print_json(
+            {
+                "error": error.message,
+                "next_action": error.next_action,
+                "kind": type(error).__name__,
+                "exit_code": error.exit_code,
+            }
+        )
+    return error.exit_code
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line `arguments`; its exit code."""
+    as_json = "--json" in arguments
+    try:
+        result: Any = cli.main(arguments, prog_name="tallystick", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except ExitError as exit_:
+        return exit_.code
+    except TallystickError as error:
+        return _fail(error, as_json)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return WRONG_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        note("tallystick: interrupted. The same command goes on where this one stopped.")
+        return CANNOT_CHECK
+    except BrokenPipeError:
+        # The reader of our output is gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CANNOT_CHECK
+    except MemoryError:
+        note("tallystick: there is not enough memory. Use a smaller model or another machine.")
+        return CANNOT_CHECK
+    except Exception:
+        # A traceback's own exit code is 1, which would read as a conviction.
+        traceback.print_exc()
+        note("tallystick: this is a bug in tallystick; nothing was judged.")
+        return CANNOT_CHECK
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""`tallystick export`, `verify-model`, `sample`, `evaluate`: what a run's weights are good for."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import json_option, load_trust, print_json, say, trust_option
+from tallystick.errors import UsageError
+from tallystick.run.claim import read_claim
+from tallystick.run.engine import check_environment
+from tallystick.run.evaluation import Evaluator
+from tallystick.run.export import ModelReport, export_model, final_state
+from tallystick.run.export import verify_model as verify
+from tallystick.run.sampling import sample_bytes
+from tallystick.run.store import RunStore
+
+
+def _report_json(report: ModelReport) -> dict[str, object]:
+    return {
+        "accepted": True,
+        "path": report.path,
+        "tensors": report.tensors,
+        "step": report.step,
+        "job_digest": report.job_digest,
+        "run_root": report.run_root,
+        "final_state_root": report.state_root,
+        "signer": report.signer,
+        "trusted": report.trusted,
+    }
+
+
+@click.command()
+@click.argument("run", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="model.safetensors")
+@trust_option
+@json_option
+def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None:
+    """Write the final weights of RUN as safetensors, under the module's own names."""
+    report = export_model(Path(run), Path(output), load_trust(trust))
+    if as_json:
+        print_json(_report_json(report))
+        return
+    say(f"{report.path}: {report.tensors} tensors of the state after step {report.step}")
+    say(f"run root    {report.run_root.hex()}")
+
+
+@click.command("verify-model")
+@click.argument("file", type=click.Path())
+@click.argument("run", type=click.Path())
+@trust_option
+@json_option
+def verify_model(file: str, run: str, trust: tuple[str, ...], as_json: bool) -> None:
+    """Check that FILE holds exactly the weights RUN committed to."""
+    report = verify(Path(file), Path(run), load_trust(trust))
+    if as_json:
+        print_json(_report_json(report))
+        return
+    say(f"MATCH       {report.tensors} tensors are the committed final state's, bit for bit")
+    say(f"run root    {report.run_root.hex()}")
+
+
+@click.command()
+@click.argument("run", type=click.Path())
+@click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
+@click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
+@click.option("--greedy", is_flag=True, help="Always the likeliest byte.")
+@click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True)
+@json_option
+def sample(
+    run: str,
+    prompt: str,
+    length: int,
+    temperature: float,
+    greedy: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Print text from the final weights of RUN (a text model)."""
+    check_environment()
+    store = RunStore(Path(run))
+    store.require()
+    job = store.job()
+    claim = read_claim(store, job)
+    state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
+    tokens = sample_bytes(
+        job,
+        state.slots,
+        prompt.encode("utf-8"),
+        length,
+        temperature=0.0 if greedy else temperature,
+        seed=seed,
+    )
+    if as_json:
+        text = bytes(tokens).decode("utf-8", "replace")
+        print_json({"prompt": prompt, "text": text, "run_root": claim.run_root})
+        return
+    click.echo(prompt, nl=False)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for token in tokens:
+        click.echo(decoder.decode(bytes([token])), nl=False)
+        sys.stdout.flush()
+    click.echo(decoder.decode(b"", final=True))
+
+
+@click.command()
+@click.argument("run", type=click.Path())
+@click.option("--step", type=click.IntRange(0), default=None, help="A stored step; the last one.")
+@json_option
+def evaluate(run: str, step: int | None, as_json: bool) -> None:
+    """The validation loss of a stored state of RUN."""
+    check_environment()
+    store = RunStore(Path(run))
+    store.require()
+    job = store.job()
+    claim = read_claim(store, job)
+    chosen = claim.last_step if step is None else step
+    if chosen not in claim.roots:
+        raise UsageError(
+            f"Step {chosen} is no checkpoint of {run}.", f"The last one is {claim.last_step}."
+        )
+    state = final_state(store, job, chosen, claim.roots[chosen])
+    loss = Evaluator(job).loss(state.slots)
+    if as_json:
+        print_json({"step": chosen, "validation_loss": loss, "state_root": claim.roots[chosen]})
+    else:
+        say(f"validation loss after step {chosen}: {loss:.6f}")

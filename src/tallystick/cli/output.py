@@ -1,0 +1,100 @@
+"""What every command shares: printing, JSON, and turning errors into exit codes (DESIGN 9)."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from tallystick.commit.signing import PublicKey, load_public_key
+from tallystick.errors import UsageError
+
+ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3
+
+
+class ExitError(Exception):
+    """End the command with this exit code; everything has been printed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def finish(code: int) -> NoReturn:
+    """End the command with an exit code of DESIGN 9."""
+    raise ExitError(code)
+
+
+def json_float(value: float) -> float | str:
+    """A loss for JSON: non-finite ones are the strings "nan", "inf", "-inf"."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def plain(value: Any) -> Any:
+    """Bytes as hexadecimal, paths as strings, non-finite floats as strings, deeply."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return json_float(value)
+    return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str = "") -> None:
+    """One line for a person on standard output."""
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """One line for a person on standard error."""
+    click.echo(text, err=True)
+
+
+def as_directory(text: str) -> Path:
+    """An argument that names a directory."""
+    return Path(text)
+
+
+def parse_steps(text: str | None) -> tuple[int, int] | None:
+    """`A:B` as (A, B). Raises UsageError."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise UsageError(f"{text!r} is not a range of steps.", "Write A:B with A < B, as 40:80.")
+    return int(first), int(last)
+
+
+def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
+    """Public keys of `--trust`; None when none is given."""
+    return [load_public_key(Path(path)) for path in paths] or None
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+trust_option = click.option(
+    "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=None,
+    help="Threads to use; never changes a bit.",
+)

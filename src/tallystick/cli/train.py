@@ -1,0 +1,124 @@
+"""`tallystick train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import (
+    CANNOT_CHECK,
+    finish,
+    json_option,
+    note,
+    parse_steps,
+    print_json,
+    say,
+    threads_option,
+)
+from tallystick.cli.progress import Reporter
+from tallystick.commit.signing import load_private_key
+from tallystick.errors import EnvironmentRefusedError
+from tallystick.run.estimate import human_seconds
+from tallystick.run.job_file import load_job
+from tallystick.run.preview import estimate_run
+from tallystick.run.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
+
+
+def summary_json(result: RunSummary) -> dict[str, object]:
+    """The final object of `train --json`; documented keys."""
+    return {
+        "run": result.directory,
+        "job_digest": result.job_digest,
+        "contract": result.contract,
+        "steps": result.steps,
+        "finished": result.finished,
+        "reason": result.reason,
+        "checkpoints": [{"step": s, "state_root": r} for s, r in result.checkpoints],
+        "run_root": result.run_root,
+        "final_state_root": result.final_state_root,
+        "final_loss": result.losses[-1] if result.losses else None,
+        "validation": [{"step": s, "loss": v} for s, v in result.validation],
+        "signer": result.signer,
+        "isa": result.isa,
+        "threads": result.threads,
+        "seconds": result.seconds,
+    }
+
+
+@click.command()
+@click.argument("job", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="The run directory.")
+@threads_option
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
+@click.option(
+    "--keep-checkpoints",
+    type=click.IntRange(1, 1_000_000),
+    default=DEFAULT_KEEP,
+    show_default=True,
+    help="How many states to keep on the disk.",
+)
+@click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
+@click.option("--estimate", is_flag=True, help="Only say what the run will take.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+def train(
+    job: str,
+    out: str,
+    threads: int | None,
+    device: str,
+    key: str | None,
+    keep_checkpoints: int,
+    trace: str | None,
+    estimate: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Train JOB into a run directory; the same command takes an interrupted run up again."""
+    if device == "cuda":
+        raise EnvironmentRefusedError(
+            "This build has no CUDA kernels for the contract.", "Train with --device cpu."
+        )
+    loaded = load_job(Path(job))
+    options = Options(
+        threads=threads,
+        keep=keep_checkpoints,
+        key=load_private_key(Path(key)) if key else None,
+        trace=parse_steps(trace),
+    )
+    if estimate:
+        found = estimate_run(loaded, Path(out), threads, keep_checkpoints)
+        if as_json:
+            print_json(found.as_dict())
+        else:
+            say(found.sentence())
+        return
+    reporter = Reporter("train", quiet)
+    try:
+        result = train_job(loaded, Path(out), options, reporter)
+    finally:
+        reporter.close()
+    if as_json:
+        print_json(summary_json(result))
+    if not result.finished:
+        note(
+            f"Stopped after step {result.steps} of {loaded.steps}; nothing is lost. "
+            "The same command goes on from here."
+        )
+        finish(CANNOT_CHECK)
+    if not as_json:
+        _say_finished(result, key is None)
+
+
+def _say_finished(result: RunSummary, one_off_key: bool) -> None:
+    loss = f"{result.losses[-1]:.4f}" if result.losses else "none"
+    say(f"run         {result.directory}")
+    say(f"steps       {result.steps} ({result.reason}), last loss {loss}")
+    if result.validation:
+        say(f"validation  {result.validation[-1][1]:.4f} at step {result.validation[-1][0]}")
+    say(f"job digest  {result.job_digest.hex()}")
+    say(f"run root    {result.run_root.hex()}")
+    kind = " (a key made for this run; --key FILE signs as you)" if one_off_key else ""
+    say(f"signed by   {result.signer}{kind}")
+    say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")

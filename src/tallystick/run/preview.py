@@ -1,0 +1,82 @@
+"""What a run will take, measured on its first steps; writes nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick import _core
+from tallystick.run.engine import Engine
+from tallystick.run.estimate import DiskEstimate, estimate_disk, human_bytes, human_seconds
+from tallystick.run.files import free_bytes
+from tallystick.run.job import Job
+from tallystick.run.store import state_file_bytes
+
+_STEPS = 3
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """Seconds, bytes on disk and bytes in memory that a run of `steps` steps takes."""
+
+    steps: int
+    step_seconds: float
+    hash_seconds: float
+    checkpoints: int
+    disk: DiskEstimate
+    disk_free: int
+    memory_bytes: int
+    isa: str
+    threads: int
+
+    @property
+    def seconds(self) -> float:
+        return self.steps * self.step_seconds + self.checkpoints * self.hash_seconds
+
+    def sentence(self) -> str:
+        return (
+            f"time: about {human_seconds(self.seconds)} ({self.steps} steps of "
+            f"{human_seconds(self.step_seconds)}, {self.isa}, {self.threads} threads); "
+            f"memory: about {human_bytes(self.memory_bytes)}; {self.disk.sentence()}, "
+            f"{human_bytes(self.disk_free)} free"
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """The object of `train --estimate --json`."""
+        return {
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "step_seconds": self.step_seconds,
+            "hash_seconds": self.hash_seconds,
+            "disk_bytes": self.disk.total,
+            "disk_free_bytes": self.disk_free,
+            "memory_bytes": self.memory_bytes,
+            "isa": self.isa,
+            "threads": self.threads,
+        }
+
+
+def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEstimate:
+    """Execute up to three steps of `job` in memory and say what all of them will take."""
+    state = job.genesis()
+    engine = Engine(job, state, 0, threads)
+    began = time.perf_counter()
+    state.root()
+    hash_seconds = time.perf_counter() - began
+    step_seconds = 0.0
+    for _ in range(min(_STEPS, job.steps)):
+        began = time.perf_counter()
+        engine.run()
+        step_seconds = time.perf_counter() - began
+    return RunEstimate(
+        job.steps,
+        step_seconds,
+        hash_seconds,
+        job.steps // job.interval + 2,
+        estimate_disk(job, state_file_bytes(state), keep),
+        free_bytes(out),
+        state.nbytes + engine.arena_bytes,
+        _core.isa(),
+        _core.threads(),
+    )
