@@ -191,11 +191,25 @@ template <class T>
 void copy_stretch(const char* from, ptrdiff_t stride, char* to, size_t n) {
   const T* x = reinterpret_cast<const T*>(from);
   T* y = reinterpret_cast<T*>(to);
-  if (stride == 1) {
-    std::memcpy(y, x, n * sizeof(T));
-  } else {
-    for (size_t i = 0; i < n; ++i, x += stride) y[i] = *x;
+  for (size_t i = 0; i < n; ++i, x += stride) y[i] = *x;
+}
+
+// The innermost axis is contiguous: whole rows move.
+void copy_rows(const Space& space, const char* from, char* to, ptrdiff_t width) {
+  Space outer = space;
+  const size_t inner = space.size[space.rank - 1], bytes = inner * static_cast<size_t>(width);
+  --outer.rank;
+  outer.total = space.total / inner;
+  const auto fn = TS_DISPATCH(elementwise).copy_rows;
+  if (outer.total == 1) {  // one long row is cut anywhere
+    parallel_ranges(bytes, 8 * kGrain, [&](size_t b, size_t e) { std::memcpy(to + b, from + b, e - b); });
+    return;
   }
+  parallel_ranges(outer.total, kGrain / inner + 1, [&](size_t begin, size_t end) {
+    walk(outer, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
+      fn(from + at[0] * width, outer.stride[0][outer.rank - 1] * width, to + pos * bytes, bytes, n);
+    });
+  });
 }
 
 // A matrix whose columns are contiguous in memory, repeated over outer axes: the one strided case
@@ -243,10 +257,15 @@ void copy_strided(In x, Out out) {
                                     : nullptr;
   if (!stretch) throw nb::value_error("elements of 1, 4 or 8 bytes only");
   nb::gil_scoped_release unlocked;
+  if (space.rank == 0) {
+    std::memcpy(to, from, static_cast<size_t>(width));
+    return;
+  }
+  if (space.stride[0][space.rank - 1] == 1) return copy_rows(space, from, to, width);
   if (width == 4 && copy_transposed(space, from, to)) return;
   parallel_ranges(space.total, kGrain, [&](size_t begin, size_t end) {
     walk(space, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
-      stretch(from + at[0] * width, space.rank ? space.stride[0][space.rank - 1] : 1,
+      stretch(from + at[0] * width, space.stride[0][space.rank - 1],
               to + pos * static_cast<size_t>(width), n);
     });
   });

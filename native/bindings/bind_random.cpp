@@ -56,9 +56,9 @@ void normal(uint64_t seed, uint32_t step, uint32_t draw, double mean, double std
   over(n, [&](size_t b, size_t e) { fn(key, mu, sigma, b, e, o + b); });
 }
 
-// Words of elements [first, first + out.size()); first must be a multiple of 64.
+// Words of elements [first, first + out.size()); first must be a multiple of 128.
 void philox_words(uint64_t seed, uint32_t step, uint32_t draw, uint64_t first, Words out) {
-  if (first % kRandomAlign != 0) throw nb::value_error("first must be a multiple of 64");
+  if (first % kRandomAlign != 0) throw nb::value_error("first must be a multiple of 128");
   TS_DISPATCH(random).words({seed, draw, step}, first, first + out.size(), out.data());
 }
 

@@ -17,7 +17,7 @@ using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0x7d9561f31c4f3c6bu;
+constexpr uint64_t kKnown = 0x9562ec2213f022d4u;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -126,7 +126,7 @@ Results reductions() {
 Results randoms() {
   const RandomTable& table = TS_DISPATCH(random);
   const RandomKey key{0x123456789abcdefu, 3, 5};
-  const size_t begin = (size_t{1} << 34) - 64, n = 1001;  // the block number carries
+  const size_t begin = (size_t{1} << 34) - 128, n = 1001;  // the block number carries
   Digest mask, uniform, normal;
   std::vector<uint8_t> bytes(n);
   table.dropout_mask(key, 0x40000000u, begin, begin + n, bytes.data());
@@ -139,9 +139,29 @@ Results randoms() {
   return {{"dropout_mask", mask.hash}, {"uniform", uniform.hash}, {"normal", normal.hash}};
 }
 
+Results copies() {
+  const ElementwiseTable& table = TS_DISPATCH(elementwise);
+  Digest digest;
+  state = 9;
+  for (size_t rows : {size_t{3}, size_t{8}, size_t{29}, size_t{70}}) {
+    const size_t cols = 33, ld = 80;
+    const std::vector<float> x = values(cols * ld);
+    std::vector<float> out(rows * cols);
+    table.transpose4(x.data(), ld, out.data(), cols, rows, cols);
+    digest.add(out.data(), 4 * rows * cols);
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t c = 0; c < cols; ++c)
+        if (std::memcmp(&out[r * cols + c], &x[r + c * ld], 4) != 0) digest.add("wrong", 5);
+    table.copy_rows(reinterpret_cast<const char*>(x.data()), 4 * 40,
+                    reinterpret_cast<char*>(out.data()), 4 * cols, rows);
+    digest.add(out.data(), 4 * rows * cols);
+  }
+  return {{"copies", digest.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
-  for (const Results& part : {reductions(), randoms()}) all.insert(all.end(), part.begin(), part.end());
+  for (const Results& part : {reductions(), randoms(), copies()}) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 

@@ -58,6 +58,7 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
 }
 // The top 24 bits of each word as a float, exactly.
 TS_INLINE f32v u_top24(u32v a) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(a.v, 8)); }
+TS_INLINE f32m u_ge(u32v a, u32v b) { return {_mm512_cmpge_epu32_mask(a.v, b.v)}; }
 #elif defined(TS_ISA_AVX2)
 struct u32v { __m256i v; };
 TS_INLINE u32v u_set1(uint32_t x) { return {_mm256_set1_epi32(static_cast<int>(x))}; }
@@ -84,6 +85,9 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   }
 }
 TS_INLINE f32v u_top24(u32v a) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(a.v, 8)); }
+TS_INLINE f32m u_ge(u32v a, u32v b) {
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(a.v, b.v), a.v))};
+}
 #elif defined(TS_ISA_NEON)
 struct u32v { uint32x4_t v; };
 TS_INLINE u32v u_set1(uint32_t x) { return {vdupq_n_u32(x)}; }
@@ -100,6 +104,7 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   vst4q_u32(p, r);
 }
 TS_INLINE f32v u_top24(u32v a) { return vcvtq_f32_u32(vshrq_n_u32(a.v, 8)); }
+TS_INLINE f32m u_ge(u32v a, u32v b) { return {vcgeq_u32(a.v, b.v)}; }
 #else
 struct u32v { uint32_t v; };
 TS_INLINE u32v u_set1(uint32_t x) { return {x}; }
@@ -114,30 +119,43 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   p[0] = a.v; p[1] = b.v; p[2] = c.v; p[3] = d.v;
 }
 TS_INLINE f32v u_top24(u32v a) { return static_cast<float>(a.v >> 8); }
+TS_INLINE f32m u_ge(u32v a, u32v b) { return a.v >= b.v; }
 #endif
 
-// Words of blocks first .. first + kF32Lanes - 1, in element order: 4*kF32Lanes words.
-constexpr size_t kPhiloxWords = 4 * kF32Lanes;
+// Words of kPhiloxWords / 4 consecutive blocks from `first`, in element order. Two groups of lanes
+// are worked at once, because the ten rounds of one are a chain of dependent multiplications.
+constexpr size_t kPhiloxGroups = 2;
+constexpr size_t kPhiloxWords = 4 * kPhiloxGroups * kF32Lanes;
 TS_INLINE void philox_words(const PhiloxDraw& d, uint64_t first, uint32_t* out) {
-  uint32_t low[kF32Lanes], high[kF32Lanes];
-  for (size_t l = 0; l < kF32Lanes; ++l) {
-    low[l] = static_cast<uint32_t>(first + l);
-    high[l] = static_cast<uint32_t>((first + l) >> 32);
+  u32v c[kPhiloxGroups][4];
+  for (size_t g = 0; g < kPhiloxGroups; ++g) {
+    uint32_t low[kF32Lanes], high[kF32Lanes];
+    for (size_t l = 0; l < kF32Lanes; ++l) {
+      const uint64_t block = first + g * kF32Lanes + l;
+      low[l] = static_cast<uint32_t>(block);
+      high[l] = static_cast<uint32_t>(block >> 32);
+    }
+    c[g][0] = u_load(low);
+    c[g][1] = u_load(high);
+    c[g][2] = u_set1(d.draw);
+    c[g][3] = u_set1(d.step);
   }
-  u32v c0 = u_load(low), c1 = u_load(high), c2 = u_set1(d.draw), c3 = u_set1(d.step);
   uint32_t k0 = static_cast<uint32_t>(d.seed), k1 = static_cast<uint32_t>(d.seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    u32v h0, l0, h1, l1;
-    u_mul(c0, kPhiloxM0, &h0, &l0);
-    u_mul(c2, kPhiloxM1, &h1, &l1);
-    c0 = u_xor(u_xor(h1, c1), u_set1(k0));
-    c1 = l1;
-    c2 = u_xor(u_xor(h0, c3), u_set1(k1));
-    c3 = l0;
+    for (size_t g = 0; g < kPhiloxGroups; ++g) {
+      u32v h0, l0, h1, l1;
+      u_mul(c[g][0], kPhiloxM0, &h0, &l0);
+      u_mul(c[g][2], kPhiloxM1, &h1, &l1);
+      c[g][0] = u_xor(u_xor(h1, c[g][1]), u_set1(k0));
+      c[g][1] = l1;
+      c[g][2] = u_xor(u_xor(h0, c[g][3]), u_set1(k1));
+      c[g][3] = l0;
+    }
     k0 += kPhiloxW0;
     k1 += kPhiloxW1;
   }
-  u_interleave(out, c0, c1, c2, c3);
+  for (size_t g = 0; g < kPhiloxGroups; ++g)
+    u_interleave(out + g * 4 * kF32Lanes, c[g][0], c[g][1], c[g][2], c[g][3]);
 }
 
 }  // namespace TS_ISA

@@ -222,17 +222,72 @@ void run_where(const EwOperand* in, void* out, size_t n, const float*) {
   }
 }
 
-// 16 x 16 tiles, so that both sides' cache lines are used whole.
-void transpose4(const void* x, size_t ld, void* out, size_t out_ld, size_t rows, size_t cols) {
-  const uint32_t* from = static_cast<const uint32_t*>(x);
-  uint32_t* to = static_cast<uint32_t*>(out);
-  constexpr size_t kTile = 16;
-  for (size_t i = 0; i < rows; i += kTile)
-    for (size_t j = 0; j < cols; j += kTile) {
-      const size_t ie = ts_min(i + kTile, rows), je = ts_min(j + kTile, cols);
-      for (size_t r = i; r < ie; ++r)
-        for (size_t c = j; c < je; ++c) to[r * out_ld + c] = from[r + c * ld];
+#if defined(TS_ISA_AVX2) || defined(TS_ISA_AVX512)
+// out[c][r] = x[r][c], 8 x 8.
+TS_INLINE void transpose_tile(const float* x, size_t ld, float* out, size_t out_ld) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(x + i * ld);
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(out + i * out_ld, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+    _mm256_storeu_ps(out + (i + 4) * out_ld, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+  }
+}
+constexpr size_t kTile = 8;
+#elif defined(TS_ISA_NEON)
+TS_INLINE void transpose_tile(const float* x, size_t ld, float* out, size_t out_ld) {
+  const float32x4x2_t a = vtrnq_f32(vld1q_f32(x), vld1q_f32(x + ld));
+  const float32x4x2_t b = vtrnq_f32(vld1q_f32(x + 2 * ld), vld1q_f32(x + 3 * ld));
+  for (int i = 0; i < 2; ++i) {
+    vst1q_f32(out + i * out_ld, vcombine_f32(vget_low_f32(a.val[i]), vget_low_f32(b.val[i])));
+    vst1q_f32(out + (i + 2) * out_ld,
+              vcombine_f32(vget_high_f32(a.val[i]), vget_high_f32(b.val[i])));
+  }
+}
+constexpr size_t kTile = 4;
+#else
+TS_INLINE void transpose_tile(const float* x, size_t ld, float* out, size_t out_ld) {
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t j = 0; j < 4; ++j) std::memcpy(out + j * out_ld + i, x + i * ld + j, 4);
+}
+constexpr size_t kTile = 4;
+#endif
+
+// Moves bits, never values: a signalling NaN passes through loads, shuffles and stores. Panels of
+// kPanel output columns keep the output's cache lines until they are full.
+void transpose4(const void* from, size_t ld, void* to, size_t out_ld, size_t rows, size_t cols) {
+  const float* x = static_cast<const float*>(from);
+  float* out = static_cast<float*>(to);
+  const size_t whole_rows = rows - rows % kTile, whole_cols = cols - cols % kTile;
+  constexpr size_t kPanel = 64;
+  for (size_t c0 = 0; c0 < whole_cols; c0 += kPanel)
+    for (size_t r = 0; r < whole_rows; r += kTile)
+      for (size_t c = c0; c < ts_min(c0 + kPanel, whole_cols); c += kTile)
+        transpose_tile(x + c * ld + r, ld, out + r * out_ld + c, out_ld);
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = r < whole_rows ? whole_cols : 0; c < cols; ++c)
+      std::memcpy(out + r * out_ld + c, x + c * ld + r, 4);
+}
+
+void copy_rows(const char* x, ptrdiff_t stride, char* out, size_t bytes, size_t rows) {
+  constexpr size_t kStep = 4 * kF32Lanes;
+  for (size_t r = 0; r < rows; ++r, x += stride, out += bytes) {
+    if (bytes % kStep != 0 || bytes > 4096) {
+      std::memcpy(out, x, bytes);
+      continue;
     }
+    for (size_t i = 0; i < bytes; i += kStep)  // a call costs more than a short row
+      v_store(reinterpret_cast<float*>(out + i), v_load(reinterpret_cast<const float*>(x + i)));
+  }
 }
 
 }  // namespace
@@ -253,6 +308,6 @@ using namespace TS_ISA;
 #define TS_EW_FN(name, arity, kind) TS_RUN_##kind##arity(name),
 
 extern const ElementwiseTable TS_TABLE(elementwise);
-const ElementwiseTable TS_TABLE(elementwise) = {{TS_EW_OPS(TS_EW_FN)}, transpose4};
+const ElementwiseTable TS_TABLE(elementwise) = {{TS_EW_OPS(TS_EW_FN)}, transpose4, copy_rows};
 
 }  // namespace tallystick

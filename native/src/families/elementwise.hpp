@@ -38,8 +38,10 @@ using EwFn = void (*)(const EwOperand* in, void* out, size_t n, const float* par
 
 struct ElementwiseTable {
   EwFn fn[kEwOps];
-  // Transposing copy of 4-byte elements: out[i*cols + j] = x[i + j*ld], rows i, columns j.
+  // Transposing copy of 4-byte elements: out[i*out_ld + j] = x[i + j*ld], rows i, columns j.
   void (*transpose4)(const void* x, size_t ld, void* out, size_t out_ld, size_t rows, size_t cols);
+  // Rows of `bytes` bytes, `stride` bytes apart in x (which may be negative), end to end in out.
+  void (*copy_rows)(const char* x, ptrdiff_t stride, char* out, size_t bytes, size_t rows);
 };
 
 TS_DECLARE_TABLES(ElementwiseTable, elementwise)

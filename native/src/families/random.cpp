@@ -25,10 +25,12 @@ void dropout_mask(RandomKey key, uint64_t threshold, size_t begin, size_t end, u
     for (size_t i = 0; i < end - begin; ++i) out[i] = 0;
     return;
   }
-  const uint32_t t = static_cast<uint32_t>(threshold);
+  const u32v t = u_set1(static_cast<uint32_t>(threshold));
   each_words(key, begin, end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
     uint8_t* o = out + (at - begin);
-    for (size_t i = 0; i < n; ++i) o[i] = w[i] >= t;
+    size_t i = 0;
+    for (; i + kF32Lanes <= n; i += kF32Lanes) m_store(o + i, u_ge(u_load(w + i), t));
+    if (i < n) m_store_n(o + i, u_ge(u_load(w + i), t), n - i);
 #ifdef TALLYSTICK_FAULT
     o[0] ^= 1;
 #endif

@@ -14,7 +14,7 @@ struct RandomKey {
 
 // Ranges [begin, end) of elements to out[0 ..); begin is a multiple of kRandomAlign or the range
 // is the tail.
-constexpr size_t kRandomAlign = 64;
+constexpr size_t kRandomAlign = 128;
 
 struct RandomTable {
   void (*dropout_mask)(RandomKey key, uint64_t threshold, size_t begin, size_t end, uint8_t* out);

@@ -68,18 +68,27 @@ float row_extreme(const float* x, size_t n, Extreme which) {
   return canonical_nan(planted(r));
 }
 
+template <Extreme kWhich>
+void column_extreme_of(const float* x, size_t n, size_t inner, size_t cols, float* out) {
+  f32v best[kColTile / kF32Lanes];
+  const size_t regs = ceil_div(cols, kF32Lanes), last = cols - (regs - 1) * kF32Lanes;
+  for (size_t i = 0; i < n; ++i, x += inner) {
+    size_t r = 0;
+    for (; r + 1 < regs; ++r) {
+      const f32v v = v_load(x + r * kF32Lanes);
+      best[r] = i == 0 ? v : kWhich == Extreme::max ? v_max(best[r], v) : v_min(best[r], v);
+    }
+    const f32v v = v_load_any(x + r * kF32Lanes, last);
+    best[r] = i == 0 ? v : kWhich == Extreme::max ? v_max(best[r], v) : v_min(best[r], v);
+  }
+  for (size_t r = 0; r < regs; ++r)
+    v_store_any(out + r * kF32Lanes, v_canon(v_planted(best[r])), r + 1 < regs ? kF32Lanes : last);
+}
+
 void column_extreme(const float* x, size_t n, size_t inner, size_t col, size_t cols, Extreme which,
                     float* out) {
-  for (size_t j = 0; j < cols; j += kF32Lanes) {
-    const size_t m = ts_min(kF32Lanes, cols - j);
-    const float* p = x + col + j;
-    f32v best = v_load_any(p, m);
-    for (size_t i = 1; i < n; ++i) {
-      const f32v v = v_load_any(p + i * inner, m);
-      best = which == Extreme::max ? v_max(best, v) : v_min(best, v);
-    }
-    v_store_any(out + j, v_canon(v_planted(best)), m);
-  }
+  if (which == Extreme::max) column_extreme_of<Extreme::max>(x + col, n, inner, cols, out);
+  else column_extreme_of<Extreme::min>(x + col, n, inner, cols, out);
 }
 
 // The maximum first, then where it is first: -0 equals +0 here, and any NaN is the maximum (3.5).

@@ -151,9 +151,11 @@ def strided() -> Iterator[np.ndarray]:
     yield (rng.random((130, 70)) < 0.5).view(np.uint8).T
     yield rng.standard_normal((2, 12, 64, 100)).astype(F).transpose(0, 2, 1, 3)
     yield np.array(3.0, F)
+    yield x[::2, ::-1, 5:69]
+    yield rng.standard_normal((3, 5000)).astype(F)[::2]
 
 
-@pytest.mark.parametrize("case", range(13))
+@pytest.mark.parametrize("case", range(15))
 def test_copy_strided(case: int) -> None:
     x = list(strided())[case]
     for isa in plain.ISAS:

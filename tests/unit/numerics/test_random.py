@@ -44,15 +44,15 @@ def test_known_answers(counter: tuple[int, ...], key: tuple[int, int], want: str
         out = np.empty(4, np.uint32)
         _core.philox_block(np.array(counter, np.uint32), np.array(key, np.uint32), out)
         assert out.tolist() == expected
-        first = element - element % 64
-        if first + 64 < 2**64:
-            many = np.empty(64, np.uint32)
+        first = element - element % 128
+        if first + 128 < 2**64:
+            many = np.empty(128, np.uint32)
             _core.philox_words(seed, counter[3], counter[2], first, many)
             at = element - first
             assert many[at : at + 4].tolist() == expected
 
 
-@pytest.mark.parametrize("first", [0, 64, 4 * 2**32 - 64, 4 * 2**33])
+@pytest.mark.parametrize("first", [0, 128, 4 * 2**32 - 128, 4 * 2**33])
 def test_words_of_elements(first: int) -> None:
     """NUMERICS 8.1: the block number carries into the second counter word."""
     want = plain.words(2**62 + 5, 3, 7, first, 133)
