@@ -89,7 +89,8 @@ bool fp_environment_ok() {
   volatile float half_ulp = 5.9604644775390625e-08f;   // 2^-24: ties to even only to nearest
   volatile float down = one + half_ulp;
   volatile float up = -one - half_ulp;
-  return halved != 0.0f && doubled != 0.0f && down == 1.0f && up == -1.0f;
+  volatile float over = one + 1.5f * half_ulp;         // stays 1 when rounding toward zero
+  return halved != 0.0f && doubled != 0.0f && down == 1.0f && up == -1.0f && over > 1.0f;
 }
 
 void fp_environment_establish() {
