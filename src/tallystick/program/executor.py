@@ -70,7 +70,7 @@ def _empty(nbytes: int) -> Array:
 
 
 def _copy(_attrs: Attrs, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-    np.copyto(outputs[0], inputs[0])
+    _core.copy_strided(inputs[0], outputs[0])
 
 
 class Executor:
