@@ -1,0 +1,248 @@
+"""`tallystick demo`: train, audit on another code path, catch three cheats, export, sample."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from tallystick import _core
+from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
+from tallystick.cli.progress import Reporter
+from tallystick.commit.data import batch_indices
+from tallystick.commit.signing import PrivateKey
+from tallystick.commit.tensor import Array
+from tallystick.errors import TallystickError, UsageError
+from tallystick.run.auditor import AuditReport, audit_run
+from tallystick.run.estimate import human_seconds
+from tallystick.run.export import export_model, verify_model
+from tallystick.run.fsck import fsck
+from tallystick.run.job import DATA, Job
+from tallystick.run.recipes import new_job
+from tallystick.run.recipes.base import Sources
+from tallystick.run.sampling import sample_bytes
+from tallystick.run.state import State
+from tallystick.run.store import RunStore, checkpoint_name
+from tallystick.run.trainer import Options, train_job
+
+STEPS = 200
+POISONED_STEP = 33
+SETTINGS = {"n_layer": "2", "n_head": "4", "n_embd": "64", "block_size": "64", "batch_size": "16",
+            "lr": "0.003", "dropout": "0.1", "text_bytes": "400000"}  # fmt: skip
+PROMPT = "Return the "
+
+
+def other_path() -> tuple[str, int]:
+    """Another instruction set and another number of threads than those in use."""
+    here = _core.isa()
+    others = [isa for isa in _core.supported_isas() if isa not in (here, "scalar")]
+    return (others[-1] if others else "scalar"), (1 if _core.threads() > 1 else 2)
+
+
+@contextmanager
+def code_path(isa: str, threads: int) -> Iterator[None]:
+    """Run the block on another code path of this machine."""
+    before = _core.isa(), _core.threads()
+    _core.set_isa(isa)
+    _core.set_threads(threads)
+    try:
+        yield
+    finally:
+        _core.set_isa(before[0])
+        _core.set_threads(before[1])
+
+
+def flip_bit(path: Path, tensor: str, byte: int, bit: int) -> None:
+    """Flip one bit of one tensor in a safetensors file, in place."""
+    with path.open("r+b") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        begin, end = json.loads(file.read(size))[tensor]["data_offsets"]
+        assert 0 <= byte < end - begin
+        position = 8 + size + begin + byte
+        file.seek(position)
+        old = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([old ^ (1 << bit)]))
+
+
+def copy_of(run: Path, name: str) -> Path:
+    """A private copy of a run directory beside it."""
+    target = run.parent / name
+    shutil.copytree(run, target)
+    return target
+
+
+def _fresh(out: Path) -> None:
+    if out.exists() and any(out.iterdir()):
+        if not (out / "job" / "job.json").is_file():
+            raise UsageError(f"{out} holds other files.", "Choose another --out directory.")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+class Demo:
+    """The scenes in order; each prints what it shows and returns what it found."""
+
+    def __init__(self, out: Path, text: Path | None, steps: int, quiet: bool) -> None:
+        self.out, self.text, self.steps, self.quiet = out, text, steps, quiet
+        self.found: dict[str, object] = {}
+        self.scene = 0
+
+    def title(self, text: str) -> None:
+        self.scene += 1
+        say(f"\n[{self.scene}] {text}")
+
+    def make_job(self) -> Job:
+        self.title("A job: a small GPT-2 with dropout, on the text every Python carries")
+        job = new_job(
+            "gpt2", self.out / "job", SETTINGS, Sources(text=self.text), steps=self.steps, seed=1
+        )
+        parameters = sum(
+            t.numel for name, t in job.program.state_types.items() if name.startswith("param.")
+        )
+        say(f"    {parameters:,} parameters, {len(job.program.nodes)} operators a step, "
+            f"{job.steps} steps, checkpoints every {job.interval}")
+        say(f"    job digest  {job.digest.hex()}")
+        return job
+
+    def train(self, job: Job) -> Path:
+        self.title(f"Train it: {_core.isa()}, {_core.threads()} threads")
+        run = self.out / "run"
+        reporter = Reporter("train", self.quiet)
+        try:
+            result = train_job(job, run, Options(key=PrivateKey.generate()), reporter)
+        finally:
+            reporter.close()
+        say(f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
+            f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}")
+        say(f"    run root    {result.run_root.hex()}")
+        self.found["run_root"] = result.run_root.hex()
+        self.found["train_seconds"] = result.seconds
+        return run
+
+    def audit(self, job: Job, run: Path) -> AuditReport:
+        isa, threads = other_path()
+        self.title(f"Audit it on another code path: {isa}, {threads} thread(s)")
+        with code_path(isa, threads):
+            report = self._audit(job, run)
+        return report
+
+    def _audit(self, job: Job | None, run: Path, steps: tuple[int, int] | None = None) -> AuditReport:
+        reporter = Reporter("audit", self.quiet)
+        try:
+            report = audit_run(run, job, steps, listener=reporter)
+        finally:
+            reporter.close()
+        if report.difference is None:
+            say(f"    MATCH: {report.checkpoints_compared} checkpoints and "
+                f"{report.losses_compared} losses are equal to the bit")
+        else:
+            say(f"    MISMATCH: {report.difference.sentence}")
+        return report
+
+    def weight_bit(self, job: Job, run: Path) -> bool:
+        self.title("Flip one bit of one stored weight in a copy of the run")
+        bad = copy_of(run, "run-weight-bit")
+        store = RunStore(bad)
+        step = store.stored_steps()[-1]
+        slot = "param.h.0.mlp.c_fc.weight"
+        flip_bit(bad / "checkpoints" / checkpoint_name(step), slot, 4001, 6)
+        problems = fsck(bad).problems
+        for problem in problems:
+            say(f"    fsck: {problem.path}: {problem.message}")
+        report = self._audit(job, bad, (step - 1, step))
+        return bool(problems) and report.difference is not None
+
+    def batch_bit(self, job: Job, run: Path) -> bool:
+        self.title("Flip one bit of one batch in a copy of the run")
+        bad = copy_of(run, "run-batch-bit")
+        c = job.commitment
+        record = int(batch_indices(c.order_seed, c.record_count, 0, c.batch_size)[0])
+        flip_bit(bad / "job" / DATA, "tokens", record * (job.columns["tokens"][0].nbytes) + 80, 0)
+        try:
+            self._audit(None, bad)
+        except TallystickError as error:
+            say(f"    audit: {error.message}")
+            return True
+        return False
+
+    def poisoned(self, job: Job) -> bool:
+        self.title(f"A trainer flips one bit of the batch of step {POISONED_STEP}, then signs")
+
+        def flip(step: int, state: State, batch: dict[str, Array]) -> None:
+            if step == POISONED_STEP:
+                batch["tokens"] = batch["tokens"].copy()
+                batch["tokens"][0, 10] ^= 1
+
+        run = self.out / "run-poisoned"
+        reporter = Reporter("train", True)
+        options = Options(key=PrivateKey.generate(), override=flip, trace=(POISONED_STEP, POISONED_STEP + 1))
+        train_job(job, run, options, reporter)
+        difference = self._audit(job, run).difference
+        return difference is not None and difference.step == POISONED_STEP
+
+    def model(self, job: Job, run: Path) -> None:
+        self.title("Export the model, bound to the run, and let it write")
+        path = self.out / "model.safetensors"
+        export_model(run, path)
+        report = verify_model(path, run)
+        say(f"    {report.tensors} tensors are the weights committed at step {report.step}")
+        store = RunStore(run)
+        root = store.journal().roots[report.step]
+        state = store.load_state(job, report.step, root)
+        text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode("utf-8", "replace")
+        say("    " + (PROMPT + text).replace("\n", "\n    "))
+        self.found["sample"] = text
+
+    def run(self) -> bool:
+        """All scenes; True if everything honest matched and everything else was caught."""
+        began = time.monotonic()
+        job = self.make_job()
+        run = self.train(job)
+        honest = self.audit(job, run).accepted
+        caught = {
+            "weight_bit": self.weight_bit(job, run),
+            "batch_bit": self.batch_bit(job, run),
+            "poisoned_training": self.poisoned(job),
+        }
+        self.model(job, run)
+        self.title("Where everything lies")
+        for name, what in (
+            ("job", "the job: program, initial state, data, order"),
+            ("run", "the honest run: journal, checkpoints, signed commitment"),
+            ("run-weight-bit", "copy with one bit of one weight flipped"),
+            ("run-batch-bit", "copy with one bit of one record flipped"),
+            ("run-poisoned", "trained on one flipped bit"),
+            ("model.safetensors", "the exported model"),
+        ):
+            say(f"    {self.out / name!s:40} {what}")
+        seconds = time.monotonic() - began
+        good = honest and all(caught.values())
+        verdict = "the honest run matched, every cheat was caught" if good else "SOMETHING IS WRONG"
+        say(f"\n{verdict} ({human_seconds(seconds)})")
+        self.found |= {"honest_match": honest, "caught": caught, "seconds": seconds}
+        return good
+
+
+@click.command()
+@click.option("--out", default="demo-out", show_default=True, type=click.Path())
+@click.option("--text", type=click.Path(), help="Train on this text instead.")
+@click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:
+    """Train a small GPT-2, audit it on another code path, and catch three cheats."""
+    directory = Path(out)
+    _fresh(directory)
+    shown = Demo(directory, Path(text) if text else None, steps, quiet)
+    good = shown.run()
+    if as_json:
+        print_json(shown.found)
+    if not good:
+        finish(MISMATCH)
