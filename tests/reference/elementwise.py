@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reference.exact import ELEMENTARY, elementary, power
-from reference.floats import F32, maximum, minimum, rn32, rn32_int
+from reference.floats import F32, fma, maximum, minimum, rn32, rn32_int
 from reference.move import DTYPES, constant
 
 Inputs = list[Any]
@@ -35,7 +35,7 @@ def _add(attrs: Attrs, inputs: Inputs, sign: int) -> list[np.ndarray]:
     if a.dtype == np.int64:
         return [_wrap(np.asarray(_objects(a) + sign * int(attrs["alpha"]) * _objects(b), object))]
     if attrs["alpha"] != 1:
-        b = rn32(attrs["alpha"]) * b
+        return [fma(F32(sign) * rn32(attrs["alpha"]), b, a)]
     return [a + b if sign > 0 else a - b]
 
 

@@ -32,17 +32,18 @@ def _cross_entropy(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     x, t = inputs
     ignore, rows = attrs["ignore_index"], x.shape[0]
     m = max_rows(x)
-    lse = elementary("log", sum_rows(elementary("exp", x - m[:, None])))
+    s = sum_rows(elementary("exp", x - m[:, None]))
+    log_s = elementary("log", s)
     losses = np.zeros(rows, F32)
     for r in range(rows):
         if t[r] != ignore:
-            losses[r] = lse[r] - (x[r, t[r]] - m[r])
+            losses[r] = log_s[r] - (x[r, t[r]] - m[r])
     count = sum(int(v) != ignore for v in t)
-    return [_reduce(losses, attrs["reduction"], count), m, lse]
+    return [_reduce(losses, attrs["reduction"], count), m, s]
 
 
 def _cross_entropy_backward(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
-    g, x, t, m, lse = inputs
+    g, x, t, m, s = inputs
     ignore, reduction = attrs["ignore_index"], attrs["reduction"]
     count = rn32_int(sum(int(v) != ignore for v in t))
     out = np.zeros(x.shape, F32)
@@ -50,7 +51,7 @@ def _cross_entropy_backward(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
         if t[r] == ignore:
             continue
         c = _row_factor(g, r, reduction, count)
-        p = elementary("exp", (x[r] - m[r]) - lse[r])
+        p = elementary("exp", x[r] - m[r]) / s[r]
         out[r] = p * c
         out[r, t[r]] = (p[t[r]] - F32(1.0)) * c
     return [out]

@@ -119,7 +119,7 @@ def _gelu_backward(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     t = elementary("tanh", C3 * fma((x * x) * x, C4, x))
     v = C3 * fma(x * x, C5, ONE)
     left = HALF * (ONE + t)
-    right = ((HALF * x) * (ONE - t * t)) * v
+    right = ((HALF * x) * fma(-t, t, ONE)) * v
     return [g * (left + right)]
 
 
@@ -157,7 +157,7 @@ NN = {
     "aten.threshold_backward": _threshold_backward,
     "aten.silu": lambda a, x: [x[0] * elementary("sigmoid", x[0])],
     "aten.silu_backward": _silu_backward,
-    "aten.tanh_backward": lambda a, x: [x[0] * (ONE - x[1] * x[1])],
+    "aten.tanh_backward": lambda a, x: [x[0] * fma(-x[1], x[1], ONE)],
     "aten.sigmoid_backward": lambda a, x: [x[0] * (x[1] * (ONE - x[1]))],
     "aten.leaky_relu": _leaky_relu,
 }

@@ -29,13 +29,13 @@ def _adam(attrs: Attrs, inputs: Inputs, decoupled: bool) -> list[np.ndarray]:
     step_size = F32(lr / (one - b1p))
     rbc2 = F32(np.sqrt(one - b2p))
     decay = F32(one - lr * decay64)
-    b1, a1 = rn32(attrs["beta1"]), F32(one - F64(attrs["beta1"]))
+    a1 = F32(one - F64(attrs["beta1"]))
     b2, a2 = rn32(attrs["beta2"]), F32(one - F64(attrs["beta2"]))
     if c is not None:
         g = g * c
     if not decoupled and attrs["weight_decay"] != 0:
         g = fma(rn32(attrs["weight_decay"]), p, g)
-    m2 = fma(b1, m, a1 * g)
+    m2 = fma(a1, g - m, m)
     v2 = fma(b2, v, (a2 * g) * g)
     q = np.sqrt(v2) / rbc2 + rn32(attrs["eps"])
     p2 = fma(-step_size, m2 / q, p * decay if decoupled else p)

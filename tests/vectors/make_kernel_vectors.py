@@ -11,10 +11,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-import kernel_cases as basic
-import kernel_cases_nn as nn
-from kernel_format import ROOT, Case, encode
-from reference.ops import REFERENCE
+import kernel_cases as basic  # noqa: E402
+import kernel_cases_nn as nn  # noqa: E402
+from kernel_format import ROOT, Case, encode  # noqa: E402
+from reference.ops import REFERENCE  # noqa: E402
 
 GROUPS: dict[str, Callable[[], Iterator[basic.Call]]] = {
     "dot": basic.dot,

@@ -1,0 +1,166 @@
+// Vector calls of the dot class on the gemm table (NUMERICS 2).
+#pragma once
+#include "families/gemm.hpp"
+#include "vector_file.hpp"
+
+namespace vectors {
+using namespace tallystick;
+using Sizes = std::vector<size_t>;
+
+inline GemmOperand strided(const float* data, size_t s_x, size_t s_k) {
+  GemmOperand op = {};
+  op.data = data;
+  op.s_x = static_cast<ptrdiff_t>(s_x);
+  op.s_k = static_cast<ptrdiff_t>(s_k);
+  return op;
+}
+
+inline GemmProblem product(const float* a, const float* b, float* out, size_t m, size_t k, size_t n) {
+  GemmProblem p = {};
+  p.m = m;
+  p.n = n;
+  p.k = k;
+  p.a = strided(a, k, 1);
+  p.b = strided(b, 1, n);
+  p.out = out;
+  p.ldc = static_cast<ptrdiff_t>(n);
+  return p;
+}
+
+inline bool run_mm(Case& c) {
+  const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
+  return TS_DISPATCH(gemm).gemm(
+      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1]), 1, 0, 0);
+}
+
+inline bool run_bmm(Case& c) {
+  const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
+  const GemmProblem p =
+      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[1], a[2], b[2]);
+  return TS_DISPATCH(gemm).bmm(p, a[0], static_cast<ptrdiff_t>(a[1] * a[2]),
+                               static_cast<ptrdiff_t>(b[1] * b[2]),
+                               static_cast<ptrdiff_t>(a[1] * b[2]));
+}
+
+inline bool run_addmm(Case& c) {
+  const Sizes &a = c.in[1].shape, &b = c.in[2].shape, &shape = c.in[0].shape;
+  GemmProblem p = product(c.in[1].f32(), c.in[2].f32(), c.got[0].f32(), a[0], a[1], b[1]);
+  const double alpha = c.f("alpha"), beta = c.f("beta");
+  p.ep.scale_d = alpha != 1.0;
+  p.ep.alpha = static_cast<float>(alpha);
+  if (beta != 0.0) {
+    p.ep.c = c.in[0].f32();
+    if (!shape.empty()) p.ep.c_cols = shape.back() == 1 ? 0 : 1;
+    if (shape.size() == 2) p.ep.c_rows = shape[0] == 1 ? 0 : static_cast<ptrdiff_t>(shape[1]);
+    p.ep.scale_c = beta != 1.0;
+    p.ep.beta = static_cast<float>(beta);
+  }
+  p.ep.active = p.ep.scale_d || p.ep.c != nullptr;
+  return TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
+}
+
+struct Conv {
+  size_t n, channels, outs, groups, per_group, og, taps, in_plane, out_plane;
+  ConvGeometry g;
+};
+
+inline Conv conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
+  Conv s = {};
+  s.n = x[0], s.channels = x[1], s.outs = w[0];
+  s.groups = static_cast<size_t>(c.i("groups"));
+  s.per_group = s.channels / s.groups;
+  s.og = s.outs / s.groups;
+  s.taps = w[2] * w[3];
+  s.in_plane = x[2] * x[3];
+  s.out_plane = y[2] * y[3];
+  const auto st = c.list("stride"), pad = c.list("padding"), dil = c.list("dilation");
+  s.g = {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0], dil[1],
+         static_cast<ptrdiff_t>(s.channels * s.in_plane)};
+  return s;
+}
+
+inline bool run_convolution(Case& c) {
+  const Tensor &x = c.in[0], &w = c.in[1], &bias = c.input(2);
+  const Conv s = conv_of(c, x.shape, w.shape, c.got[0].shape);
+  bool ok = true;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.og;
+    p.n = s.out_plane;
+    p.k = s.per_group * s.taps;
+    p.a = strided(w.f32() + group * s.og * p.k, p.k, 1);
+    p.b.data = x.f32() + group * s.per_group * s.in_plane;
+    p.b.conv = s.g;
+    p.b.kind = OperandKind::conv_forward;
+    p.out = c.got[0].f32() + group * s.og * s.out_plane;
+    p.ldc = static_cast<ptrdiff_t>(s.out_plane);
+    if (bias.present) {
+      p.ep.active = true;
+      p.ep.c = bias.f32() + group * s.og;
+      p.ep.c_rows = 1;
+    }
+    ok = ok && TS_DISPATCH(gemm).gemm(p, s.n, s.g.image_stride,
+                                      static_cast<ptrdiff_t>(s.outs * s.out_plane));
+  }
+  return ok;
+}
+
+inline bool input_grad(const Conv& s, const float* grad, const float* w, float* out) {
+  bool ok = true;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.per_group;
+    p.n = s.in_plane;
+    p.k = s.og * s.taps;
+    p.a = strided(w + group * s.og * s.per_group * s.taps, s.taps, 1);
+    if (s.taps == 1) {
+      p.a.s_k = static_cast<ptrdiff_t>(s.per_group);
+    } else {
+      p.a.k_inner = s.taps;
+      p.a.s_k_outer = static_cast<ptrdiff_t>(s.per_group * s.taps);
+    }
+    p.b.data = grad + group * s.og * s.out_plane;
+    p.b.conv = s.g;
+    p.b.kind = OperandKind::conv_input_grad;
+    p.out = out + group * s.per_group * s.in_plane;
+    p.ldc = static_cast<ptrdiff_t>(s.in_plane);
+    ok = ok && TS_DISPATCH(gemm).gemm(p, s.n, static_cast<ptrdiff_t>(s.outs * s.out_plane),
+                                      s.g.image_stride);
+  }
+  return ok;
+}
+
+inline bool weight_grad(const Conv& s, const float* grad, const float* x, float* out) {
+  bool ok = true;
+  for (size_t group = 0; group < s.groups; ++group) {
+    GemmProblem p = {};
+    p.m = s.og;
+    p.n = s.per_group * s.taps;
+    p.k = s.n * s.out_plane;
+    p.a = strided(grad + group * s.og * s.out_plane, s.out_plane, 1);
+    p.a.k_inner = s.out_plane;
+    p.a.s_k_outer = static_cast<ptrdiff_t>(s.outs * s.out_plane);
+    p.b.data = x + group * s.per_group * s.in_plane;
+    p.b.conv = s.g;
+    p.b.kind = OperandKind::conv_weight_grad;
+    p.out = out + group * s.og * p.n;
+    p.ldc = static_cast<ptrdiff_t>(p.n);
+    ok = ok && TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
+  }
+  return ok;
+}
+
+inline bool run_convolution_backward(Case& c) {
+  const Tensor &grad = c.in[0], &x = c.in[1], &w = c.in[2];
+  const Conv s = conv_of(c, x.shape, w.shape, grad.shape);
+  const auto mask = c.list("output_mask");
+  size_t at = 0;
+  bool ok = true;
+  if (mask[0]) ok = input_grad(s, grad.f32(), w.f32(), c.got[at++].f32()) && ok;
+  if (mask[1]) ok = weight_grad(s, grad.f32(), x.f32(), c.got[at++].f32()) && ok;
+  if (mask[2])
+    ok = TS_DISPATCH(gemm).bias_grad(grad.f32(), s.n, s.outs, s.out_plane, c.got[at++].f32()) && ok;
+  return ok;
+}
+
+}  // namespace vectors
