@@ -66,12 +66,15 @@ def write_all(descriptor: int, data: Chunk) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames in `path` durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Make renames in `path` durable. Raises StorageError."""
     try:
-        OS.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            OS.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise storage_error(path, error) from error
 
 
 def write_file(path: Path, chunks: Iterable[Chunk]) -> None:

@@ -181,12 +181,16 @@ class Job:
         check_program_fits(self)
         self.genesis()
         self.verify_data()
-        if self.evaluation is not None:
-            assert self.eval_program is not None
-            root = data_root(self.schema, self.validation_columns)
-            if root != self.evaluation.data_root:
-                altered(self.directory / VALIDATION)
-        assert self.forward_digest is None or self.forward_program is not None
+        self.verify_validation()
+        assert (self.forward_program is None) == (self.forward_digest is None)
+
+    def verify_validation(self) -> None:
+        """Check the validation program and records, if there are any. Raises CounterpartyError."""
+        if self.evaluation is None:
+            return
+        assert self.eval_program is not None
+        if data_root(self.schema, self.validation_columns) != self.evaluation.data_root:
+            altered(self.directory / VALIDATION)
 
     def files(self) -> list[str]:
         """The files of the directory, the manifest last."""

@@ -1,0 +1,308 @@
+"""Tampering with a run or its job: every byte of every file, and what only a repetition sees."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
+from tallystick.commit.tensor import Array
+from tallystick.errors import CannotCheckError, DigestMismatchError, TallystickError
+from tallystick.run.auditor import audit_run
+from tallystick.run.claim import read_claim
+from tallystick.run.export import export_model, verify_model
+from tallystick.run.fsck import fsck
+from tallystick.run.job import Job
+from tallystick.run.job_file import load_job
+from tallystick.run.state import State
+from tallystick.run.store import RunStore
+from tallystick.run.trainer import Options, RunSummary, train_job
+
+Copy = Callable[[Path], Path]
+
+
+def _caught(run: Path) -> bool:
+    """fsck reports it or, failing that, an audit refuses or rejects it."""
+    if not fsck(run).clean:
+        return True
+    try:
+        return not audit_run(run).accepted
+    except TallystickError:
+        return True
+
+
+def _files(run: Path) -> list[Path]:
+    return sorted(p for p in run.rglob("*") if p.is_file() and p.name != "lock")
+
+
+def test_an_honest_run_is_clean_and_accepted(logreg_run: RunSummary) -> None:
+    report = fsck(logreg_run.directory)
+    assert report.clean, report.problems
+    assert audit_run(logreg_run.directory).accepted
+
+
+def _part_check(run: Path, path: Path, job: Job) -> Callable[[], object]:
+    """The one check of fsck (and of audit, before it executes) that reads this file."""
+    store = RunStore(run)
+    roots = dict(store.journal().checkpoints)
+    name = path.relative_to(run).as_posix()
+    if name.startswith("checkpoints/"):
+        step = int(path.stem[len("step-") :])
+        return lambda: store.load_state(job, step, roots[step], copy=False)
+    if name.startswith("nodes/"):
+        return lambda: store.load_trace(job, int(path.stem[len("step-") :]))
+
+    def job_part(use: Callable[[Job], object]) -> Callable[[], object]:
+        # A fresh object each time: a loaded job keeps what it has read and checked.
+        return lambda: use(replace(job, directory=run / "job"))
+
+    return {
+        "run.json": store.manifest,
+        "journal": lambda: read_claim(store, job),
+        "commitment.json": lambda: read_claim(store, job),
+        "job/job.json": lambda: load_job(run / "job"),
+        "job/program.txt": job_part(lambda j: j.program),
+        "job/eval.txt": job_part(lambda j: j.eval_program),
+        "job/forward.txt": job_part(lambda j: j.forward_program),
+        "job/state0.safetensors": job_part(lambda j: j.genesis()),
+        "job/data/train.safetensors": job_part(lambda j: j.verify_data()),
+        "job/data/validation.safetensors": job_part(lambda j: j.verify_validation()),
+    }[name]
+
+
+def _refused(check: Callable[[], object]) -> bool:
+    try:
+        check()
+    except TallystickError:
+        return True
+    return False
+
+
+def test_every_byte_of_every_file(logreg_run: RunSummary, copied: Copy) -> None:
+    """Headers, manifests, states, data, journal, node digests, signature: no byte is free.
+
+    Each byte is flipped under the check that reads its file; every 50th under all of fsck.
+    """
+    run = copied(logreg_run.directory)
+    job = load_job(run / "job")
+    free = []
+    flipped = 0
+    for path in _files(run):
+        check = _part_check(run, path, job)
+        check()
+        original = path.read_bytes()
+        changed = bytearray(original)
+        with open(path, "r+b", buffering=0) as file:
+            for at in range(len(original)):
+                changed[at] ^= 1 << (at * 5 + 3) % 8
+                file.seek(at)
+                file.write(changed[at : at + 1])
+                if not _refused(check) or (flipped % 50 == 0 and fsck(run).clean):
+                    free.append((path.relative_to(run), at))
+                changed[at] = original[at]
+                file.seek(at)
+                file.write(original[at : at + 1])
+                flipped += 1
+    assert not free
+    assert flipped > 5000
+    assert fsck(run).clean
+
+
+def test_every_file_cut_short_grown_or_gone(logreg_run: RunSummary, copied: Copy) -> None:
+    run = copied(logreg_run.directory)
+    optional = {"nodes", "checkpoints"}
+    for path in _files(run):
+        original = path.read_bytes()
+        for bad in (original[:-1], original[: len(original) // 2], b"", original + b"\0"):
+            path.write_bytes(bad)
+            assert _caught(run), (path, len(bad))
+        path.unlink()
+        # A stored state or a trace may be given up; what is left must still be sound.
+        last = path.name == f"step-{logreg_run.steps:08d}.safetensors"
+        if path.parent.name not in optional or last:
+            assert _caught(run), path
+        else:
+            assert not _caught(run), path
+        path.write_bytes(original)
+
+
+def test_files_swapped_within_a_run(mlp_run: RunSummary, copied: Copy) -> None:
+    """A state under another step's name is not that step's state."""
+    run = copied(mlp_run.directory)
+    states = sorted((run / "checkpoints").iterdir())
+    assert len(states) >= 2
+    shutil.copyfile(states[1], states[0])
+    assert not fsck(run).clean
+
+
+def test_a_foreign_file_is_named(mlp_run: RunSummary, copied: Copy) -> None:
+    run = copied(mlp_run.directory)
+    (run / "checkpoints" / "notes.txt").write_text("hello")
+    (problem,) = fsck(run).problems
+    assert problem.path == "checkpoints/notes.txt"
+    assert "Remove it" in problem.next_action
+
+
+def test_a_flipped_weight_is_named(mlp_run: RunSummary, copied: Copy) -> None:
+    """One bit of one stored weight: the audit names file, step and slot (issue 2, item 1)."""
+    run = copied(mlp_run.directory)
+    store = RunStore(run)
+    path = store.checkpoint_path(5)
+    data = bytearray(path.read_bytes())
+    data[-70] ^= 4
+    path.write_bytes(data)
+    report = audit_run(run)
+    assert not report.accepted
+    assert report.difference is not None
+    assert report.difference.kind == "checkpoint"
+    assert report.difference.step == 5
+    assert report.difference.slot
+    segment = audit_run(run, steps=(6, 12))
+    assert not segment.accepted
+
+
+def test_a_flipped_batch_is_refused(mlp_run: RunSummary, mlp_job: Job, copied: Copy) -> None:
+    run = copied(mlp_run.directory)
+    path = run / "job" / "data" / "train.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DigestMismatchError) as caught:
+        audit_run(run)
+    assert caught.value.exit_code == 1
+    assert "train.safetensors" in caught.value.message
+    # The client's own job is untouched: the run's commitment still holds, the copy is named.
+    report = audit_run(run, mlp_job)
+    assert report.accepted
+    assert any("train.safetensors" in notice for notice in report.notices)
+
+
+def _cheat(job: Job, out: Path, trace: tuple[int, int] | None = None) -> None:
+    """Train with one bit of one batch flipped in step 7, and sign that."""
+
+    def override(step: int, state: State, batch: dict[str, Array]) -> None:
+        if step == 7:
+            batch["x"] = batch["x"].copy()
+            batch["x"].view("u4")[0, 0] ^= 1 << 20
+
+    train_job(job, out, Options(override=override, trace=trace))
+
+
+def test_training_on_other_data_is_found(mlp_job: Job, tmp_path: Path) -> None:
+    _cheat(mlp_job, tmp_path / "run")
+    assert fsck(tmp_path / "run").clean  # every digest fits: only repeating it tells
+    report = audit_run(tmp_path / "run", mlp_job)
+    assert report.difference is not None
+    assert report.difference.kind == "state"
+    assert report.difference.interval == (5, 10)
+    assert report.difference.operator is None
+
+
+def test_node_digests_name_step_and_operator(mlp_job: Job, tmp_path: Path) -> None:
+    _cheat(mlp_job, tmp_path / "run", trace=(6, 9))
+    report = audit_run(tmp_path / "run", mlp_job)
+    d = report.difference
+    assert d is not None
+    assert (d.interval, d.step) == ((5, 10), 7)
+    assert d.node is not None
+    reads = mlp_job.program.nodes[d.node].inputs
+    names = {mlp_job.program.inputs[v.out].name for v in reads if v is not None and v.is_input}
+    assert "batch.x" in names
+    assert d.operator == mlp_job.program.nodes[d.node].op
+
+
+def test_a_changed_state_is_found_in_its_interval(mlp_job: Job, tmp_path: Path) -> None:
+    def override(step: int, state: State, batch: dict[str, Array]) -> None:
+        if step == 11:
+            state.slots["param.0.bias"].view("u4")[0] ^= 1
+
+    train_job(mlp_job, tmp_path / "run", Options(override=override))
+    report = audit_run(tmp_path / "run", mlp_job)
+    assert report.difference is not None
+    assert report.difference.interval == (10, 12)
+
+
+def _resigned(run: Path, key: PrivateKey, **changes: object) -> None:
+    store = RunStore(run)
+    old = read_claim(store, store.job()).commitment
+    fields = {
+        name: getattr(old, name)
+        for name in ("job_digest", "run_root", "final_step", "final_state_root", "checkpoints")
+    }
+    new = RunCommitment(**{**fields, **changes, "signer": key.public})  # type: ignore[arg-type]
+    store.commitment_path.write_bytes(sign_run(key, new).to_bytes())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run_root": bytes(32)},
+        {"job_digest": bytes(32)},
+        {"final_state_root": bytes(32)},
+        {"final_step": 5},
+        {"checkpoints": 3},
+    ],
+)
+def test_a_signed_lie_about_the_journal(
+    changes: dict[str, object], mlp_run: RunSummary, copied: Copy
+) -> None:
+    run = copied(mlp_run.directory)
+    _resigned(run, PrivateKey(bytes(range(32))), **changes)
+    assert not fsck(run).clean
+    with pytest.raises(DigestMismatchError):
+        audit_run(run)
+
+
+def test_trust_decides_about_the_signer(mlp_run: RunSummary, copied: Copy) -> None:
+    run = copied(mlp_run.directory)
+    key, other = PrivateKey(bytes(range(32))), PrivateKey(bytes(range(1, 33)))
+    _resigned(run, key)
+    assert audit_run(run).trusted is None
+    assert audit_run(run, trust=[other.public, key.public]).trusted is True
+    with pytest.raises(TallystickError) as caught:
+        audit_run(run, trust=[other.public])
+    assert caught.value.exit_code == 1
+    assert not fsck(run, [other.public]).clean
+
+
+def test_an_unfinished_run_makes_no_claim(mlp_job: Job, tmp_path: Path) -> None:
+    train_job(mlp_job, tmp_path / "run", Options(stop_before=7))
+    with pytest.raises(CannotCheckError):
+        audit_run(tmp_path / "run")
+    assert fsck(tmp_path / "run").clean
+
+
+def test_an_exported_model_is_bound_to_the_run(mlp_run: RunSummary, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    exported = export_model(mlp_run.directory, path)
+    assert verify_model(path, mlp_run.directory) == exported
+    data = bytearray(path.read_bytes())
+    for at in range(len(data) - 200, len(data), 17):
+        data[at] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(DigestMismatchError):
+            verify_model(path, mlp_run.directory)
+        data[at] ^= 1
+    path.write_bytes(data)
+    assert verify_model(path, mlp_run.directory).run_root == mlp_run.run_root
+
+
+def test_a_model_rewritten_by_another_library_still_verifies(
+    mlp_run: RunSummary, tmp_path: Path
+) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path, again = tmp_path / "model.safetensors", tmp_path / "again.safetensors"
+    export_model(mlp_run.directory, path)
+    tensors = safetensors.load_file(str(path))
+    assert set(tensors) == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    safetensors.save_file(tensors, str(again))
+    assert verify_model(again, mlp_run.directory).tensors == 4
+    tensors["0.bias"] = np.nextafter(tensors["0.bias"], np.float32(9))
+    safetensors.save_file(tensors, str(again))
+    with pytest.raises(DigestMismatchError, match=r"0\.bias"):
+        verify_model(again, mlp_run.directory)

@@ -1,0 +1,94 @@
+"""Small jobs and runs that many tests share; made once per session."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+from tallystick.run.trainer import Options, RunSummary, train_job
+
+TEXT = ("the quick brown fox jumps over the lazy dog; " * 200).encode()
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory that holds the session's jobs and finished runs."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="session")
+def logreg_job(jobs: Path) -> Job:
+    """A few hundred bytes of state; 6 steps, committed every 2."""
+    pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
+    return new_job(
+        "logreg", jobs / "logreg", pairs, steps=6, checkpoint_interval=2, evaluate_every=3
+    )
+
+
+@pytest.fixture(scope="session")
+def mlp_job(jobs: Path) -> Job:
+    """Dropout, AdamW, clipping, a schedule; 12 steps, committed every 5 and at the end."""
+    pairs = {
+        "features": "6",
+        "classes": "3",
+        "records": "64",
+        "hidden": "8",
+        "layers": "1",
+        "batch_size": "8",
+        "dropout": "0.25",
+        "optimizer": "adamw",
+        "weight_decay": "0.1",
+        "clip_norm": "1.0",
+        "schedule": "cosine",
+        "warmup": "3",
+    }
+    return new_job("mlp", jobs / "mlp", pairs, steps=12, checkpoint_interval=5, seed=7)
+
+
+@pytest.fixture(scope="session")
+def gpt2_job(jobs: Path) -> Job:
+    """A one-block GPT-2 on a repeated sentence; 8 steps, committed every 3."""
+    from tallystick.run.recipes.base import Sources
+
+    path = jobs / "text.txt"
+    path.write_bytes(TEXT)
+    pairs = {
+        "n_layer": "1",
+        "n_head": "2",
+        "n_embd": "16",
+        "block_size": "8",
+        "batch_size": "2",
+        "warmup": "2",
+    }
+    return new_job(
+        "gpt2", jobs / "gpt2", pairs, Sources(text=path), steps=8, checkpoint_interval=3
+    )
+
+
+@pytest.fixture(scope="session")
+def mlp_run(jobs: Path, mlp_job: Job) -> RunSummary:
+    """A finished run of `mlp_job`, steps 6 and 7 traced. Never change it: copy it."""
+    return train_job(mlp_job, jobs / "mlp-run", Options(trace=(6, 8)))
+
+
+@pytest.fixture(scope="session")
+def logreg_run(jobs: Path, logreg_job: Job) -> RunSummary:
+    """A finished run of `logreg_job`, step 3 traced. Never change it: copy it."""
+    return train_job(logreg_job, jobs / "logreg-run", Options(trace=(3, 4)))
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[[Path], Path]:
+    """Copy a run or a job to a place of the test's own."""
+
+    def copy(source: Path) -> Path:
+        target = tmp_path / f"copy-{source.name}"
+        shutil.copytree(source, target)
+        return target
+
+    return copy
