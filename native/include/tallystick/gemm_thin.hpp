@@ -1,5 +1,5 @@
-// One row of A times a B whose rows are contiguous: B is read once, in the order it lies in
-// memory, and the chunk's partials stay in the nearest cache (NUMERICS 2.1, 2.2).
+// One row of A times B (NUMERICS 2.1, 2.2). B is read once and never packed: there is no second
+// row to reuse it for.
 #pragma once
 #include "tallystick/gemm_kernel.hpp"
 
@@ -8,6 +8,15 @@ namespace TS_ISA {
 
 // Columns whose partials are kept at once.
 constexpr size_t kThinCols = 2048;
+
+TS_INLINE void thin_total(const float* partial, size_t n, bool first, bool last, float* out) {
+  for (size_t j = 0; j < n; ++j) {
+    const float total = first ? partial[j] : out[j] + partial[j];
+    out[j] = last ? planted(canonical_nan(total)) : total;
+  }
+}
+
+// --- rows of B contiguous: it is read in the order it lies in memory ----------------------------
 
 // partial[j] <- fma(a[K-1], b[K-1][j], ... fma(a[0], b[0][j], partial[j])), K terms.
 template <int K>
@@ -47,11 +56,46 @@ static void thin_row(const float* a, ptrdiff_t a_step, const float* b, ptrdiff_t
       for (; k < end; ++k)
         thin_terms<1>(a + static_cast<ptrdiff_t>(k) * a_step, a_step,
                       b + static_cast<ptrdiff_t>(k) * b_step + j0, b_step, w, partial);
-      const bool last = end == kt;
-      for (size_t j = 0; j < w; ++j) {
-        float total = k0 == 0 ? partial[j] : out[j0 + j] + partial[j];
-        out[j0 + j] = last ? planted(canonical_nan(total)) : total;
+      thin_total(partial, w, k0 == 0, end == kt, out + j0);
+    }
+  }
+}
+
+// --- columns of B contiguous: squares are transposed in the nearest cache and used at once --------
+constexpr size_t kThinGroups = 2, kThinDots = kThinGroups * kLanes;
+
+// out[0..n) = a[0..kt) times columns of b, s_x elements apart.
+static void thin_dots(const float* a, ptrdiff_t a_step, const float* b, ptrdiff_t s_x, size_t kt,
+                      size_t n, float* out) {
+  float square[kThinGroups][kLanes * kLanes], partial[kThinDots];
+  ptrdiff_t row[kThinGroups][kLanes];
+  for (size_t j0 = 0; j0 < n; j0 += kThinDots) {
+    const size_t w = ts_min(n - j0, kThinDots);
+    // Columns beyond n repeat the last one and are dropped.
+    for (size_t j = 0; j < kThinDots; ++j)
+      row[j / kLanes][j % kLanes] = static_cast<ptrdiff_t>(j0 + ts_min(j, w - 1)) * s_x;
+    for (size_t k0 = 0; k0 < kt; k0 += kChunk) {
+      const size_t end = ts_min(k0 + kChunk, kt);
+      gv acc[kThinGroups];
+      TS_UNROLL for (size_t g = 0; g < kThinGroups; ++g) acc[g] = gv_zero();
+      size_t k = k0;
+      for (; k + kLanes <= end; k += kLanes) {
+        for (size_t g = 0; g < kThinGroups; ++g) gv_transpose(b + k, row[g], square[g], kLanes);
+        const float* ak = a + static_cast<ptrdiff_t>(k) * a_step;
+        TS_UNROLL for (int t = 0; t < kLanes; ++t) {
+          const gv at = gv_set(ak[t * a_step]);
+          TS_UNROLL for (size_t g = 0; g < kThinGroups; ++g)
+              acc[g] = gv_fma(at, gv_load(square[g] + t * kLanes), acc[g]);
+        }
       }
+      TS_UNROLL for (size_t g = 0; g < kThinGroups; ++g) gv_store(partial + g * kLanes, acc[g]);
+      for (; k < end; ++k) {
+        const float ak = a[static_cast<ptrdiff_t>(k) * a_step];
+        for (size_t j = 0; j < kThinDots; ++j)
+          partial[j] = fma1(ak, b[row[j / kLanes][j % kLanes] + static_cast<ptrdiff_t>(k)],
+                            partial[j]);
+      }
+      thin_total(partial, w, k0 == 0, end == kt, out + j0);
     }
   }
 }

@@ -139,7 +139,7 @@ TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float
 #endif
 
 constexpr int kCols = kVecs * kLanes;
-constexpr size_t kChunk = 256;  // NUMERICS 2.1
+constexpr size_t kChunk = 128;  // NUMERICS 2.1
 
 TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
 TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }

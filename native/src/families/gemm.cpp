@@ -15,6 +15,7 @@
 #include "tallystick/gemm_kernel.hpp"
 #include "tallystick/gemm_pack.hpp"
 #include "tallystick/gemm_thin.hpp"
+#include "tallystick/reduce.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
 
@@ -281,7 +282,12 @@ static void thin_task(void* ctx, size_t t) {
     return;
   }
   const size_t j0 = t * r.width, cols = ts_min(r.width, p.n - j0);
-  thin_row(p.a.data, p.a.s_k, p.b.data + j0, p.b.s_k, p.k, cols, p.out + j0, partial);
+  const float* b = p.b.data + static_cast<ptrdiff_t>(j0) * p.b.s_x;
+  if (p.b.s_x == 1) {
+    thin_row(p.a.data, p.a.s_k, b, p.b.s_k, p.k, cols, p.out + j0, partial);
+  } else {
+    thin_dots(p.a.data, p.a.s_k, b, p.b.s_x, p.k, cols, p.out + j0);
+  }
   if (p.ep.active) epilogue(p, 0, 1, j0, cols, p.out + j0);
 }
 
@@ -327,7 +333,7 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   if (work < kSerialWork) threads = 1;
   // The scalar path's micro-kernel has the better fma (see tile_hw).
   if (kLanes > 1 && p.m == 1 && count == 1 && plain && p.a.k_inner == 0 && p.b.k_inner == 0 &&
-      p.b.s_x == 1 && p.n >= size_t(kCols)) {
+      (p.b.s_x == 1 || p.b.s_k == 1) && p.n >= size_t(kCols)) {
     ThinRun thin = {&p, ceil_div(ceil_div(p.n, threads), 64) * 64, 0};
     for_tasks(ceil_div(p.n, thin.width), thin_task, &thin, threads == 1);
     return thin.failed == 0;
@@ -420,20 +426,6 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
 }
 
 // --- bias gradient: SUM of NUMERICS 3.1 over (n, y, x) ------------------------------------------
-static float block_sum(const float* x, size_t n) {
-  float acc[32];
-  for (int l = 0; l < 32; ++l) acc[l] = -0.0f;
-  size_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    for (int l = 0; l < 32; ++l) acc[l] = acc[l] + x[i + static_cast<size_t>(l)];
-  }
-  for (int l = 0; i < n; ++i, ++l) acc[l] = acc[l] + x[i];
-  for (int s = 16; s >= 1; s /= 2) {
-    for (int l = 0; l < s; ++l) acc[l] = acc[l] + acc[l + s];
-  }
-  return acc[0];
-}
-
 struct BiasRun {
   const float* grad;
   size_t n, o, plane;
@@ -443,27 +435,15 @@ struct BiasRun {
 
 static void bias_task(void* ctx, size_t channel) {
   BiasRun& r = *static_cast<BiasRun*>(ctx);
-  size_t len = r.n * r.plane;
-  if (len == 0) {
-    r.out[channel] = planted(0.0f);
-    return;
-  }
-  float* x = strip_scratch.get(len);
+  const size_t len = r.n * r.plane;
+  float* x = strip_scratch.get(ts_max(len, size_t(1)));
   if (x == nullptr) {
     __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
     return;
   }
   for (size_t i = 0; i < r.n; ++i)
     std::memcpy(x + i * r.plane, r.grad + (i * r.o + channel) * r.plane, r.plane * sizeof(float));
-  // Block values overwrite terms already consumed: block b ends after position b.
-  for (;;) {
-    const size_t blocks = ceil_div(len, 1024);
-    for (size_t b = 0; b < blocks; ++b)
-      x[b] = block_sum(x + b * 1024, ts_min(size_t(1024), len - b * 1024));
-    if (blocks == 1) break;
-    len = blocks;
-  }
-  r.out[channel] = planted(canonical_nan(x[0]));
+  r.out[channel] = planted(canonical_nan(sum_row(x, len)));
 }
 
 static bool bias_grad(const float* grad, size_t n, size_t o, size_t plane, float* out) {

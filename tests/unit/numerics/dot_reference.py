@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-CHUNK = 256
+CHUNK = 128
 CANONICAL_NAN = np.uint32(0x7FC00000)
 
 
@@ -190,9 +190,9 @@ def ordered_sum(x: np.ndarray) -> np.float32:
         return np.float32(0)
     blocks = []
     with quiet():
-        for start in range(0, x.size, 1024):
+        for start in range(0, x.size, 256):
             acc = np.full(32, -0.0, np.float32)
-            for i, value in enumerate(x[start : start + 1024]):
+            for i, value in enumerate(x[start : start + 256]):
                 acc[i % 32] = acc[i % 32] + value
             for s in (16, 8, 4, 2, 1):
                 acc = acc[:s] + acc[s : 2 * s]
