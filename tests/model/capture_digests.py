@@ -26,17 +26,20 @@ OPTIMIZERS: dict[str, Optimizer] = {
 }
 
 
-def digests(on_meta: bool) -> dict[str, str]:
-    """Hexadecimal program digest by `model/optimizer`."""
+def digests(on_meta: bool, only: tuple[str, ...] = ()) -> dict[str, str]:
+    """Hexadecimal program digest by `model/optimizer`; of all, or of those in `only`."""
     cases = {**CASES, **DROPOUT}
     with contextlib.suppress(ImportError):
         cases |= transformers_cases()
     found: dict[str, str] = {}
     for name, case in cases.items():
+        wanted = [k for k in OPTIMIZERS if not only or f"{name}/{k}" in only]
+        if not wanted:
+            continue
         with torch.device("meta") if on_meta else contextlib.nullcontext():
             module = case.build()
-        for kind, optimizer in OPTIMIZERS.items():
-            step = capture(module, case.loss, case.schema(), optimizer, clip_norm=1.0)
+        for kind in wanted:
+            step = capture(module, case.loss, case.schema(), OPTIMIZERS[kind], clip_norm=1.0)
             found[f"{name}/{kind}"] = step.program.digest().hex()
     return found
 
