@@ -21,7 +21,7 @@ from functools import cache
 from itertools import pairwise
 
 TARGET_BYTES = 2_000_000
-CHUNK, BLOCK, LANES, PREFIX = 256, 1024, 32, 256  # NUMERICS 2.1, 3.1; PREFIX: scatter claims
+CHUNK, BLOCK, LANES, PREFIX = 128, 256, 32, 256  # NUMERICS 2.1, 3.1; PREFIX: scatter claims
 HASH, F32, PARTIES = 32, 4, 2
 ITEM = {"f32": 4, "f64": 8, "i64": 8, "bool": 1}
 OPENING_TAG = len(b"tallystick/tensor-opening/1\0")

@@ -172,25 +172,25 @@ void reduce_loss(const NnTable& table, const float* rows, size_t n, Reduction re
 }
 
 void cross_entropy(In x, Index target, int64_t ignore_index, int code, Out loss, Out row_max,
-                   Out lse) {
+                   Out row_sum) {
   const Reduction reduction = reduction_of(code);
   check_logits(x, target, ignore_index);
   const size_t rows = x.shape(0), n = x.shape(1);
   require(n > 0 || rows == 0, "cross_entropy: no classes");
   require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(row_max) == rows &&
-          count(lse) == rows, "cross_entropy: an output does not fit");
-  for (const Out* out : {&loss, &row_max, &lse}) {
+          count(row_sum) == rows, "cross_entropy: an output does not fit");
+  for (const Out* out : {&loss, &row_max, &row_sum}) {
     require_apart(*out, x);
     require_apart(*out, target);
   }
   require_apart(loss, row_max);
-  require_apart(loss, lse);
-  require_apart(row_max, lse);
+  require_apart(loss, row_sum);
+  require_apart(row_max, row_sum);
   const float live = live_rows(target, ignore_index);
   std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
   float *row_loss = room.empty() ? loss.data() : room.data(), *out = loss.data();
   const CrossEntropyForward p = {x.data(), target.data(), ignore_index, n,
-                                 row_loss, row_max.data(), lse.data()};
+                                 row_loss, row_max.data(), row_sum.data()};
   const auto& table = TS_DISPATCH(nn);
   nb::gil_scoped_release unlocked;
   parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { table.cross_entropy(p, b, e); });
@@ -204,19 +204,19 @@ void check_loss_grad(const In& grad, const In& x, Reduction reduction, const Out
   require_apart(out, grad);
 }
 
-void cross_entropy_backward(In grad, In x, Index target, In row_max, In lse, int64_t ignore_index,
+void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum, int64_t ignore_index,
                             int code, Out out) {
   const Reduction reduction = reduction_of(code);
   check_logits(x, target, ignore_index);
   check_loss_grad(grad, x, reduction, out);
   const size_t rows = x.shape(0), n = x.shape(1);
-  require(count(row_max) == rows && count(lse) == rows, "cross_entropy_backward: m or lse does not fit");
+  require(count(row_max) == rows && count(row_sum) == rows, "cross_entropy_backward: m or row_sum does not fit");
   require_same_or_apart(out, x);
   require_apart(out, target);
   require_apart(out, row_max);
-  require_apart(out, lse);
+  require_apart(out, row_sum);
   const CrossEntropyBackward p = {
-      grad.data(), x.data(), target.data(), row_max.data(), lse.data(), ignore_index, n,
+      grad.data(), x.data(), target.data(), row_max.data(), row_sum.data(), ignore_index, n,
       reduction == Reduction::none, live_rows(target, ignore_index), reduction == Reduction::mean,
       out.data()};
   const auto fn = TS_DISPATCH(nn).cross_entropy_backward;
@@ -285,9 +285,9 @@ void bind_nn(nb::module_& m) {
   const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
              reduction = nb::arg("reduction"), grad = nb::arg("grad");
   m.def("cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
-        nb::arg("row_max"), nb::arg("lse"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
+        nb::arg("row_max"), nb::arg("row_sum"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
   m.def("cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
-        nb::arg("lse"), ignore, reduction, out, "NUMERICS 7.2.");
+        nb::arg("row_sum"), ignore, reduction, out, "NUMERICS 7.2.");
   m.def("nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
         nb::arg("total_weight"), "NUMERICS 7.3.");
   m.def("nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"), ignore,

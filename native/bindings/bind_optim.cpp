@@ -25,8 +25,8 @@ void check_step(size_t n, const O& out, const In& own) {
   require_same_or_apart(out, own);
 }
 
-void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, float beta1,
-          float rest1, float beta2, float rest2, float eps, float step_size, float root_bc2,
+void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, float rest1,
+          float beta2, float rest2, float eps, float step_size, float root_bc2,
           float decay, bool adds_decay, bool scales_param) {
   const size_t n = count(p);
   require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
@@ -40,7 +40,7 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, fl
   require_apart(m_out, v_out);
   const float scale = c ? *c->data() : 0.0f;
   const AdamStep s = {p.data(), g.data(), m.data(), v.data(), c ? &scale : nullptr,
-                      p_out.data(), m_out.data(), v_out.data(), beta1, rest1, beta2, rest2, eps,
+                      p_out.data(), m_out.data(), v_out.data(), rest1, beta2, rest2, eps,
                       step_size, root_bc2, decay, adds_decay, scales_param};
   const auto fn = TS_DISPATCH(optim).adam;
   nb::gil_scoped_release unlocked;
@@ -83,8 +83,8 @@ void clip_coef(In squares, float max_norm, Out coefficient, Out norm) {
 void bind_optim(nb::module_& m) {
   using namespace tallystick;
   m.def("adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
-        nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"), nb::arg("beta1"),
-        nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
+        nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"), nb::arg("rest1"),
+        nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
         nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
         "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
   m.def("sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(), nb::arg("c").none(),

@@ -1,5 +1,5 @@
 // Python's door to the reductions. Work is split over outputs, or, for a single long row, over
-// its 1024-element blocks, whose values do not depend on who computes them (NUMERICS 3.1).
+// its 256-element blocks, whose values do not depend on who computes them (NUMERICS 3.1).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -20,7 +20,7 @@ using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Indices = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
 
 constexpr size_t kGrain = 16384;
-constexpr size_t kBlock = 1024;
+constexpr size_t kBlock = 256;
 
 size_t grain_for(size_t elements_each) { return kGrain / (elements_each + 1) + 1; }
 
@@ -32,15 +32,15 @@ void check_extent(size_t have, size_t outer, size_t n, size_t inner, size_t outp
 }
 
 // SUM of one long row by blocks in parallel.
-float long_row(const ReduceTable& table, const float* x, size_t n, Term term, float m,
+float long_row(const ReduceTable& table, const float* x, size_t n, Term term,
                const float* divisor, std::vector<float>& values) {
   const size_t blocks = (n + kBlock - 1) / kBlock;
   values.resize(blocks);
   float* out = values.data();
   parallel_ranges(blocks, kGrain / kBlock, [&](size_t b, size_t e) {
-    table.row_blocks(x, n, term, m, b, e, out + b);
+    table.row_blocks(x, n, term, b, e, out + b);
   });
-  return table.row(out, blocks, Term::value, 0.0f, divisor);
+  return table.row(out, blocks, Term::value, divisor);
 }
 
 bool by_blocks(size_t outer, size_t n) {
@@ -48,16 +48,16 @@ bool by_blocks(size_t outer, size_t n) {
 }
 
 void sum_rows(const ReduceTable& table, const float* x, size_t outer, size_t n, Term term,
-              const float* centre, const float* divisor, float* out) {
+              const float* divisor, float* out) {
   if (by_blocks(outer, n)) {
     std::vector<float> values;
     for (size_t r = 0; r < outer; ++r)
-      out[r] = long_row(table, x + r * n, n, term, centre ? centre[r] : 0.0f, divisor, values);
+      out[r] = long_row(table, x + r * n, n, term, divisor, values);
     return;
   }
   parallel_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
     for (size_t r = b; r < e; ++r)
-      out[r] = table.row(x + r * n, n, term, centre ? centre[r] : 0.0f, divisor);
+      out[r] = table.row(x + r * n, n, term, divisor);
   });
 }
 
@@ -71,7 +71,7 @@ void reduce_sum(In x, size_t outer, size_t n, size_t inner, Out out, bool square
   float* result = out.data();
   if (inner == 1) {
     nb::gil_scoped_release unlocked;
-    sum_rows(table, in, outer, n, square ? Term::square : Term::value, nullptr, divisor, result);
+    sum_rows(table, in, outer, n, square ? Term::square : Term::value, divisor, result);
     return;
   }
   const size_t tiles = (inner + kReduceColumns - 1) / kReduceColumns, jobs = outer * tiles;
@@ -98,17 +98,17 @@ void reduce_sum(In x, size_t outer, size_t n, size_t inner, Out out, bool square
   }
 }
 
-// NUMERICS 3.6 over rows; divisor: RN32(max(n - correction, 0)), rounded by the caller's binary64.
+// NUMERICS 3.6 over rows; divisor: max(n - correction, 0).
 void var_mean(In x, size_t outer, size_t n, double divisor, Out var, Out mean) {
   check_extent(x.size(), outer, n, 1, var.size());
   if (mean.size() != outer) throw nb::value_error("var and mean must have one element per row");
-  const ReduceTable& table = TS_DISPATCH(reduce);
-  const float count = static_cast<float>(n), over = static_cast<float>(divisor);
+  const auto fn = TS_DISPATCH(reduce).var_mean;
   const float* in = x.data();
   float *v = var.data(), *m = mean.data();
   nb::gil_scoped_release unlocked;
-  sum_rows(table, in, outer, n, Term::value, nullptr, &count, m);
-  sum_rows(table, in, outer, n, Term::squared_deviation, m, &over, v);
+  parallel_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
+    for (size_t r = b; r < e; ++r) fn(in + r * n, n, divisor, v + r, m + r);
+  });
 }
 
 Extreme extreme_of(const std::string& which) {

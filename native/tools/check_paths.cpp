@@ -102,10 +102,12 @@ Results reductions() {
     for (float& v : x)
       if (!(v - v == 0)) v = 1.0f;
     const float divisor = 3.0f;
-    const float results[] = {table.row(x.data(), n, Term::value, 0, nullptr),
-                             table.row(x.data(), n, Term::square, 0, &divisor),
-                             table.row(x.data(), n, Term::squared_deviation, 0.5f, nullptr)};
+    const float results[] = {table.row(x.data(), n, Term::value, nullptr),
+                             table.row(x.data(), n, Term::square, &divisor)};
     rows.add(results, sizeof results);
+    float spread[2];
+    table.var_mean(x.data(), n, static_cast<double>(n), spread, spread + 1);
+    rows.add(spread, sizeof spread);
     const std::vector<float> y = values(n);
     const float most[] = {table.row_extreme(y.data(), n, Extreme::max),
                           table.row_extreme(x.data(), n, Extreme::min)};

@@ -10,7 +10,7 @@ from reference.floats import F32, fma, rn32
 from reference.sums import total
 
 Inputs = list[Any]
-CHUNK = 256
+CHUNK = 128
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:

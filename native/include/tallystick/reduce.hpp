@@ -15,7 +15,7 @@
 namespace tallystick {
 namespace TS_ISA {
 
-constexpr size_t kSumBlock = 1024;  // NUMERICS 3.1
+constexpr size_t kSumBlock = 256;  // NUMERICS 3.1
 constexpr size_t kSumLanes = 32;
 constexpr size_t kSumRegs = kSumLanes / kF32Lanes;
 
@@ -28,7 +28,7 @@ TS_INLINE float lanes_tree(f32v* acc) {
   return v_tree(acc[0]);
 }
 
-// One block: elements [base, base + n) of f, 1 <= n <= 1024, base a multiple of 1024.
+// One block: elements [base, base + n) of f, 1 <= n <= 256, base a multiple of 256.
 template <class F>
 TS_INLINE float sum_block(size_t base, size_t n, const F& f) {
   f32v acc[kSumRegs];
@@ -53,7 +53,7 @@ TS_INLINE float sum_block_of(const float* x, size_t n) {
 
 // Block values and their blocks' values, and so on: SUM of a stream of block values.
 struct SumLevels {
-  static constexpr size_t kLevels = 5;  // 1024^6 elements
+  static constexpr size_t kLevels = 5;  // 256^6 elements
   float value[kLevels][kSumBlock];
   size_t held[kLevels];
   size_t seen[kLevels];

@@ -40,16 +40,16 @@ TS_OP2(add, f32v, return v_add(a, b);)
 TS_OP2(sub, f32v, return v_sub(a, b);)
 TS_OP2(mul, f32v, return v_mul(a, b);)
 TS_OP2(div, f32v, return v_div(a, b);)
-// NUMERICS 10.2: two roundings.
-TS_OP2(add_alpha, f32v, return v_add(a, v_mul(p0, b));)
-TS_OP2(sub_alpha, f32v, return v_sub(a, v_mul(p0, b));)
+// NUMERICS 10.2: one rounding.
+TS_OP2(add_alpha, f32v, return v_fma(p0, b, a);)
+TS_OP2(sub_alpha, f32v, return v_fma(v_neg(p0), b, a);)
 TS_OP2(maximum, f32v, return v_max(a, b);)
 TS_OP2(minimum, f32v, return v_min(a, b);)
 // a is the gradient in the backward operators.
 TS_OP2(threshold_backward, f32v, return v_blend(v_le(b, p0), v_zero(), a);)
 TS_OP2(silu_backward, f32v, const f32v s = cr_sigmoid(b);
        return v_mul(a, v_mul(s, v_fma(b, v_sub(v_one(), s), v_one())));)
-TS_OP2(tanh_backward, f32v, return v_mul(a, v_sub(v_one(), v_mul(b, b)));)
+TS_OP2(tanh_backward, f32v, return v_mul(a, v_fma(v_neg(b), b, v_one()));)
 TS_OP2(sigmoid_backward, f32v, return v_mul(a, v_mul(b, v_sub(v_one(), b)));)
 TS_OP2(squared_difference, f32v, const f32v d = v_sub(a, b); return v_mul(d, d);)
 TS_OP2(eq, f32m, return v_eq(a, b);)

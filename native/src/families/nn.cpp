@@ -201,7 +201,7 @@ void gelu_tanh_backward(const float* g, const float* x, float* out, size_t n) {
     const f32v t = cr_tanh(gelu_u(v));
     const f32v w = v_mul(v_bits(kC3), v_fma(v_mul(v, v), v_bits(kC5), one));
     const f32v left = v_mul(half, v_add(one, t));
-    const f32v right = v_mul(v_mul(v_mul(half, v), v_sub(one, v_mul(t, t))), w);
+    const f32v right = v_mul(v_mul(v_mul(half, v), v_fma(v_neg(t), t, one)), w);
     return v_mul(v_load_any(g + i, k), v_add(left, right));
   });
 }
@@ -211,12 +211,12 @@ void cross_entropy(const CrossEntropyForward& p, size_t begin, size_t end) {
   for (size_t r = begin; r < end; ++r) {
     const float* x = p.x + r * p.vocabulary;
     const float m = max_row(x, p.vocabulary);
-    const float lse = log1(sum_exp(x, p.vocabulary, v_set1(m)));
+    const float s = sum_exp(x, p.vocabulary, v_set1(m));
     const int64_t t = p.target[r];
     put1(p.row_max + r, m);
-    put1(p.lse + r, lse);
+    put1(p.row_sum + r, s);
     if (t == p.ignore_index) p.loss[r] = 0.0f;
-    else put1(p.loss + r, lse - (x[t] - m));
+    else put1(p.loss + r, log1(s) - (x[t] - m));
   }
 }
 
@@ -240,8 +240,8 @@ void cross_entropy_backward(const CrossEntropyBackward& p, size_t begin, size_t 
       continue;
     }
     const float c1 = row_coefficient(p, r);
-    const f32v m = v_set1(p.row_max[r]), lse = v_set1(p.lse[r]), c = v_set1(c1);
-    const auto probability = [=](f32v v) TS_LAMBDA { return cr_exp(v_sub(v_sub(v, m), lse)); };
+    const f32v m = v_set1(p.row_max[r]), s = v_set1(p.row_sum[r]), c = v_set1(c1);
+    const auto probability = [=](f32v v) TS_LAMBDA { return v_div(cr_exp(v_sub(v, m)), s); };
     // Read before the row is overwritten: out may be x.
     const float at_target = (v_lane0(probability(v_set1(x[t]))) - 1.0f) * c1;
     map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {

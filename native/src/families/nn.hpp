@@ -14,13 +14,13 @@ struct CrossEntropyForward {
   const int64_t* target;
   int64_t ignore_index;
   size_t vocabulary;
-  float *loss, *row_max, *lse;
+  float *loss, *row_max, *row_sum;
 };
 struct CrossEntropyBackward {
   const float* grad;  // R values if per_row, else one
   const float* x;
   const int64_t* target;
-  const float *row_max, *lse;
+  const float *row_max, *row_sum;
   int64_t ignore_index;
   size_t vocabulary;
   bool per_row;

@@ -22,7 +22,7 @@ TS_INLINE void put_any(float* p, f32v a, size_t k) {
 template <bool Scaled, bool AddsDecay, bool ScalesParam>
 void adam_range(const AdamStep& s, size_t begin, size_t end) {
   const f32v c = v_set1(Scaled ? *s.c : 0.0f), decay = v_set1(s.decay);
-  const f32v beta1 = v_set1(s.beta1), rest1 = v_set1(s.rest1);
+  const f32v rest1 = v_set1(s.rest1);
   const f32v beta2 = v_set1(s.beta2), rest2 = v_set1(s.rest2);
   const f32v eps = v_set1(s.eps), root = v_set1(s.root_bc2), minus_step = v_set1(-s.step_size);
   const float *p_in = s.p, *g_in = s.g, *m_in = s.m, *v_in = s.v;
@@ -32,7 +32,8 @@ void adam_range(const AdamStep& s, size_t begin, size_t end) {
     f32v g = v_load_any(g_in + i, k);
     if (Scaled) g = v_mul(g, c);
     if (AddsDecay) g = v_fma(decay, p, g);
-    const f32v m = v_fma(beta1, v_load_any(m_in + i, k), v_mul(rest1, g));
+    const f32v m0 = v_load_any(m_in + i, k);
+    const f32v m = v_fma(rest1, v_sub(g, m0), m0);
     const f32v v = v_fma(beta2, v_load_any(v_in + i, k), v_mul(v_mul(rest2, g), g));
     const f32v q = v_add(v_div(v_sqrt(v), root), eps);
     const f32v kept = ScalesParam ? v_mul(p, decay) : p;

@@ -12,7 +12,7 @@ struct AdamStep {
   const float *p, *g, *m, *v;
   const float* c;  // null when gradients are not scaled
   float *p_out, *m_out, *v_out;
-  float beta1, rest1, beta2, rest2, eps, step_size, root_bc2;
+  float rest1, beta2, rest2, eps, step_size, root_bc2;
   float decay;        // adamw: factor of p; adam: weight decay added to the gradient
   bool adds_decay;    // adam with weight decay
   bool scales_param;  // adamw

@@ -1,6 +1,7 @@
 #include "families/reduce.hpp"
 
 #include "tallystick/reduce.hpp"
+#include "tallystick/reduce_f64.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -19,19 +20,9 @@ struct Square {
     return v_mul(v, v);
   }
 };
-struct SquaredDeviation {
-  const float* x;
-  f32v m;
-  TS_INLINE f32v operator()(size_t i, size_t n) const {
-    const f32v d = v_sub(v_load_any(x + i, n), m);
-    return v_mul(d, d);
-  }
-};
 
-float row(const float* x, size_t n, Term term, float m, const float* divisor) {
-  float s = term == Term::value    ? sum_of(n, Value{x})
-            : term == Term::square ? sum_of(n, Square{x})
-                                   : sum_of(n, SquaredDeviation{x, v_set1(m)});
+float row(const float* x, size_t n, Term term, const float* divisor) {
+  float s = term == Term::value ? sum_of(n, Value{x}) : sum_of(n, Square{x});
   if (divisor) s = s / *divisor;
   return canonical_nan(planted(s));
 }
@@ -42,11 +33,9 @@ void blocks_of(const F& f, size_t n, size_t first, size_t last, float* out) {
     out[b - first] = sum_block(b * kSumBlock, ts_min(kSumBlock, n - b * kSumBlock), f);
 }
 
-void row_blocks(const float* x, size_t n, Term term, float m, size_t first, size_t last,
-                float* out) {
+void row_blocks(const float* x, size_t n, Term term, size_t first, size_t last, float* out) {
   if (term == Term::value) blocks_of(Value{x}, n, first, last, out);
-  else if (term == Term::square) blocks_of(Square{x}, n, first, last, out);
-  else blocks_of(SquaredDeviation{x, v_set1(m)}, n, first, last, out);
+  else blocks_of(Square{x}, n, first, last, out);
 }
 
 void finish(float* out, size_t cols, const float* divisor) {
@@ -109,6 +98,17 @@ int64_t row_argmax(const float* x, size_t n) {
 #endif
 }
 
+void var_mean(const float* x, size_t n, double divisor, float* var, float* mean) {
+  const double m = sum64_of(n, [=](size_t i) TS_LAMBDA { return static_cast<double>(x[i]); }) /
+                   static_cast<double>(n);
+  const double v = sum64_of(n, [=](size_t i) TS_LAMBDA {
+    const double d = static_cast<double>(x[i]) - m;
+    return d * d;
+  }) / divisor;
+  put1(var, static_cast<float>(v));
+  put1(mean, static_cast<float>(m));
+}
+
 }  // namespace
 }  // namespace TS_ISA
 
@@ -116,6 +116,6 @@ namespace isa = TS_ISA;
 extern const ReduceTable TS_TABLE(reduce);
 const ReduceTable TS_TABLE(reduce) = {isa::row,         isa::row_blocks,     isa::columns,
                                       isa::scratch_floats, isa::row_extreme, isa::column_extreme,
-                                      isa::row_argmax};
+                                      isa::row_argmax, isa::var_mean};
 
 }  // namespace tallystick

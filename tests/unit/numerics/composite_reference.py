@@ -149,9 +149,9 @@ def total(x: np.ndarray) -> np.ndarray:
         return np.zeros((*x.shape[:-1], 1), F)
     blocks = []
     with quiet():
-        for b in range(0, n, 1024):
+        for b in range(0, n, 256):
             acc = np.full((*x.shape[:-1], 32), -0.0, F)
-            for i in range(b, min(b + 1024, n)):
+            for i in range(b, min(b + 256, n)):
                 acc[..., (i - b) % 32] += x[..., i]
             for s in (16, 8, 4, 2, 1):
                 acc = acc[..., :s] + acc[..., s:]
@@ -233,7 +233,7 @@ def gelu_tanh(x: np.ndarray) -> np.ndarray:
 def gelu_tanh_backward(g: np.ndarray, x: np.ndarray) -> np.ndarray:
     t = tanh(_u(x))
     v = C3 * fma(x * x, np.full_like(x, C5), np.ones_like(x))
-    right = ((F(0.5) * x) * (F(1) - t * t)) * v
+    right = ((F(0.5) * x) * fma(-t, t, np.ones_like(t))) * v
     return g * (F(0.5) * (F(1) + t) + right)
 
 
@@ -249,13 +249,14 @@ def cross_entropy(
     x: np.ndarray, t: np.ndarray, ignore: int, reduction: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     m = top(x)
-    lse = log(total(exp(x - m)))
+    s = total(exp(x - m))
+    lse = log(s)
     rows = np.zeros(len(t), F)
     for r, target in enumerate(t):
         if target != ignore:
             rows[r] = lse[r, 0] - (x[r, target] - m[r, 0])
     count = int(np.sum(t != ignore))
-    return reduce_loss(rows, count, reduction), m[:, 0], lse[:, 0]
+    return reduce_loss(rows, count, reduction), m[:, 0], s[:, 0]
 
 
 def coefficient(g: np.ndarray, rows: int, divisor: np.ndarray, reduction: str) -> np.ndarray:
@@ -268,12 +269,12 @@ def cross_entropy_backward(
     x: np.ndarray,
     t: np.ndarray,
     m: np.ndarray,
-    lse: np.ndarray,
+    s: np.ndarray,
     ignore: int,
     reduction: str,
 ) -> np.ndarray:
     c = coefficient(g, len(t), F(np.sum(t != ignore)), reduction)
-    p = exp((x - m[:, None]) - lse[:, None])
+    p = exp(x - m[:, None]) / s[:, None]
     out = p * c[:, None]
     for r, target in enumerate(t):
         if target == ignore:
@@ -320,7 +321,7 @@ def adam(
         g = g * c
     if not decoupled and weight_decay != 0:
         g = fma(_full(p, weight_decay), p, g)
-    m = fma(_full(p, beta1), m, F(1 - beta1) * g)
+    m = fma(_full(p, F(1 - beta1)), g - m, m)
     v = fma(_full(p, beta2), v, (F(1 - beta2) * g) * g)
     q = np.sqrt(v) / root + F(eps)
     return fma(_full(p, -step_size), m / q, p * decay if decoupled else p), m, v

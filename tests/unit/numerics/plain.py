@@ -112,9 +112,9 @@ def plain_sum(values: np.ndarray) -> np.float32:
         return np.float32(0.0)
     blocks = []
     with np.errstate(all="ignore"):
-        for start in range(0, x.size, 1024):
+        for start in range(0, x.size, 256):
             lanes = np.full(32, -0.0, np.float32)
-            block = x[start : start + 1024]
+            block = x[start : start + 256]
             for i in range(0, block.size, 32):
                 part = block[i : i + 32]
                 lanes[: part.size] = lanes[: part.size] + part
@@ -123,6 +123,33 @@ def plain_sum(values: np.ndarray) -> np.float32:
             blocks.append(lanes[0])
     total = blocks[0] if len(blocks) == 1 else plain_sum(np.array(blocks, np.float32))
     return canonical(np.array(total))[()]
+
+
+def sum64(values: np.ndarray) -> np.float64:
+    """SUM64 of NUMERICS 3.6."""
+    blocks = []
+    for start in range(0, values.size, 256):
+        block = values[start : start + 256]
+        lanes = np.full(32, -0.0)
+        for i in range(0, block.size, 32):
+            part = block[i : i + 32]
+            lanes[: part.size] = lanes[: part.size] + part
+        for s in (16, 8, 4, 2, 1):
+            lanes = lanes[:s] + lanes[s : 2 * s]
+        blocks.append(lanes[0])
+    if not blocks:
+        return np.float64(0.0)
+    return np.float64(blocks[0]) if len(blocks) == 1 else sum64(np.array(blocks))
+
+
+def plain_var_mean(row: np.ndarray, correction: float) -> tuple[np.float32, np.float32]:
+    """NUMERICS 3.6 of one row."""
+    wide = row.astype(np.float64)
+    with np.errstate(all="ignore"):
+        mean = sum64(wide) / np.float64(row.size)
+        d = wide - mean
+        var = sum64(d * d) / np.float64(max(row.size - correction, 0.0))
+        return np.float32(var), np.float32(mean)
 
 
 def sum_axes(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

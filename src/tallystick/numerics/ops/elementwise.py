@@ -83,7 +83,7 @@ def _binary(kernel: str, integers: Any) -> Callable[[np.ndarray, np.ndarray, np.
 
 
 def _run_sum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    """a ± alpha·b (NUMERICS 10.2): with alpha ≠ 1 the product is rounded first."""
+    """a ± alpha·b (NUMERICS 10.2): one fma where alpha ≠ 1."""
     a, out = operand(inputs, 0), outputs[0]
     scalar = op.endswith(".Scalar")
     dtype = "f32" if is_f32(a) else "i64"

@@ -82,9 +82,9 @@ def _run_cross_entropy(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 
 
 def _infer_cross_entropy_backward(attrs: Attrs, inputs: Types) -> Result:
-    g, x, target, row_max, lse = operands(_CE_BACKWARD, inputs, 5)
+    g, x, target, row_max, row_sum = operands(_CE_BACKWARD, inputs, 5)
     rows = _logits(_CE_BACKWARD, x, target)
-    for what, t in (("the row maximum", row_max), ("lse", lse)):
+    for what, t in (("the row maximum", row_max), ("the row sum", row_sum)):
         check_dtype(_CE_BACKWARD, t, FLOATS)
         check_shape(_CE_BACKWARD, what, t, (rows,))
     _check_grad(_CE_BACKWARD, attrs, g, rows)

@@ -100,7 +100,6 @@ def _run_adam(decoupled: bool, attrs: Attrs, inputs: Arrays, outputs: Outputs) -
         *(operand(inputs, i) for i in range(4)),
         _optional(inputs, 7),
         *outputs,
-        float(rn32(float(beta1))),
         float(rest1),
         float(rn32(float(beta2))),
         float(rest2),
