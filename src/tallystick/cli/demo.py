@@ -31,10 +31,10 @@ from tallystick.run.state import State
 from tallystick.run.store import RunStore, checkpoint_name
 from tallystick.run.trainer import Options, train_job
 
-STEPS = 200
+STEPS = 600
 POISONED_STEP = 33
 SETTINGS = {"n_layer": "2", "n_head": "4", "n_embd": "64", "block_size": "64", "batch_size": "16",
-            "lr": "0.003", "dropout": "0.1", "text_bytes": "400000"}  # fmt: skip
+            "lr": "0.01", "dropout": "0.1", "text_bytes": "400000"}  # fmt: skip
 PROMPT = "Return the "
 
 
