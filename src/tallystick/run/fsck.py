@@ -85,7 +85,8 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
     if not store.exists and (directory / MANIFEST).is_file():
         _check_job(checker, directory)
         return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), True)
-    store.require()
+    if not store.journal_path.exists():
+        store.require()
     job = _check_job(checker, store.job_path)
     checker.guard(store.manifest_path, store.manifest)
     if job is not None:

@@ -1,0 +1,457 @@
+"""The command line end to end: outcomes, exit codes, JSON keys, one clear sentence (DESIGN 9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tallystick import _core
+from tallystick.cli.main import run
+from tallystick.run.job import Job
+from tallystick.run.trainer import RunSummary
+
+Copy = Callable[[Path], Path]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ts(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run one command line in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def _json(outcome: tuple[int, str, str], code: int = 0) -> Any:
+    assert outcome[0] == code, outcome
+    return json.loads(outcome[1])
+
+
+@pytest.mark.parametrize("name", ["logreg", "mlp", "gpt2"])
+def test_a_job_from_each_recipe_trains_and_is_accepted(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, ts: Run
+) -> None:
+    job: Job = request.getfixturevalue(f"{name}_job")
+    out = tmp_path / "run"
+    result = _json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
+    assert result["finished"] is True
+    assert result["steps"] == job.steps
+    assert result["job_digest"] == job.digest.hex()
+    report = _json(ts("audit", out, "--job", job.directory, "--quiet", "--json"))
+    assert report["accepted"] is True
+    assert report["run_root"] == result["run_root"]
+    assert report["losses_compared"] == job.steps
+    again = _json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
+    assert again["run_root"] == result["run_root"]
+    assert ts("fsck", out)[0] == 0
+    verified = _json(ts("job", "verify", job.directory, "--json"))
+    assert "program" in verified["compared"]
+    assert "initial state" in verified["compared"]
+
+
+def test_inspect_json_has_the_documented_keys(mlp_run: RunSummary, ts: Run) -> None:
+    found = _json(ts("inspect", mlp_run.directory, "--json"))
+    keys = {
+        *("job_digest", "contract", "steps", "checkpoints", "run_root", "final_state_root"),
+        *("loss", "log_bytes", "isa", "threads"),
+    }
+    assert keys <= set(found)
+    assert found["contract"] == "ordered/1-draft.1"
+    assert [c["step"] for c in found["checkpoints"]] == [0, 5, 10, 12]
+    assert found["run_root"] == mlp_run.run_root.hex()
+    assert found["loss"] == list(mlp_run.losses)
+    assert found["log_bytes"] == 0
+
+
+@pytest.mark.parametrize("isa", _core.supported_isas())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_instruction_set_and_threads_change_no_bit(
+    isa: str, threads: int, gpt2_job: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "tallystick", "train", str(gpt2_job.directory)),
+        *("--out", str(out), "--threads", str(threads), "--quiet", "--json"),
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "TALLYSTICK_ISA": isa},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads(done.stdout)
+    assert (result["isa"], result["threads"]) == (isa, threads)
+    from tallystick.run import audit
+
+    assert audit(out).accepted
+    assert result["run_root"] == _reference_root(gpt2_job, tmp_path)
+
+
+def _reference_root(job: Job, tmp_path: Path) -> str:
+    from tallystick.run import train
+
+    return train(job, tmp_path / "here").run_root.hex()
+
+
+def test_an_unsupported_instruction_set_cannot_check(gpt2_job: Job, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*(sys.executable, "-m", "tallystick", "train"), str(gpt2_job.directory), "--out", "run"],
+        env={**os.environ, "TALLYSTICK_ISA": "avx9000"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "avx9000" in done.stderr
+    assert "scalar" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_and_auditing_import_no_torch(mlp_job: Job, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from tallystick.cli.main import run\n"
+        f"assert run(['train', {str(mlp_job.directory)!r}, '--out', 'r', '--quiet']) == 0\n"
+        "assert run(['audit', 'r', '--quiet']) == 0\n"
+        "assert run(['inspect', 'r']) == run(['fsck', 'r']) == run(['doctor']) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_segment_starts_at_a_stored_checkpoint(mlp_run: RunSummary, ts: Run) -> None:
+    report = _json(ts("audit", mlp_run.directory, "--steps", "6:10", "--quiet", "--json"))
+    assert report["accepted"] is True
+    assert report["steps"] == [5, 10]
+    assert report["losses_compared"] == 5
+    assert report["whole"] is False
+
+
+@pytest.mark.parametrize("steps", ["10:5", "x", "0:99", "3"])
+def test_bad_segments_are_wrong_usage(steps: str, mlp_run: RunSummary, ts: Run) -> None:
+    code, _, err = ts("audit", mlp_run.directory, "--steps", steps, "--quiet")
+    assert code == 3
+    assert err.startswith("tallystick: ")
+
+
+def test_a_mismatch_exits_1_and_names_the_interval(
+    mlp_run: RunSummary, mlp_job: Job, copied: Copy, ts: Run
+) -> None:
+    run_copy = copied(mlp_run.directory)
+    path = run_copy / "checkpoints" / "step-00000010.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-33] ^= 1
+    path.write_bytes(data)
+    report = _json(ts("audit", run_copy, "--quiet", "--json"), code=1)
+    assert report["accepted"] is False
+    assert report["difference"]["interval"] == [10, 10]
+    code, out, _ = ts("audit", run_copy, "--job", mlp_job.directory, "--quiet")
+    assert code == 1
+    assert "MISMATCH" in out
+    code, out, _ = ts("fsck", run_copy)
+    assert code == 1
+    assert "step-00000010" in out
+
+
+def test_trust_and_keys(mlp_job: Job, tmp_path: Path, ts: Run) -> None:
+    mine, other, out = tmp_path / "mine.pem", tmp_path / "other.pem", tmp_path / "run"
+    made = _json(ts("keys", "new", mine, "--json"))
+    assert oct(mine.stat().st_mode & 0o777) == "0o600"
+    assert ts("keys", "new", mine)[0] == 2  # never overwritten
+    assert ts("keys", "new", other)[0] == 0
+    shown = _json(ts("keys", "show", f"{mine}.pub", "--json"))
+    assert shown["key_id"] == made["key_id"]
+    trained = _json(
+        ts("train", mlp_job.directory, "--out", out, "--key", mine, "--quiet", "--json")
+    )
+    assert trained["signer"] == made["key_id"]
+    report = _json(ts("audit", out, "--trust", f"{mine}.pub", "--quiet", "--json"))
+    assert report["trusted"] is True
+    code, _, err = ts("audit", out, "--trust", f"{other}.pub", "--quiet")
+    assert code == 1
+    assert "--trust" in err
+    code, out_text, _ = ts("audit", out, "--quiet")
+    assert "unknown to you" in out_text
+
+
+def test_export_verify_sample_evaluate(gpt2_job: Job, tmp_path: Path, ts: Run) -> None:
+    out, model = tmp_path / "run", tmp_path / "model.safetensors"
+    assert ts("train", gpt2_job.directory, "--out", out, "--quiet")[0] == 0
+    exported = _json(ts("export", out, "-o", model, "--json"))
+    verified = _json(ts("verify-model", model, out, "--json"))
+    assert exported["run_root"] == verified["run_root"]
+    sampled = _json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
+    again = _json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
+    assert sampled == again
+    assert len(sampled["text"].encode()) >= 12
+    code, text, _ = ts("sample", out, "--prompt", "the ", "--length", "5", "--seed", "3")
+    assert code == 0
+    assert text.startswith("the ")
+    loss = _json(ts("evaluate", out, "--json"))
+    trained = _json(ts("inspect", out, "--json"))["validation"][-1]
+    assert trained == {"step": loss["step"], "loss": loss["validation_loss"]}
+
+
+def test_a_non_finite_loss_is_a_committed_end(tmp_path: Path, ts: Run) -> None:
+    job, out = tmp_path / "job", tmp_path / "run"
+    made = ts(
+        *("job", "new", "logreg", "--out", job, "--steps", "50", "--checkpoint-interval", "7"),
+        *("--set", "lr=1e38", "--set", "weight_decay=1e30"),
+    )
+    assert made[0] == 0, made
+    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    assert result["finished"] is True
+    assert result["reason"] == "non-finite loss"
+    assert result["steps"] < 50
+    assert result["final_loss"] in ("nan", "inf", "-inf")
+    assert result["checkpoints"][-1]["step"] == result["steps"]
+    report = _json(ts("audit", out, "--quiet", "--json"))
+    assert report["accepted"] is True
+    assert ts("fsck", out)[0] == 0
+    assert _json(ts("inspect", out, "--json"))["loss"][-1] == result["final_loss"]
+
+
+# ---- bad input: one sentence, the next action, the right exit code ------------------------------
+
+
+def _one_sentence(err: str) -> None:
+    lines = err.strip().splitlines()
+    assert lines[0].startswith("tallystick: "), err
+    assert len(lines) <= 2, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["train", "nowhere", "--out", "run"], 3),
+        (["audit", "nowhere"], 3),
+        (["inspect", "nowhere"], 3),
+        (["fsck", "nowhere"], 3),
+        (["export", "nowhere", "-o", "m"], 3),
+        (["job", "new", "transformer-xl", "--out", "j"], 3),
+        (["job", "new", "mlp", "--out", "j", "--set", "width=3"], 3),
+        (["job", "new", "mlp", "--out", "j", "--set", "hidden=many"], 3),
+        (["job", "new", "mlp", "--out", "j", "--set", "hidden"], 3),
+        (["job", "new", "mlp", "--out", "j", "--set", "layers=0"], 3),
+        (["job", "new", "mlp", "--out", "j", "--steps", "0"], 3),
+        (["job", "new", "mlp", "--out", "j", "--text", "x.txt"], 3),
+        (["job", "new", "gpt2", "--out", "j", "--set", "size=gigantic"], 3),
+        (["job", "new", "gpt2", "--out", "j", "--set", "n_head=3"], 3),
+        (["job", "new", "gpt2", "--out", "j", "--text", "nowhere.txt"], 2),
+        (["job", "new", "mlp", "--out", "j", "--contract", "ordered/9"], 2),
+        (["job", "new", "mlp", "--out", "j", "--cifar10", "nowhere"], 2),
+        (["job", "new", "mlp", "--out", "j", "--data", "nowhere.npz"], 2),
+        (["keys", "show", "nowhere.pem"], 2),
+        (["bench", "nothing"], 3),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], code: int, ts: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = ts(*arguments)
+    assert outcome[0] == code, outcome
+    _one_sentence(outcome[2])
+    assert not (tmp_path / "j" / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["no-such-command"], ["audit", "r", "--threads", "0"], ["--bad"]]
+)
+def test_usage_errors_exit_3(arguments: list[str], ts: Run) -> None:
+    assert ts(*arguments)[0] == 3
+
+
+def test_bad_settings_list_the_good_ones(ts: Run, tmp_path: Path) -> None:
+    err = ts("job", "new", "mlp", "--out", tmp_path / "j", "--set", "width=3")[2]
+    assert "hidden" in err
+    assert "batch_size" in err
+    listed = ts("job", "recipes", "gpt2")[1]
+    assert "n_layer" in listed
+    assert "124m" in listed
+
+
+def test_errors_as_json(ts: Run) -> None:
+    found = _json(ts("audit", "nowhere", "--json"), code=3)
+    assert found["exit_code"] == 3
+    assert found["error"]
+    assert found["next_action"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code"),
+    [
+        ("job.json", b"tallystick-job/1", b"tallystick-job/2", 2),
+        ("job.json", b"ordered/1-draft.1", b"ordered/1-draft.9", 1),
+        ("job.json", b'"steps":12', b'"steps":13', 1),
+        ("program.txt", b"ordered/1-draft.1", b"ordered/1-draft.9", 1),
+        ("program.txt", b"0x1", b"0x2", 1),
+        ("job.json", b"{", b"", 2),
+    ],
+)
+def test_an_altered_job_is_refused(
+    name: str, old: bytes, new: bytes, code: int, mlp_job: Job, copied: Copy, ts: Run
+) -> None:
+    job = copied(mlp_job.directory)
+    path = job / name
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    outcome = ts("train", job, "--out", job.parent / "run", "--quiet")
+    assert outcome[0] == code, outcome
+    _one_sentence(outcome[2])
+    assert not (job.parent / "run" / "journal").exists()
+
+
+def test_unknown_contract_in_a_well_digested_job(mlp_job: Job, copied: Copy, ts: Run) -> None:
+    """A job of a later version is refused by name, though all its digests fit."""
+    from tallystick.run.manifest import DIGEST_KEY, manifest_bytes
+
+    job = copied(mlp_job.directory)
+    body = json.loads((job / "job.json").read_text())
+    del body[DIGEST_KEY]
+    body["commitment"]["contract"] = "exact/1"
+    (job / "job.json").write_bytes(manifest_bytes(body))
+    code, _, err = ts("train", job, "--out", job.parent / "run", "--quiet")
+    assert code == 2
+    assert "exact/1" in err
+
+
+def test_another_job_in_the_same_run_directory(
+    mlp_run: RunSummary, logreg_job: Job, copied: Copy, ts: Run
+) -> None:
+    out = copied(mlp_run.directory)
+    code, _, err = ts("train", logreg_job.directory, "--out", out, "--quiet")
+    assert code == 3
+    assert "another job" in err
+    assert ts("fsck", out)[0] == 0
+
+
+def test_a_directory_with_other_files_is_left_alone(
+    logreg_job: Job, tmp_path: Path, ts: Run
+) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    code, _, err = ts("train", logreg_job.directory, "--out", tmp_path, "--quiet")
+    assert code == 3
+    assert "thesis.tex" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_unwritable_directory(logreg_job: Job, tmp_path: Path, ts: Run) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    code, _, err = ts("train", logreg_job.directory, "--out", tmp_path / "file" / "run", "--quiet")
+    assert code in (2, 3)
+    _one_sentence(err)
+    if os.geteuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        code, _, err = ts("train", logreg_job.directory, "--out", tmp_path / "locked" / "run")
+        assert code == 2
+        _one_sentence(err)
+
+
+def test_too_little_disk(
+    logreg_job: Job, tmp_path: Path, ts: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.run import estimate
+
+    monkeypatch.setattr(estimate, "free_bytes", lambda path: 1000)
+    code, _, err = ts("train", logreg_job.directory, "--out", tmp_path / "run", "--quiet")
+    assert code == 2
+    assert "free" in err
+    assert "--keep-checkpoints" in err
+
+
+def test_estimate_only(mlp_job: Job, tmp_path: Path, ts: Run) -> None:
+    found = _json(ts("train", mlp_job.directory, "--out", tmp_path / "r", "--estimate", "--json"))
+    assert found["steps"] == 12
+    assert found["disk_bytes"] > 0
+    assert not (tmp_path / "r").exists()
+    code, text, _ = ts("train", mlp_job.directory, "--out", tmp_path / "r", "--estimate")
+    assert code == 0
+    assert "12 steps" in text
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (np.zeros((40, 4), "f4"), np.full(40, 10)),
+        (np.zeros((40, 4), "f4"), np.full(40, -1)),
+        (np.zeros((40, 4), "f4"), np.zeros(39, "i8")),
+        (np.zeros((40, 4), "f4"), np.zeros(40, "f4")),
+        (np.zeros((40, 4), "S3"), np.zeros(40, "i8")),
+        (np.full((40, 4), np.nan, "f4"), np.zeros(40, "i8")),
+        (np.zeros((3, 4), "f4"), np.zeros(3, "i8")),
+        (np.zeros((0, 4), "f4"), np.zeros(0, "i8")),
+    ],
+)
+def test_bad_data_files(x: np.ndarray, y: np.ndarray, tmp_path: Path, ts: Run) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x=x, y=y)
+    outcome = ts("job", "new", "mlp", "--out", tmp_path / "j", "--data", path)
+    assert outcome[0] == 3, outcome
+    _one_sentence(outcome[2])
+
+
+def test_pickled_data_is_never_loaded(tmp_path: Path, ts: Run) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.array([{}], dtype=object), y=np.zeros(1, "i8"))
+    assert ts("job", "new", "mlp", "--out", tmp_path / "j", "--data", path)[0] == 3
+
+
+def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(60, 3, 2)), y=np.arange(60) % 4)
+    made = _json(
+        ts(
+            *("job", "new", "mlp", "--out", tmp_path / "j", "--data", tmp_path / "d.npz"),
+            *("--set", "classes=4", "--set", "batch_size=8", "--steps", "4", "--json"),
+        )
+    )
+    assert made["records"] == 52
+    (tmp_path / "cifar").mkdir()
+    raw = rng.integers(0, 256, (80, 3073), dtype=np.uint8)
+    raw[:, 0] %= 10
+    (tmp_path / "cifar" / "data_batch_1.bin").write_bytes(raw.tobytes())
+    made = _json(
+        ts(
+            *("job", "new", "logreg", "--out", tmp_path / "c", "--cifar10", tmp_path / "cifar"),
+            *("--set", "batch_size=4", "--steps", "3", "--json"),
+        )
+    )
+    assert made["records"] == 72
+    assert ts("train", tmp_path / "c", "--out", tmp_path / "r", "--quiet")[0] == 0
+
+
+def test_doctor(ts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _json(ts("doctor", "--json"))
+    assert found["ok"] is True
+    assert found["isa"] in found["supported_isas"]
+    assert found["fp_environment_ok"] is True
+    monkeypatch.setenv("TALLYSTICK_ISA", "avx9000")
+    assert ts("doctor")[0] == 2
+
+
+def test_version_and_help(ts: Run) -> None:
+    code, out, _ = ts("--help")
+    assert code == 0
+    for name in ("train", "audit", "inspect", "fsck", "export", "verify-model", "doctor", "keys"):
+        assert name in out
+    assert "sample" in ts("sample", "--help")[1]
