@@ -65,9 +65,7 @@ def gpt2_job(jobs: Path) -> Job:
         "batch_size": "2",
         "warmup": "2",
     }
-    return new_job(
-        "gpt2", jobs / "gpt2", pairs, Sources(text=path), steps=8, checkpoint_interval=3
-    )
+    return new_job("gpt2", jobs / "gpt2", pairs, Sources(text=path), steps=8, checkpoint_interval=3)
 
 
 @pytest.fixture(scope="session")

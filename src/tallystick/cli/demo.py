@@ -106,8 +106,10 @@ class Demo:
         parameters = sum(
             t.numel for name, t in job.program.state_types.items() if name.startswith("param.")
         )
-        say(f"    {parameters:,} parameters, {len(job.program.nodes)} operators a step, "
-            f"{job.steps} steps, checkpoints every {job.interval}")
+        say(
+            f"    {parameters:,} parameters, {len(job.program.nodes)} operators a step, "
+            f"{job.steps} steps, checkpoints every {job.interval}"
+        )
         say(f"    job digest  {job.digest.hex()}")
         return job
 
@@ -119,8 +121,10 @@ class Demo:
             result = train_job(job, run, Options(key=PrivateKey.generate()), reporter)
         finally:
             reporter.close()
-        say(f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
-            f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}")
+        say(
+            f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
+            f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}"
+        )
         say(f"    run root    {result.run_root.hex()}")
         self.found["run_root"] = result.run_root.hex()
         self.found["train_seconds"] = result.seconds
@@ -133,15 +137,19 @@ class Demo:
             report = self._audit(job, run)
         return report
 
-    def _audit(self, job: Job | None, run: Path, steps: tuple[int, int] | None = None) -> AuditReport:
+    def _audit(
+        self, job: Job | None, run: Path, steps: tuple[int, int] | None = None
+    ) -> AuditReport:
         reporter = Reporter("audit", self.quiet)
         try:
             report = audit_run(run, job, steps, listener=reporter)
         finally:
             reporter.close()
         if report.difference is None:
-            say(f"    MATCH: {report.checkpoints_compared} checkpoints and "
-                f"{report.losses_compared} losses are equal to the bit")
+            say(
+                f"    MATCH: {report.checkpoints_compared} checkpoints and "
+                f"{report.losses_compared} losses are equal to the bit"
+            )
         else:
             say(f"    MISMATCH: {report.difference.sentence}")
         return report
@@ -182,7 +190,9 @@ class Demo:
 
         run = self.out / "run-poisoned"
         reporter = Reporter("train", True)
-        options = Options(key=PrivateKey.generate(), override=flip, trace=(POISONED_STEP, POISONED_STEP + 1))
+        options = Options(
+            key=PrivateKey.generate(), override=flip, trace=(POISONED_STEP, POISONED_STEP + 1)
+        )
         train_job(job, run, options, reporter)
         difference = self._audit(job, run).difference
         return difference is not None and difference.step == POISONED_STEP
@@ -196,7 +206,9 @@ class Demo:
         store = RunStore(run)
         root = store.journal().roots[report.step]
         state = store.load_state(job, report.step, root)
-        text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode("utf-8", "replace")
+        text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode(
+            "utf-8", "replace"
+        )
         say("    " + (PROMPT + text).replace("\n", "\n    "))
         self.found["sample"] = text
 

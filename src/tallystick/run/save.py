@@ -10,7 +10,7 @@ import numpy as np
 
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
-from tallystick.commit.tensor import DTYPES, Array, dtype_name
+from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
@@ -51,6 +51,11 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
             ) from None
         if array.ndim == 0:
             raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
+        try:
+            check_canonical(array, f"column {name!r} of the {what}")
+        except CounterpartyError as error:
+            # COMMITMENTS 3.3: every operator's NaN has one pattern, and so has a job's.
+            raise UsageError(error.message, "Write every NaN as numpy.nan.") from None
         columns[name] = np.asarray(array, order="C")
     lengths = {len(c) for c in columns.values()}
     if len(lengths) != 1 or 0 in lengths:

@@ -15,7 +15,7 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.run.files import read_file
 from tallystick.run.recipes.base import Built, DataSet, Recipe, Sources, normal, split, uniform
-from tallystick.run.recipes.schedule import learning_rate
+from tallystick.run.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.run.recipes.settings import setting
 from tallystick.run.tensorfile import read_tensors
 
@@ -43,6 +43,10 @@ class LogregSettings:
     schedule: str = setting("constant", "constant or cosine (to a tenth of lr)")
     validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
 
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise UsageError("logreg: schedule is constant or cosine.", "Fix --set schedule.")
+
 
 @dataclass(frozen=True)
 class MlpSettings:
@@ -64,6 +68,17 @@ class MlpSettings:
     warmup: int = setting(0, "steps of linear warm-up", low=0)
     schedule: str = setting("constant", "constant or cosine (to a tenth of lr)")
     validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("schedule", SCHEDULES),
+            ("activation", ("relu", "gelu", "tanh")),
+            ("optimizer", ("adam", "adamw", "sgd")),
+        ):
+            if getattr(self, name) not in known:
+                raise UsageError(f"mlp: {name} is one of {', '.join(known)}.", f"Fix --set {name}.")
+        if not self.dropout < 1:
+            raise UsageError("mlp: dropout must be below 1.", "Fix --set dropout.")
 
 
 def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str, Array]:
@@ -180,8 +195,6 @@ def _build(
         out: torch.Tensor = module(batch["x"])
         return out
 
-    if s.schedule not in ("constant", "cosine"):
-        raise UsageError("schedule is constant or cosine.", "Fix --set schedule.")
     module.train()
     batch = {"x": ((s.batch_size, features), "f32"), "y": ((s.batch_size,), "i64")}
     clip = getattr(s, "clip_norm", 0.0) or None
@@ -220,12 +233,6 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
     from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
 
     activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
-    if s.activation not in activations or s.optimizer not in ("adam", "adamw", "sgd"):
-        raise UsageError(
-            "mlp: activation is relu, gelu or tanh; optimizer is adam, adamw or sgd.", "Fix --set."
-        )
-    if not s.dropout < 1:
-        raise UsageError("mlp: dropout must be below 1.", "Fix --set dropout.")
     features = fields["x"].shape[0]
     widths = [features, *[s.hidden] * s.layers]
     with torch.device("meta"):

@@ -13,7 +13,7 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.run.recipes.base import Built, DataSet, Recipe, Sources, normal
-from tallystick.run.recipes.schedule import learning_rate
+from tallystick.run.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.run.recipes.settings import setting
 from tallystick.run.text_corpus import read_text, stdlib_docstrings, windows
 
@@ -42,6 +42,17 @@ class Gpt2Settings:
     bias: bool = setting(True, "biases in linear layers and layer norms")
     text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        if self.n_embd % self.n_head:
+            raise UsageError(
+                f"gpt2: n_embd={self.n_embd} is not a multiple of n_head={self.n_head}.",
+                "Choose others with --set.",
+            )
+        if not self.dropout < 1 or self.schedule not in SCHEDULES:
+            raise UsageError("gpt2: dropout is below 1, schedule constant or cosine.", "Fix --set.")
+        if max(self.beta1, self.beta2) >= 1:
+            raise UsageError("gpt2: beta1 and beta2 are below 1.", "Fix --set.")
 
 
 PRESETS = {
@@ -182,13 +193,6 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
 
     from tallystick.program.capture.api import capture, capture_eval, capture_forward
     from tallystick.program.optimizers import AdamW
-
-    if s.n_embd % s.n_head:
-        raise UsageError(
-            f"gpt2: n_embd={s.n_embd} is not a multiple of n_head={s.n_head}.", "Fix --set."
-        )
-    if not s.dropout < 1 or s.schedule not in ("constant", "cosine"):
-        raise UsageError("gpt2: dropout is below 1, schedule constant or cosine.", "Fix --set.")
 
     def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         tokens = batch["tokens"]

@@ -6,6 +6,8 @@ import numpy as np
 
 from tallystick.numerics.registry import lookup
 
+SCHEDULES = ("constant", "cosine")
+
 
 def _cosine(x: float) -> float:
     """RN32(cos(RN32(x))), by the contract's own operator (NUMERICS 5)."""

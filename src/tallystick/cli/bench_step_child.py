@@ -1,0 +1,136 @@
+"""One side of the memory measurement, in a process of its own: `python -m` this file, JSON.
+
+Our side executes a job as an auditor would and never loads torch; torch's side trains the
+recipe's module. Both print their resident memory before and at the peak.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.run.recipes.gpt2 import Gpt2Settings, make_module
+
+
+class Engines:
+    """Names of the two sides; torch's are its optimizer variants."""
+
+    OURS = "tallystick"
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this process, in bytes.
+
+    Linux's VmHWM begins anew at exec; ru_maxrss does not, so it only serves elsewhere.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
+
+
+class TorchStep:
+    """One training step in torch eager float32 of the recipe's module: call it to take a step.
+
+    Forward, mean cross-entropy, backward, clipping by norm, AdamW with decay on matrices, as
+    the captured program does. `use` switches between torch's own optimizer variants.
+    """
+
+    VARIANTS = ("fused", "foreach", "for-loop")
+
+    def __init__(
+        self, settings: Gpt2Settings, threads: int, weights: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.settings = settings
+        self.module = make_module(settings).train()
+        if weights is not None:
+            with torch.no_grad():
+                for name, parameter in self.module.named_parameters():
+                    parameter.copy_(torch.from_numpy(weights[f"param.{name}"]))
+        self.parameters = list(self.module.parameters())
+        shape = (settings.batch_size, settings.block_size + 1)
+        drawn = np.random.default_rng(0).integers(0, settings.vocab_size, shape)
+        self.tokens = torch.from_numpy(drawn)
+        self.optimizer: Any = None
+
+    def use(self, variant: str) -> None:
+        """Continue with another variant of AdamW, on the moments there are."""
+        import torch
+
+        options = {"fused": variant == "fused", "foreach": variant == "foreach"}
+        s = self.settings
+        groups = [
+            {
+                "params": [p for p in self.parameters if (p.ndim >= 2) is matrices],
+                "weight_decay": s.weight_decay if matrices else 0.0,
+            }
+            for matrices in (True, False)
+        ]
+        moments = None if self.optimizer is None else self.optimizer.state
+        self.optimizer = torch.optim.AdamW(groups, lr=s.lr, betas=(s.beta1, s.beta2), **options)
+        if moments is not None:
+            self.optimizer.state = moments
+
+    def __call__(self) -> None:
+        import torch
+        from torch.nn import functional
+
+        s = self.settings
+        self.optimizer.zero_grad(set_to_none=True)
+        logits = self.module(self.tokens[:, :-1])
+        targets = self.tokens[:, 1:].reshape(-1)
+        loss = functional.cross_entropy(logits.reshape(-1, s.vocab_size), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if s.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, s.clip_norm)
+        self.optimizer.step()
+        float(loss.detach())
+
+
+def _ours(arguments: dict[str, Any]) -> dict[str, int]:
+    from tallystick.run.engine import Engine
+    from tallystick.run.job_file import load_job
+
+    start = peak_bytes()
+    job = load_job(Path(arguments["job"]))
+    engine = Engine(job, job.genesis(), threads=arguments["threads"])
+    for _ in range(arguments["steps"]):
+        engine.run()
+    if "torch" in sys.modules:
+        raise RuntimeError("torch was loaded on our side of the measurement")
+    return {"start": start, "peak": peak_bytes()}
+
+
+def _theirs(arguments: dict[str, Any]) -> dict[str, int]:
+    import torch  # noqa: F401 - its own size belongs to the start
+
+    start = peak_bytes()
+    step = TorchStep(Gpt2Settings(**arguments["settings"]), arguments["threads"])
+    step.use(arguments["engine"])
+    for _ in range(arguments["steps"]):
+        step()
+    return {"start": start, "peak": peak_bytes()}
+
+
+def main() -> None:
+    """Read one JSON object of arguments, print one of results."""
+    arguments = json.loads(sys.argv[1])
+    side = _ours if arguments["engine"] == Engines.OURS else _theirs
+    print(json.dumps(side(arguments)))
+
+
+if __name__ == "__main__":
+    main()
