@@ -168,6 +168,29 @@ def test_buffers_are_state() -> None:
     assert int(Counting().calls) == 0
 
 
+def test_assignments_into_slices_have_the_right_gradient() -> None:
+    class Assigning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x) * 1.0
+            y[:, 1] = y[:, 0] * 3
+            y[0] = 7
+            return y * y
+
+    torch.manual_seed(4)
+    module, x = Assigning(), torch.randn(3, 4)
+    step = capture(module, total, X, SGD(0.1), outputs_grads=True)
+    assert step.initial_state is not None
+    result = Executor(step.program).run_step(step.initial_state, {"x": x.numpy()}, {"lr": 0.1})
+    total(module, {"x": x}).backward()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        np.testing.assert_allclose(result.outputs[f"grad.{name}"], parameter.grad, rtol=1e-5)
+
+
 def test_frozen_and_unused_parameters_pass_through() -> None:
     class Partly(nn.Module):
         def __init__(self) -> None:

@@ -187,7 +187,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings():
+        with _capture_settings(), torch.enable_grad():
             first = make_fx(step, tracing_mode="real")(*sources.values())
             result = Trace(first, list(sources), names, _origins(first.graph, spans))
             return _without_mutation(result, list(sources.values()))
