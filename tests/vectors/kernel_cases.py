@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from kernel_data import SPECIAL, Gen
+from reference.data import SPECIAL, Gen
 from reference.exact import ELEMENTARY
 from reference.floats import F32
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from kernel_cases import EMPTY, Call
-from kernel_data import SPECIAL, Gen
+from reference.data import SPECIAL, Gen
 from reference.floats import F32
 
 _BIG_SEED = np.array([2**63 - 1, 2**32 - 1], np.int64)

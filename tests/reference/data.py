@@ -1,4 +1,4 @@
-"""Deterministic operands for the golden vectors: a counter-based generator of our own.
+"""Deterministic operands for vectors and property tests: a counter-based generator of our own.
 
 numpy's streams may change between its versions; these must not.
 """
@@ -9,6 +9,7 @@ import hashlib
 import math
 
 import numpy as np
+
 from reference.floats import F32, canonical
 
 _GAMMA, _M1, _M2 = (

@@ -1,0 +1,124 @@
+"""Imports point downwards only (DESIGN 3), and torch stays where it belongs (DESIGN 9)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "tallystick"
+PACKAGE = "tallystick"
+
+# Lower numbers may not import higher ones. Within a level anything goes.
+LEVELS = {
+    "errors": 0,
+    "limits": 0,
+    "_core": 0,
+    "commit": 1,
+    "numerics": 2,
+    "program": 3,
+    "rounding": 4,
+    "run": 5,
+    "protocol": 6,
+    "service": 7,
+    "report": 7,
+    "api": 8,
+    "cli": 9,
+    "__main__": 10,
+}
+# Modules whose task is torch: capture of a module, eager mode, recipes' modules, baselines.
+TORCH_ALLOWED = ("program/capture/", "run/recipes/", "cli/bench", "api.py", "rounding/torch_")
+
+
+def modules() -> list[Path]:
+    return sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """Whether node is `if TYPE_CHECKING:`, which never runs."""
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test
+    return getattr(test, "id", getattr(test, "attr", None)) == "TYPE_CHECKING"
+
+
+def imports(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Full names of what a module imports, wherever in it, with line numbers."""
+    here = (PACKAGE, *path.relative_to(SOURCE).with_suffix("").parts)
+
+    def visit(node: ast.AST) -> Iterator[tuple[str, int]]:
+        if is_for_types(node):
+            for child in getattr(node, "orelse", []):
+                yield from visit(child)
+            return
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = list(here[: len(here) - node.level]) if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            for alias in node.names:
+                yield f"{module}.{alias.name}", node.lineno
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child)
+
+    yield from visit(tree)
+
+
+def level_of(name: str) -> int | None:
+    """The level of a full module name; None for what is not the package's, or is its root."""
+    parts = name.split(".")
+    if parts[0] != PACKAGE or len(parts) < 2:
+        return None
+    return LEVELS.get(parts[1])
+
+
+def violations(path: Path, text: str) -> list[str]:
+    relative = path.relative_to(SOURCE)
+    own = LEVELS.get(relative.with_suffix("").parts[0])
+    found = []
+    for name, line in imports(path, ast.parse(text)):
+        level = level_of(name)
+        if own is not None and level is not None and level > own:
+            found.append(f"{relative}:{line} imports {name}, which lies above it")
+        allowed = any(relative.as_posix().startswith(p) for p in TORCH_ALLOWED)
+        if name.split(".")[0] == "torch" and not allowed:
+            found.append(f"{relative}:{line} imports torch")
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_imports_point_down(path: Path) -> None:
+    assert violations(path, path.read_text()) == []
+
+
+def test_every_room_has_a_level() -> None:
+    rooms = {p.relative_to(SOURCE).with_suffix("").parts[0] for p in modules()} - {"__init__"}
+    assert rooms <= set(LEVELS)
+
+
+def test_the_check_sees_violations() -> None:
+    path = SOURCE / "commit" / "x.py"
+    assert violations(path, "from tallystick.numerics import registry")
+    assert violations(path, "def f():\n    import tallystick.run.trainer")
+    assert violations(path, "from ..numerics.types import TensorType")
+    assert violations(path, "from tallystick import program")
+    assert violations(SOURCE / "numerics" / "x.py", "import torch.nn as nn")
+    assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
+    assert not violations(path, "from tallystick.errors import UsageError\nimport numpy")
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"
+    assert not violations(path, typed)
+
+
+@pytest.mark.parametrize(
+    "module", ["tallystick", "tallystick.numerics.evaluate", "tallystick.commit", "tallystick.run"]
+)
+def test_importing_does_not_load_torch(module: str) -> None:
+    import subprocess
+    import sys
+
+    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
