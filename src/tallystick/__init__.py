@@ -32,7 +32,17 @@ _HOMES = {
     "train": "tallystick.run",
 }
 
-__all__ = ["SGD", "Adam", "AdamW", "Capture", "audit", "capture", "evaluate", "reproducible", "train"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Capture",
+    "audit",
+    "capture",
+    "evaluate",
+    "reproducible",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
-from tallystick.program.capture.api import CapturedStep
+from tallystick.program.capture.api import CapturedStep, capture_eval, capture_forward
 from tallystick.program.capture.api import capture as capture_step
-from tallystick.program.capture.api import capture_eval, capture_forward
 from tallystick.program.ir import Program
 from tallystick.program.optimizers import Optimizer
 from tallystick.run.job import DEFAULT_INTERVAL, Job
@@ -27,7 +26,7 @@ class Capture:
 
     step: CapturedStep
     evaluation: Program
-    forward: Optional[Program]
+    forward: Program | None
 
     @property
     def program(self) -> Program:

@@ -15,7 +15,7 @@ import click
 from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
 from tallystick.errors import TallystickError
-from tallystick.program.ir import CONTRACTS
+from tallystick.numerics.contracts import CONTRACTS
 from tallystick.run.engine import check_environment
 from tallystick.run.estimate import human_bytes
 from tallystick.run.files import free_bytes

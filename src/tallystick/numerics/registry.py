@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
 
 import numpy as np
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.types import Attrs, TensorType
 
-InTypes = tuple[Optional[TensorType], ...]
+InTypes = tuple[TensorType | None, ...]
 Infer = Callable[[Attrs, InTypes], tuple[TensorType, ...]]
 # Inputs (None where an optional one is absent) and preallocated C-contiguous outputs.
-Run = Callable[[Attrs, Sequence[Optional[np.ndarray]], Sequence[np.ndarray]], None]
+Run = Callable[[Attrs, Sequence[np.ndarray | None], Sequence[np.ndarray]], None]
 View = Callable[[Attrs, np.ndarray], np.ndarray]
 
 

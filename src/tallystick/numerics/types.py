@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Union
 
 import numpy as np
 
@@ -19,7 +18,7 @@ DTYPES: dict[str, np.dtype] = {
 DTYPE_NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 # Attribute values as programs hold them; floats are binary64 (NUMERICS 1.9).
-AttrValue = Union[int, float, bool, str, tuple[int, ...], tuple[bool, ...]]
+AttrValue = int | float | bool | str | tuple[int, ...] | tuple[bool, ...]
 Attrs = dict[str, AttrValue]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tallystick.errors import UsageError
+from tallystick.numerics.contracts import ORDERED_1
 from tallystick.numerics.registry import check_attrs
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import (
     BATCH_PREFIX,
     COMMIT,
-    CONTRACT,
     RNG_INPUT,
     RNG_TYPE,
     SCALAR_PREFIX,
@@ -29,7 +29,7 @@ class Builder:
     Inputs are declared before the first node. Values handed out stay valid until `finish`.
     """
 
-    def __init__(self, contract: str = CONTRACT) -> None:
+    def __init__(self, contract: str = ORDERED_1) -> None:
         self.contract = contract
         self._inputs: list[Input] = []
         self._by_name: dict[str, Value] = {}

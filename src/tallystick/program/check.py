@@ -6,12 +6,12 @@ import re
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import CONTRACTS
 from tallystick.numerics.registry import check_attrs
 from tallystick.numerics.types import DTYPES, AttrValue, TensorType
 from tallystick.program.ir import (
     BATCH_PREFIX,
     COMMIT,
-    CONTRACTS,
     INPUT_KINDS,
     RNG_INPUT,
     RNG_TYPE,

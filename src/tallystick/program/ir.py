@@ -15,8 +15,6 @@ from tallystick.errors import UsageError
 from tallystick.numerics.registry import InTypes, OpSpec, lookup
 from tallystick.numerics.types import Attrs, TensorType
 
-CONTRACT = "ordered/1-draft.1"
-CONTRACTS = (CONTRACT,)
 INPUT_KINDS = ("state", "batch", "scalar", "rng")
 COMMIT = "tallystick.commit"
 RNG_INPUT = "rng"

@@ -11,9 +11,10 @@ import re
 
 from tallystick.errors import CorruptFileError, TallystickError, UnsupportedVersionError
 from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import CONTRACTS
 from tallystick.numerics.types import Attrs, AttrValue, TensorType
 from tallystick.program.check import check_program
-from tallystick.program.ir import CONTRACTS, Input, Node, Program, Value, input_value, op_spec
+from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
 
 HEADER = "tallystick program 1"
 DIGEST_TAG = b"tallystick/program/1\0"

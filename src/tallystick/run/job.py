@@ -26,11 +26,10 @@ from tallystick.commit.tensor import DTYPES, Array, dtype_name
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
-    UnsupportedVersionError,
 )
 from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType
-from tallystick.program.ir import CONTRACT, CONTRACTS, Program
+from tallystick.program.ir import Program
 from tallystick.program.text import parse_text, text_digest
 from tallystick.run.files import (
     read_file,
@@ -52,18 +51,6 @@ FORWARD_PROGRAM = "forward.txt"
 FILES = (PROGRAM, STATE0, DATA, VALIDATION, EVAL_PROGRAM, FORWARD_PROGRAM, MANIFEST)
 
 DEFAULT_INTERVAL = 20
-
-
-def resolve_contract(name: str) -> str:
-    """The full contract name; `ordered/1` means the current draft (DESIGN 4)."""
-    if name in CONTRACTS:
-        return name
-    if name == CONTRACT.split("-draft", 1)[0]:
-        return CONTRACT
-    raise UnsupportedVersionError(
-        f"Contract {name[:80]!r} is not known to this build.",
-        f"Use one of: {', '.join(CONTRACTS)}.",
-    )
 
 
 @dataclass(frozen=True)
@@ -176,13 +163,16 @@ class Job:
         if data_root(self.schema, self.columns) != self.commitment.data_root:
             altered(self.directory / DATA)
 
-    def verify(self) -> None:
-        """Check every byte of the directory against the job digest. Raises CounterpartyError."""
+    def verify(self) -> State:
+        """Check every byte of the directory against the job digest. Raises CounterpartyError.
+
+        Returns state[0], since whoever verifies a job mostly goes on to execute it.
+        """
         check_program_fits(self)
-        self.genesis()
         self.verify_data()
         self.verify_validation()
         assert (self.forward_program is None) == (self.forward_digest is None)
+        return self.genesis()
 
     def verify_validation(self) -> None:
         """Check the validation program and records, if there are any. Raises CounterpartyError."""

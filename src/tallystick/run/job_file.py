@@ -15,7 +15,7 @@ from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.program.ir import CONTRACTS
+from tallystick.numerics.contracts import CONTRACTS, resolve_contract
 from tallystick.run.files import clone_or_copy, make_directory, sync_directory
 from tallystick.run.job import (
     FORMAT,
@@ -23,7 +23,6 @@ from tallystick.run.job import (
     Evaluation,
     Job,
     altered,
-    resolve_contract,
 )
 from tallystick.run.manifest import Manifest, load_manifest
 

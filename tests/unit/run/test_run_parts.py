@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from tallystick.errors import UnsupportedVersionError, UsageError
 from tallystick.run.estimate import human_bytes, human_seconds
-from tallystick.run.job import Job, resolve_contract
+from tallystick.numerics.contracts import resolve_contract
+from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.recipes import RECIPES, find_recipe, settings_for
 from tallystick.run.recipes.base import normal
@@ -34,7 +36,7 @@ def test_kept_checkpoints_are_few_spread_and_end_with_the_newest(keep: int, coun
         assert stored[-1] == step
     if count >= 2 * keep:
         points = [0, *stored]
-        gaps = [b - a for a, b in zip(points, points[1:], strict=False)]
+        gaps = [b - a for a, b in itertools.pairwise(points)]
         assert max(gaps) <= 20 * count * 3 / keep
 
 

@@ -26,6 +26,7 @@ from tallystick.program.capture import rules_math, rules_move  # noqa: F401
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.lower import Lowerer, op_name, type_of_tensor
 from tallystick.program.executor import Executor
+from tallystick.program.ir import Value
 
 # Allocation and movement of storage: no bit of a value depends on who does it.
 _STORAGE = frozenset(
@@ -35,8 +36,8 @@ _STORAGE = frozenset(
         "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like",
         "scalar_tensor", "clone", "copy_", "zero_", "fill_.Scalar", "fill_.Tensor", "_unsafe_view",
         "_reshape_alias", "lift_fresh", "lift_fresh_copy", "_local_scalar_dense", "equal",
-        "is_same_size", "resize_", "arange", "arange.start", "arange.start_step", "set_.source_Tensor",
-        "_has_compatible_shallow_copy_type",
+        "is_same_size", "resize_", "arange", "arange.start", "arange.start_step",
+        "set_.source_Tensor",
     )
 )  # fmt: skip
 
@@ -46,7 +47,7 @@ class _OneCall:
 
     def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         graph, builder = fx.Graph(), Builder()
-        inputs = []
+        inputs: list[Value] = []
         leaves, tree = pytree.tree_flatten((args, kwargs))
         meta, nodes = list(leaves), list(leaves)
         for position, leaf in enumerate(leaves):
@@ -98,15 +99,19 @@ def _hashable(leaf: Any) -> Any:
     return (type(leaf), leaf if not isinstance(leaf, float) else leaf.hex())
 
 
-class _ContractDispatch(TorchDispatchMode):
+class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every computing ATen call of the block on the contract's kernels."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: dict[Any, _OneCall] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         name = op_name(func)

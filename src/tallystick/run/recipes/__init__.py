@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.types import TensorType
-from tallystick.run.job import DEFAULT_INTERVAL, Job, resolve_contract
+from tallystick.run.job import DEFAULT_INTERVAL, Job
 from tallystick.run.recipes.base import Built, Recipe, Sources
 from tallystick.run.recipes.classify import LOGREG, MLP
 from tallystick.run.recipes.gpt2 import RECIPE as GPT2

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 _CIFAR_RECORD = 1 + 3072
-_CIFAR_FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 _DATA_LIMIT = 8 << 30
 
 
@@ -91,11 +90,14 @@ def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str,
 
 
 def cifar10(directory: Path) -> dict[str, Array]:
-    """CIFAR-10's binary version: x f32[3072] in [0, 1], y i64. Raises StorageError."""
-    found = [directory / name for name in _CIFAR_FILES if (directory / name).is_file()]
+    """CIFAR-10's binary version: x f32[3072] in [0, 1], y i64. Raises StorageError.
+
+    Every `.bin` file in name order, but for those called `test…` (`data_batch_1.bin` …).
+    """
+    found = sorted(p for p in directory.glob("*.bin") if not p.name.startswith("test"))
     if not found:
         raise StorageError(
-            f"{directory} holds no {_CIFAR_FILES[0]}.",
+            f"{directory} holds no data_batch_1.bin.",
             "Unpack the binary version of CIFAR-10 and name its directory.",
         )
     parts = []

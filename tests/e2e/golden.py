@@ -1,0 +1,95 @@
+"""The golden jobs: corpora made here from fixed rules, the same on every machine and version.
+
+    python tests/e2e/golden.py --write      after a deliberate change of bits (a new draft)
+
+Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
+version must still read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tallystick.commit.signing import PrivateKey
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+from tallystick.run.recipes.base import Sources
+from tallystick.run.trainer import Options, RunSummary, train_job
+
+RUNS = Path(__file__).parents[2] / "vectors" / "runs"
+ROOTS = RUNS / "roots.json"
+OLD_RUN = RUNS / "logreg-run"
+NAMES = ("logreg", "mlp", "gpt2")
+WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
+
+SETTINGS = {
+    "logreg": {"features": "6", "classes": "3", "records": "64", "batch_size": "4"},
+    "mlp": {
+        "features": "12", "classes": "4", "records": "256", "hidden": "24", "batch_size": "16",
+        "dropout": "0.2", "activation": "gelu", "optimizer": "adam", "weight_decay": "0.01",
+        "clip_norm": "1.0",
+    },
+    "gpt2": {
+        "n_layer": "2", "n_head": "2", "n_embd": "32", "block_size": "16", "batch_size": "4",
+        "warmup": "10", "dropout": "0.1",
+    },
+}  # fmt: skip
+STEPS = {"logreg": 100, "mlp": 120, "gpt2": 120}
+
+
+def corpus() -> bytes:
+    """20,000 bytes of words chosen by a linear congruential generator."""
+    state, text = 12345, []
+    while len(text) < 5000:
+        state = (state * 1103515245 + 12345) % 2**31
+        text.append(WORDS[(state >> 16) % len(WORDS)])
+    return " ".join(text).encode()[:20000]
+
+
+def golden_job(name: str, directory: Path) -> Job:
+    """The golden job `name` (of `NAMES`) in `directory`/`name`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    sources = Sources()
+    if name == "gpt2":
+        text = directory / "corpus.txt"
+        text.write_bytes(corpus())
+        sources = Sources(text=text)
+    return new_job(
+        name, directory / name, SETTINGS[name], sources, steps=STEPS[name], seed=11,
+        evaluate_every=50,
+    )  # fmt: skip
+
+
+def entry(job: Job, run: RunSummary) -> dict[str, object]:
+    """What is golden about a run."""
+    return {
+        "contract": run.contract,
+        "program_digest": job.commitment.program_digest.hex(),
+        "job_digest": job.digest.hex(),
+        "run_root": run.run_root.hex(),
+        "final_loss": run.losses[-1].hex(),
+    }
+
+
+def write() -> None:
+    """Make the golden files anew."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(OLD_RUN, ignore_errors=True)
+    roots = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in NAMES:
+            job = golden_job(name, Path(scratch))
+            out = OLD_RUN if name == "logreg" else Path(scratch) / f"{name}-run"
+            options = Options(key=PrivateKey.generate(), trace=(20, 21))
+            roots[name] = entry(job, train_job(job, out, options))
+    ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit(__doc__)
+    write()

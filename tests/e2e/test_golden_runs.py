@@ -1,0 +1,48 @@
+"""Golden run roots: any change of any bit of the contract, the programs or the formats shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
+
+from tallystick import _core
+from tallystick.run import audit
+from tallystick.run.fsck import fsck
+from tallystick.run.trainer import Options, train_job
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    before = _core.isa(), _core.threads()
+    yield
+    _core.set_isa(before[0])
+    _core.set_threads(before[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_roots_on_every_path(name: str, tmp_path: Path) -> None:
+    golden = json.loads(ROOTS.read_text())[name]
+    job = golden_job(name, tmp_path)
+    assert job.steps >= 100, "some leaks show late"
+    for number, isa in enumerate(_core.supported_isas()):
+        _core.set_isa(isa)
+        run = train_job(job, tmp_path / f"run-{isa}", Options(threads=1 + number % 3))
+        assert run.isa == isa
+        assert entry(job, run) == golden, isa
+
+
+def test_the_old_run_is_still_read_and_repeated(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(OLD_RUN, run)
+    assert not fsck(run).problems
+    report = audit(run)
+    assert report.accepted and report.whole
+    assert report.run_root.hex() == json.loads(ROOTS.read_text())["logreg"]["run_root"]
