@@ -8,6 +8,7 @@ import kernel_format as fmt
 import make_kernel_vectors as maker
 import numpy as np
 import pytest
+from reference.move import MOVE
 from reference.ops import REFERENCE
 
 from tallystick import _core
@@ -66,6 +67,28 @@ def test_vectors(group: str) -> None:
                 attrs = dict(case.attrs)
                 wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {isa}/{threads}: {found}")
     assert not wrong, "\n".join(wrong[:20])
+
+
+def foreign_nans(x: np.ndarray | None) -> np.ndarray | None:
+    """x with its NaNs signalling or negative, with payloads."""
+    if x is None or x.dtype != np.float32:
+        return x
+    bits = x.copy().reshape(-1).view(np.uint32)
+    at = np.flatnonzero(np.isnan(x.reshape(-1)))
+    bits[at] = np.where(at % 2, 0x7FA12345, 0xFFC00001)
+    return bits.view(np.float32).reshape(x.shape)
+
+
+@pytest.mark.parametrize("group", fmt.groups())
+def test_every_output_nan_is_canonical(group: str) -> None:
+    """NUMERICS 1.5: whatever NaN comes in; operators that move data are excepted."""
+    cases = [case for case in fmt.load(group, KINDS) if case.op not in MOVE]
+    for case in cases:
+        changed = tuple(map(foreign_nans, case.inputs))
+        other = fmt.Case(case.op, case.attrs, changed, case.outputs)
+        for isa in _core.supported_isas():
+            _core.set_isa(isa)
+            assert difference(case, outputs_of(other)) == "", (case.op, dict(case.attrs), isa)
 
 
 def test_comparison_sees_one_bit() -> None:

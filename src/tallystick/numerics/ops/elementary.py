@@ -56,8 +56,7 @@ for _function in _core.elementary_names():
 def _run_pow(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, out, exponent = operand(inputs, 0), outputs[0], number(attrs, "exponent")
     if exponent == 1.0:
-        if out is not x:
-            _core.copy_strided(x, out)
+        _core.ew2("mul", x, rn32(1.0), out)  # x, but a NaN becomes canonical (NUMERICS 1.5)
     elif exponent in _POWER_KERNELS:
         _core.ew1(_POWER_KERNELS[exponent], x, out)
     else:
