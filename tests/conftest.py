@@ -7,10 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, RunSummary, train_job
+
+# A shared machine has bad minutes: a test may be slow, it may not be random.
+settings.register_profile("tallystick", deadline=None, derandomize=True)
+settings.load_profile("tallystick")
 
 TEXT = ("the quick brown fox jumps over the lazy dog; " * 200).encode()
 

@@ -84,6 +84,7 @@ class _Audit:
     claim: Claim
     listener: Listener
     threads: int | None
+    genesis: State | None
     began_at: int = 0
     checkpoints: int = 0
     losses: int = 0
@@ -105,7 +106,7 @@ class _Audit:
             except CounterpartyError as error:
                 self.difference = self._stored_difference(step, error)
                 raise _FoundError from error
-        return self.job.genesis(), 0
+        return self.genesis or self.job.genesis(), 0
 
     def run(self, first: int, last: int) -> int:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
@@ -274,10 +275,12 @@ def audit_run(
         difference = _own_copy_problem(store, own)
         if difference:
             notices.append(difference)
-    own.verify()
+    genesis: State | None = own.verify()
+    if steps is not None:
+        genesis = None  # a stored state may be loaded: memory for one is enough
     claim = read_claim(store, own, trust)
     first, last = _segment(steps, claim.last_step)
-    audit = _Audit(store, own, claim, listener, threads)
+    audit = _Audit(store, own, claim, listener, threads, genesis)
     reached = 0
     try:
         reached = audit.run(first, last)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.run.direct import write_chunks
 
 Chunk = Any  # bytes, memoryview or a C-contiguous numpy array
 TEMPORARY_SUFFIX = ".part"
@@ -83,8 +84,7 @@ def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            for chunk in chunks:
-                write_all(descriptor, chunk)
+            write_chunks(descriptor, chunks, OS.write)
             OS.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -142,6 +142,12 @@ def _read(path: Path) -> tuple[JournalContent, _Chain, int]:
         raise StorageError(f"The journal {path} is missing.", "Is this a run directory?") from None
     except OSError as error:
         raise storage_error(path, error) from error
+    return parse_journal(data, path)
+
+
+def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, _Chain, int]:
+    """The content of a journal's bytes, the hash chain at its end, and where its intact part
+    ends. Raises CorruptFileError for bytes that do not begin as a journal."""
     start = len(MAGIC) + 32
     if data[: len(MAGIC)] != MAGIC or len(data) < start:
         raise CorruptFileError(

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 
@@ -112,29 +112,54 @@ def read_tensors(
             if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
                 fail("it is truncated or its header is too long")
             header = file.read(length)
+            types, ranges, metadata = _parse_header(header, fail)
+            if strict:
+                try:
+                    again, ranges = header_bytes(types, metadata)
+                except UsageError as error:
+                    fail(error.message)
+                if again != prefix + header:
+                    fail("its header is not in canonical form")
+            start_of_data = 8 + length
+            if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
+                fail("its size does not fit its header")
+            places = {name: start_of_data + start for name, (start, _) in ranges.items()}
+            if copy:
+                return _read_each(file, types, places, fail), metadata
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
     except OSError as error:
         raise storage_error(path, error) from error
-    types, ranges, metadata = _parse_header(header, fail)
-    if strict:
-        try:
-            again, ranges = header_bytes(types, metadata)
-        except UsageError as error:
-            fail(error.message)
-        if again != prefix + header:
-            fail("its header is not in canonical form")
-    start_of_data = 8 + length
-    if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
-        fail("its size does not fit its header")
     tensors: dict[str, Array] = {}
-    for name, (start, end) in ranges.items():
+    for name, place in places.items():
         dtype, shape = types[name]
-        count = (end - start) // DTYPES[dtype].itemsize
-        flat = np.frombuffer(mapped, DTYPES[dtype], count, start_of_data + start)
-        tensors[name] = flat.reshape(shape).copy() if copy else flat.reshape(shape)
+        count = _nbytes(dtype, shape) // DTYPES[dtype].itemsize
+        tensors[name] = np.frombuffer(mapped, DTYPES[dtype], count, place).reshape(shape)
     return tensors, metadata
+
+
+def _read_each(
+    file: BinaryIO,
+    types: Mapping[str, _Type],
+    places: Mapping[str, int],
+    fail: Callable[[str], NoReturn],
+) -> dict[str, Array]:
+    """Writable tensors, read one by one: no map that would count as memory beside them."""
+    tensors: dict[str, Array] = {}
+    for name, place in places.items():
+        dtype, shape = types[name]
+        tensors[name] = np.empty(shape, DTYPES[dtype])
+        if not tensors[name].size:
+            continue
+        file.seek(place)
+        view = memoryview(tensors[name].reshape(-1).view(np.uint8))
+        while view.nbytes:
+            got = file.readinto(view)  # type: ignore[attr-defined]
+            if not got:
+                fail("it was cut short while it was read")
+            view = view[got:]
+    return tensors
 
 
 def _parse_header(

@@ -165,6 +165,7 @@ class _Training:
     journal: Journal
     options: Options
     listener: Listener
+    genesis: State | None
     engine: Engine = field(init=False)
     policy: _StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
@@ -204,7 +205,7 @@ class _Training:
                 return self.store.load_state(self.job, step, roots[step]), step
             except (CounterpartyError, StorageError) as error:
                 self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
-        return self.job.genesis(), 0
+        return self.genesis or self.job.genesis(), 0
 
     def run(self, stop: _Stop) -> bool:
         """Execute to the end; False when interrupted before it."""
@@ -347,13 +348,15 @@ def train_job(
     check_environment()
     store = RunStore(out)
     began = options.clock()
-    job.verify()
+    genesis: State | None = job.verify()
+    if store.exists and store.stored_steps():
+        genesis = None  # a stored state will be loaded: memory for one is enough
     _room_for_job(job, store)
     store.create(job)
     with locked(store.lock_path):
         journal = Journal.open(store.journal_path, job.digest)
         try:
-            return _train_locked(job, store, journal, options, listener, began)
+            return _train_locked(job, store, journal, options, listener, genesis, began)
         finally:
             journal.close()
 
@@ -369,6 +372,7 @@ def _train_locked(
     journal: Journal,
     options: Options,
     listener: Listener,
+    genesis: State | None,
     began: float,
 ) -> RunSummary:
     stop = _Stop()
@@ -376,7 +380,7 @@ def _train_locked(
     if finished:
         listener.notice(f"{store.directory} is finished already.")
     else:
-        training = _Training(job, store, journal, options, listener)
+        training = _Training(job, store, journal, options, listener, genesis)
         training.prepare()
         with _interrupts(stop):
             finished = training.run(stop)

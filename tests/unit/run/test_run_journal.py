@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import CorruptFileError, StorageError
-from tallystick.run.journal import Journal, journal_bytes, loss_value, read_journal
+from tallystick.run.journal import (
+    MAGIC,
+    Journal,
+    journal_bytes,
+    loss_value,
+    parse_journal,
+    read_journal,
+)
 
 JOB = bytes(range(32))
 ROOTS = [bytes([i]) * 32 for i in range(5)]
@@ -48,26 +55,25 @@ def test_every_prefix_reads_and_every_flip_stops_the_reader(tmp_path: Path) -> N
     path = tmp_path / "journal"
     _written(path)
     whole = path.read_bytes()
+    start = len(MAGIC) + 32
     before = -1
-    for length in range(53, len(whole) + 1):
-        path.write_bytes(whole[:length])
-        found = read_journal(path)
-        assert found.torn_bytes == 0 or not found.finished
+    for length in range(start, len(whole) + 1):
+        found, _, end = parse_journal(whole[:length], path)
+        assert found.torn_bytes == length - end
+        assert (found.torn_bytes == 0) == (end == length)
         assert len(found.losses) >= before
         before = len(found.losses)
-    for at in range(53, len(whole)):
+    for at in range(len(whole)):
         damaged = bytearray(whole)
         damaged[at] ^= 0x10
-        path.write_bytes(damaged)
-        found = read_journal(path)
+        if at < len(MAGIC):
+            with pytest.raises(CorruptFileError):
+                parse_journal(bytes(damaged), path)
+            continue
+        found, _, end = parse_journal(bytes(damaged), path)
         assert found.torn_bytes > 0
         assert found.torn_why
-    for at in range(21):
-        damaged = bytearray(whole)
-        damaged[at] ^= 0x10
-        path.write_bytes(damaged)
-        with pytest.raises(CorruptFileError):
-            read_journal(path)
+        assert end <= at or at < start
 
 
 @given(cut=st.integers(0, 400))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import UnsupportedVersionError, UsageError
-from tallystick.run.estimate import human_bytes, human_seconds
 from tallystick.numerics.contracts import resolve_contract
+from tallystick.run.estimate import human_bytes, human_seconds
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.recipes import RECIPES, find_recipe, settings_for
