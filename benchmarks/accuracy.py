@@ -9,6 +9,7 @@ binary32 inputs, over all elements of all seeds. Where both are exact the ratio 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import platform
@@ -20,11 +21,11 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from accuracy_cases import Case, all_cases, excluded  # noqa: E402
+from accuracy_cases import Case, all_cases, excluded
 
-from tallystick import _core  # noqa: E402
-from tallystick.numerics.registry import all_ops, check_attrs, lookup  # noqa: E402
-from tallystick.numerics.types import DTYPES, type_of  # noqa: E402
+from tallystick import _core
+from tallystick.numerics.registry import all_ops, check_attrs, lookup
+from tallystick.numerics.types import DTYPES, type_of
 
 TARGET = 1.05
 
@@ -62,8 +63,8 @@ def measure(case: Case, seeds: int) -> list[dict[str, Any]]:
     """One row per named output."""
     count = len(case.outputs)
     squares, elements = np.zeros((2, count)), np.zeros(count)
-    for seed in range(seeds):
-        inputs = [np.asarray(x) for x in case.make(np.random.default_rng(seed))]
+    for seed, draw in itertools.product(range(seeds), range(case.draws)):
+        inputs = [np.asarray(x) for x in case.make(np.random.default_rng([seed, draw]))]
         truth = torchs(case, inputs, torch.float64)
         mine, theirs = ours(case, inputs), torchs(case, inputs, torch.float32)
         for i in range(count):
@@ -88,6 +89,14 @@ def measure(case: Case, seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
+def show(rows: list[dict[str, Any]]) -> None:
+    """One line per row: ratio, our error, torch's."""
+    for row in rows:
+        over = " OVER" if row["value"] > TARGET else ""
+        errors = f"{row['rmse']:.3e} {row['torch_rmse']:.3e} {row.get('note', '')}"
+        print(f"{row['name']:62s} {row['value']:8.4f}  {errors}{over}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
@@ -98,7 +107,13 @@ def main() -> int:
     missing = set(all_ops()) - {c.op for c in all_cases()} - excluded()
     if missing:
         print(f"No case and no reason for {', '.join(sorted(missing))}.", file=sys.stderr)
-    rows = [row for case in cases for row in measure(case, args.seeds)]
+    torch.set_num_threads(1)
+    rows = []
+    for case in cases:
+        found = measure(case, args.seeds)
+        rows += found
+        if not args.json:
+            show(found)
     if args.json:
         machine = {
             "platform": platform.platform(),
@@ -108,13 +123,6 @@ def main() -> int:
         }
         finite = [{**r, "value": r["value"] if math.isfinite(r["value"]) else "inf"} for r in rows]
         print(json.dumps({"bench": "accuracy", "machine": machine, "rows": finite}))
-    else:
-        for row in rows:
-            over = " OVER" if row["value"] > TARGET else ""
-            print(
-                f"{row['name']:62s} {row['value']:8.4f}  {row['rmse']:.3e} {row['torch_rmse']:.3e}"
-                f" {row.get('note', '')}{over}"
-            )
     return 1 if missing or any(not row["value"] <= TARGET for row in rows) else 0
 
 

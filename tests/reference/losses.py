@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from reference.exact import elementary
-from reference.floats import F32, rn32_int
+from reference.floats import F32, fma, rn32_int
 from reference.sums import max_rows, sum_rows, total
 
 Inputs = list[Any]
@@ -53,7 +53,7 @@ def _cross_entropy_backward(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
         c = _row_factor(g, r, reduction, count)
         p = elementary("exp", x[r] - m[r]) / s[r]
         out[r] = p * c
-        out[r, t[r]] = (p[t[r]] - F32(1.0)) * c
+        out[r, t[r]] = fma(p[t[r]], c, -c)
     return [out]
 
 

@@ -243,7 +243,7 @@ void cross_entropy_backward(const CrossEntropyBackward& p, size_t begin, size_t 
     const f32v m = v_set1(p.row_max[r]), s = v_set1(p.row_sum[r]), c = v_set1(c1);
     const auto probability = [=](f32v v) TS_LAMBDA { return v_div(cr_exp(v_sub(v, m)), s); };
     // Read before the row is overwritten: out may be x.
-    const float at_target = (v_lane0(probability(v_set1(x[t]))) - 1.0f) * c1;
+    const float at_target = fma1(v_lane0(probability(v_set1(x[t]))), c1, -c1);
     map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
       return v_mul(probability(v_load_any(x + i, k)), c);
     });

@@ -280,7 +280,7 @@ def cross_entropy_backward(
         if target == ignore:
             out[r] = 0
         else:
-            out[r, target] = (p[r, target] - F(1)) * c[r]
+            out[r, target] = fma(p[r, target], c[r], -c[r])
     return out
 
 
