@@ -38,7 +38,9 @@ TS_INLINE f32reg cr_tanh(f32reg x) {
   return r_canonical(x, r_or(r_map<TanhCore>(r_abs(x)), r_sign(x)));
 }
 
-TS_INLINE f32reg cr_sigmoid(f32reg x) { return r_canonical(x, r_map<SigmoidCore>(x)); }
+TS_INLINE f32reg cr_sigmoid(f32reg x) {
+  return r_canonical(x, r_except(x, 0xba928601u, 0x3effdb5fu, r_map<SigmoidCore>(x)));
+}
 
 TS_INLINE f32reg cr_erf(f32reg x) {
   return r_canonical(x, r_or(r_map<ErfCore>(r_abs(x)), r_sign(x)));
