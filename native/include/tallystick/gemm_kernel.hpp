@@ -89,5 +89,39 @@ __attribute__((target("fma"))) static void tile_hw(const float* a, const float* 
 }
 #endif
 
+// --- micro-kernels by height and width -------------------------------------------------------
+struct TileTable {
+  TileFn fn[kRows + 1][kVecs + 1];
+};
+
+#if defined(TS_ISA_SCALAR)
+#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>, &F<R, 3>, &F<R, 4>}
+#define TS_TILE_ROWS(F) {{}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3)}
+#else
+#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>}
+#define TS_TILES_6(F) {}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3), TS_TILES(F, 4), \
+    TS_TILES(F, 5), TS_TILES(F, 6)
+#define TS_TILES_8(F) TS_TILES_6(F), TS_TILES(F, 7), TS_TILES(F, 8)
+#if defined(TS_ISA_AVX512)
+#define TS_TILE_ROWS(F) {TS_TILES_8(F), TS_TILES(F, 9), TS_TILES(F, 10), TS_TILES(F, 11), \
+    TS_TILES(F, 12), TS_TILES(F, 13), TS_TILES(F, 14)}
+#elif defined(TS_ISA_AVX2)
+#define TS_TILE_ROWS(F) {TS_TILES_6(F)}
+#else
+#define TS_TILE_ROWS(F) {TS_TILES_8(F)}
+#endif
+#endif
+
+static const TileTable kTiles = {TS_TILE_ROWS(tile)};
+#if defined(TS_ISA_SCALAR) && defined(__x86_64__)
+static const TileTable kTilesHw = {TS_TILE_ROWS(tile_hw)};
+static const TileTable& tiles() {
+  static const bool hw = __builtin_cpu_supports("fma");
+  return hw ? kTilesHw : kTiles;
+}
+#else
+static const TileTable& tiles() { return kTiles; }
+#endif
+
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -10,10 +10,9 @@
 
 #include "families/gemm.hpp"
 
-#include <cstdlib>
-
 #include "tallystick/gemm_kernel.hpp"
 #include "tallystick/gemm_pack.hpp"
+#include "tallystick/gemm_scratch.hpp"
 #include "tallystick/gemm_thin.hpp"
 #include "tallystick/reduce.hpp"
 #include "tallystick/ts_base.hpp"
@@ -31,59 +30,7 @@ constexpr size_t kDirectRows = 64;
 // Below this many multiply-adds, waking another thread costs more than it saves.
 constexpr double kSerialWork = 200e3;
 
-class Scratch {
- public:
-  ~Scratch() { std::free(data_); }
-  float* get(size_t floats) {
-    if (floats > size_) {
-      std::free(data_);
-      size_ = 0;
-      const size_t bytes = (floats * sizeof(float) + 4095) / 4096 * 4096;
-      data_ = static_cast<float*>(std::aligned_alloc(4096, bytes));
-      if (data_ != nullptr) size_ = bytes / sizeof(float);
-    }
-    return data_;
-  }
-
- private:
-  float* data_ = nullptr;
-  size_t size_ = 0;
-};
 static thread_local Scratch shared_scratch, strip_scratch;
-
-// --- micro-kernels by height and width -------------------------------------------------------
-struct TileTable {
-  TileFn fn[kRows + 1][kVecs + 1];
-};
-
-#if defined(TS_ISA_SCALAR)
-#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>, &F<R, 3>, &F<R, 4>}
-#define TS_TILE_ROWS(F) {{}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3)}
-#else
-#define TS_TILES(F, R) {nullptr, &F<R, 1>, &F<R, 2>}
-#define TS_TILES_6(F) {}, TS_TILES(F, 1), TS_TILES(F, 2), TS_TILES(F, 3), TS_TILES(F, 4), \
-    TS_TILES(F, 5), TS_TILES(F, 6)
-#define TS_TILES_8(F) TS_TILES_6(F), TS_TILES(F, 7), TS_TILES(F, 8)
-#if defined(TS_ISA_AVX512)
-#define TS_TILE_ROWS(F) {TS_TILES_8(F), TS_TILES(F, 9), TS_TILES(F, 10), TS_TILES(F, 11), \
-    TS_TILES(F, 12), TS_TILES(F, 13), TS_TILES(F, 14)}
-#elif defined(TS_ISA_AVX2)
-#define TS_TILE_ROWS(F) {TS_TILES_6(F)}
-#else
-#define TS_TILE_ROWS(F) {TS_TILES_8(F)}
-#endif
-#endif
-
-static const TileTable kTiles = {TS_TILE_ROWS(tile)};
-#if defined(TS_ISA_SCALAR) && defined(__x86_64__)
-static const TileTable kTilesHw = {TS_TILE_ROWS(tile_hw)};
-static const TileTable& tiles() {
-  static const bool hw = __builtin_cpu_supports("fma");
-  return hw ? kTilesHw : kTiles;
-}
-#else
-static const TileTable& tiles() { return kTiles; }
-#endif
 
 // --- partition -------------------------------------------------------------------------------
 // Rows in panels of nearly equal height: one short panel would waste its kernel's latency.
