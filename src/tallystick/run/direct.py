@@ -11,8 +11,7 @@ import errno
 import mmap
 import os
 from collections.abc import Callable, Iterable
-
-from tallystick.commit.tensor import Array
+from typing import Any
 
 # A multiple of every disk's block, large enough that one request keeps the disk busy.
 BLOCK = 8 << 20
@@ -38,29 +37,30 @@ def _set_direct(descriptor: int, on: bool) -> bool:
 
 def write_chunks(
     descriptor: int,
-    chunks: Iterable[bytes | memoryview | Array],
+    chunks: Iterable[Any],
     write: Callable[[int, memoryview], int],
 ) -> None:
-    """Write `chunks` one after the other in blocks of `BLOCK`, the last one shorter.
+    """Write `chunks` (bytes or C-contiguous arrays) one after the other in blocks of `BLOCK`, the last one shorter.
 
     `write` is the system's write. Whole blocks go to the disk directly; where that is refused
     the rest goes through the page cache. Raises OSError.
     """
-    with mmap.mmap(-1, BLOCK) as staging, memoryview(staging) as block:
-        filled = 0
-        for chunk in chunks:
-            view = memoryview(chunk).cast("B")
-            while view.nbytes:
-                part = view[: BLOCK - filled]
-                block[filled : filled + part.nbytes] = part
-                filled += part.nbytes
-                view = view[part.nbytes :]
-                if filled == BLOCK:
-                    _set_direct(descriptor, True)
-                    _write_block(descriptor, block, write)
-                    filled = 0
-        _set_direct(descriptor, False)
-        _write_block(descriptor, block[:filled], write)
+    # Not closed by hand: an exception still holds parts of it.
+    block = memoryview(mmap.mmap(-1, BLOCK))
+    filled = 0
+    for chunk in chunks:
+        view = memoryview(chunk).cast("B")
+        while view.nbytes:
+            part = view[: BLOCK - filled]
+            block[filled : filled + part.nbytes] = part
+            filled += part.nbytes
+            view = view[part.nbytes :]
+            if filled == BLOCK:
+                _set_direct(descriptor, True)
+                _write_block(descriptor, block, write)
+                filled = 0
+    _set_direct(descriptor, False)
+    _write_block(descriptor, block[:filled], write)
 
 
 def _write_block(
