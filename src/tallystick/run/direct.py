@@ -40,7 +40,7 @@ def write_chunks(
     chunks: Iterable[Any],
     write: Callable[[int, memoryview], int],
 ) -> None:
-    """Write `chunks` (bytes or C-contiguous arrays) one after the other in blocks of `BLOCK`, the last one shorter.
+    """Write `chunks`, bytes or C-contiguous arrays, in blocks of `BLOCK`, the last one shorter.
 
     `write` is the system's write. Whole blocks go to the disk directly; where that is refused
     the rest goes through the page cache. Raises OSError.
