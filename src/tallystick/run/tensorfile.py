@@ -153,7 +153,7 @@ def _read_each(
         if not tensors[name].size:
             continue
         file.seek(place)
-        view = memoryview(tensors[name].reshape(-1).view(np.uint8))
+        view = tensors[name].reshape(-1).view(np.uint8).data
         while view.nbytes:
             got = file.readinto(view)  # type: ignore[attr-defined]
             if not got:
