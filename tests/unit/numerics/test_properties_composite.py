@@ -20,7 +20,7 @@ widths = st.sampled_from((1, 2, 7, 16, 33))
 def test_softmax(
     seed: int, m: int, n: int, dim: int, kind: str, layout: str, path: tuple[str, int]
 ) -> None:
-    shape = [2, max(m, dim != 0), 3]
+    shape = [2, max(m, int(dim != 0)), 3]
     shape[dim] = n
     x, g = (drawn(seed + i, kind, tuple(shape), layout) for i in range(2))
     for name in ("_softmax", "_log_softmax"):
