@@ -59,7 +59,7 @@ _BY_OPERATOR: dict[str, dict[str, AttrValue]] = {
 _NO_DEFAULT = {("tallystick.beta_power", "beta")}
 
 
-def _default(spec: OpSpec, name: str, inputs: tuple[TensorType | None, ...]) -> AttrValue | None:
+def _default(spec: OpSpec, name: str) -> AttrValue | None:
     if (spec.name, name) in _NO_DEFAULT:
         return None
     own = _BY_OPERATOR.get(spec.name, {})
@@ -133,7 +133,7 @@ def complete_attrs(
         if value is not None:
             attrs[name] = _attribute(spec.name, name, rule, value)
         elif rule.required:
-            fallback = _default(spec, name, inputs)
+            fallback = _default(spec, name)
             if fallback is not None:
                 attrs[name] = fallback
     if "end" in spec.attrs and "start" in spec.attrs and spec.attrs["end"].kind == "int":
