@@ -86,8 +86,21 @@ struct SumLevels {
   }
 };
 
+// SUM of at most 4 block values: what the halving tree leaves of absent lanes (3.2).
+TS_INLINE float few_blocks_tree(const float* v, size_t n) {
+  if (n == 2) return v[0] + v[1];
+  if (n == 3) return (v[0] + v[2]) + v[1];
+  return (v[0] + v[2]) + (v[1] + v[3]);
+}
+
 template <class F>
 __attribute__((noinline)) float sum_of_blocks(size_t n, const F& f) {
+  if (n <= 4 * kSumBlock) {
+    float few[4];
+    for (size_t b = 0; b * kSumBlock < n; ++b)
+      few[b] = sum_block(b * kSumBlock, ts_min(kSumBlock, n - b * kSumBlock), f);
+    return few_blocks_tree(few, ceil_div(n, kSumBlock));
+  }
   SumLevels levels;
   levels.begin();
   for (size_t b = 0; b < n; b += kSumBlock)

@@ -19,18 +19,10 @@ TS_INLINE void map_out(size_t n, float* out, const F& f) {
 }
 
 // --- softmax (6.1 - 6.4) -------------------------------------------------------------------------
-void softmax(const float* x, float* y, size_t rows, size_t n) {
-  for (size_t r = 0; r < rows; ++r, x += n, y += n) {
-    const f32v m = v_set1(max_row(x, n));
-    const float sum = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-      const f32v e = cr_exp(v_sub(v_load_any(x + i, k), m));
-      v_store_any(y + i, e, k);
-      return e;
-    });
-    const f32v s = v_set1(sum);
-    map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA { return v_div(v_load_any(y + i, k), s); });
-  }
-}
+// Short rows are taken kGroup at a time, stage by stage: a stage's rows do not wait for each other,
+// and one vector evaluates the whole group's logarithms.
+constexpr size_t kGroup = 16;
+TS_INLINE size_t group_of(size_t rows_left, size_t n) { return n > 1024 ? 1 : ts_min(rows_left, kGroup); }
 
 TS_INLINE float sum_exp(const float* x, size_t n, f32v m) {
   return sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
@@ -38,13 +30,44 @@ TS_INLINE float sum_exp(const float* x, size_t n, f32v m) {
   });
 }
 
+// As sum_exp, and the terms go to e, which may be x.
+TS_INLINE float sum_exp_kept(const float* x, float* e, size_t n, f32v m) {
+  return sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+    const f32v v = cr_exp(v_sub(v_load_any(x + i, k), m));
+    v_store_any(e + i, v, k);
+    return v;
+  });
+}
+
+void softmax(const float* x, float* y, size_t rows, size_t n) {
+  float s[kGroup];
+  for (size_t r = 0, g; r < rows; r += g, x += g * n, y += g * n) {
+    g = group_of(rows - r, n);
+    for (size_t j = 0; j < g; ++j) s[j] = max_row(x + j * n, n);
+    for (size_t j = 0; j < g; ++j) s[j] = sum_exp_kept(x + j * n, y + j * n, n, v_set1(s[j]));
+    for (size_t j = 0; j < g; ++j) {
+      float* e = y + j * n;
+      const f32v d = v_set1(s[j]);
+      map_out(n, e, [=](size_t i, size_t k) TS_LAMBDA { return v_div(v_load_any(e + i, k), d); });
+    }
+  }
+}
+
 void log_softmax(const float* x, float* y, size_t rows, size_t n) {
-  for (size_t r = 0; r < rows; ++r, x += n, y += n) {
-    const f32v m = v_set1(max_row(x, n));
-    const f32v l = v_set1(log1(sum_exp(x, n, m)));
-    map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-      return v_sub(v_sub(v_load_any(x + i, k), m), l);
-    });
+  float m[kGroup], l[kGroup];
+  for (size_t j = 0; j < kGroup; ++j) l[j] = 1.0f;
+  for (size_t r = 0, g; r < rows; r += g, x += g * n, y += g * n) {
+    g = group_of(rows - r, n);
+    for (size_t j = 0; j < g; ++j) m[j] = max_row(x + j * n, n);
+    for (size_t j = 0; j < g; ++j) l[j] = sum_exp(x + j * n, n, v_set1(m[j]));
+    for (size_t j = 0; j < g; j += kF32Lanes) v_store(l + j, cr_log(v_load(l + j)));
+    for (size_t j = 0; j < g; ++j) {
+      const float* z = x + j * n;
+      const f32v top = v_set1(m[j]), log_s = v_set1(l[j]);
+      map_out(n, y + j * n, [=](size_t i, size_t k) TS_LAMBDA {
+        return v_sub(v_sub(v_load_any(z + i, k), top), log_s);
+      });
+    }
   }
 }
 
@@ -102,6 +125,51 @@ void layer_norm(const float* x, const float* w, const float* b, float eps, float
   }
 }
 
+// Two SUMs in one pass: f(i, k, &a, &b) gives both terms of elements i..i+k-1.
+template <class F>
+TS_INLINE void pair_block(size_t base, size_t n, float* a, float* b, const F& f) {
+  f32v acc[kSumRegs], bcc[kSumRegs], u, v;
+  for (size_t r = 0; r < kSumRegs; ++r) acc[r] = bcc[r] = v_minus_zero();
+  const auto add = [&](size_t i, size_t k, size_t r) TS_LAMBDA {
+    f(base + i, k, &u, &v);
+    if (k < kF32Lanes) {
+      u = v_blend(m_first(k), u, v_minus_zero());
+      v = v_blend(m_first(k), v, v_minus_zero());
+    }
+    acc[r] = v_add(acc[r], u);
+    bcc[r] = v_add(bcc[r], v);
+  };
+  size_t i = 0;
+  for (; i + kSumLanes <= n; i += kSumLanes)
+    for (size_t r = 0; r < kSumRegs; ++r) add(i + r * kF32Lanes, kF32Lanes, r);
+  size_t r = 0;
+  for (; i + kF32Lanes <= n && r < kSumRegs; i += kF32Lanes, ++r) add(i, kF32Lanes, r);
+  if (kF32Lanes > 1 && i < n && r < kSumRegs) add(i, n - i, r);
+  *a = lanes_tree(acc);
+  *b = lanes_tree(bcc);
+}
+
+template <class F>
+TS_INLINE void sum_pair(size_t n, float* sums, const F& f) {
+  sums[0] = sums[1] = 0.0f;
+  if (n == 0) return;
+  if (n > 4 * kSumBlock) {
+    for (size_t which = 0; which < 2; ++which)
+      sums[which] = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
+        f32v term[2];
+        f(i, k, term, term + 1);
+        return term[which];
+      });
+    return;
+  }
+  float a[4], b[4];
+  const size_t blocks = ceil_div(n, kSumBlock);
+  for (size_t j = 0; j < blocks; ++j)
+    pair_block(j * kSumBlock, ts_min(kSumBlock, n - j * kSumBlock), a + j, b + j, f);
+  sums[0] = blocks == 1 ? a[0] : few_blocks_tree(a, blocks);
+  sums[1] = blocks == 1 ? b[0] : few_blocks_tree(b, blocks);
+}
+
 template <bool W>
 TS_INLINE void layer_norm_dx_row(const float* g, const float* x, const float* w, f32v mean,
                                  f32v rstd, float* dx, size_t n) {
@@ -113,10 +181,12 @@ TS_INLINE void layer_norm_dx_row(const float* g, const float* x, const float* w,
   const auto h_of = [=](size_t i, size_t k) TS_LAMBDA {
     return v_mul(v_sub(v_load_any(x + i, k), mean), rstd);
   };
-  const f32v s1 = v_set1(sum_of(n, k_of) / count);
-  const f32v s2 = v_set1(sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-    return v_mul(k_of(i, k), h_of(i, k));
-  }) / count);
+  float sums[2];
+  sum_pair(n, sums, [=](size_t i, size_t k, f32v* first, f32v* second) TS_LAMBDA {
+    *first = k_of(i, k);
+    *second = v_mul(*first, h_of(i, k));
+  });
+  const f32v s1 = v_set1(sums[0] / count), s2 = v_set1(sums[1] / count);
   map_out(n, dx, [=](size_t i, size_t k) TS_LAMBDA {
     return v_mul(v_sub(v_sub(k_of(i, k), s1), v_mul(h_of(i, k), s2)), rstd);
   });
