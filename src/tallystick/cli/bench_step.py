@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.cli.bench_step_child import Engines, TorchStep, peak_bytes
+from tallystick.cli.bench_step_child import Engines, TorchStep
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.program.executor import Executor
 from tallystick.run.job import Job
@@ -113,43 +113,61 @@ def _fastest(step: TorchStep, variants: tuple[str, ...], repeats: int) -> dict[s
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
-def time_row(model: Model, built: Built, threads: int, repeats: int) -> dict[str, Any]:
-    """Median seconds of a step, ours over torch's, steps taken in turns in this process."""
+def time_rows(model: Model, built: Built, threads: int, repeats: int) -> list[dict[str, Any]]:
+    """Median seconds of a step, ours over torch's, steps taken in turns in this process.
+
+    A row for the instruction set in use, and one for AVX2 where that is narrower.
+    """
     settings = model.settings
     state = {name: array.copy() for name, array in built.initial_state.items()}
     executor = Executor(built.captured.program, threads)
     theirs = TorchStep(settings, threads, built.initial_state)
     batch = tokens(settings, settings.batch_size)
     count = iter(range(1 << 30))
+    default = str(_core.isa())
+    isas = (default, "avx2") if default == "avx512" else (default,)
 
     def ours() -> None:
         executor.run_step(state, {"tokens": batch}, {"lr": settings.lr}, (0, next(count)))
 
-    ours()
-    variants = _fastest(theirs, TorchStep.VARIANTS, max(2, repeats // 3))
-    anchor = min(variants, key=lambda name: variants[name])
-    theirs.use(anchor)
-    samples: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        samples[0].append(_seconds(ours))
-        samples[1].append(_seconds(theirs))
-    medians = [statistics.median(values) for values in samples]
-    return {
-        "name": f"step/{model.name}/time_ratio",
-        "value": medians[0] / medians[1],
+    samples: dict[str, list[float]] = {isa: [] for isa in isas}
+    torch_samples: list[float] = []
+    try:
+        for isa in isas:
+            _core.set_isa(isa)
+            ours()
+        variants = _fastest(theirs, TorchStep.VARIANTS, max(2, repeats // 3))
+        anchor = min(variants, key=lambda name: variants[name])
+        theirs.use(anchor)
+        for _ in range(repeats):
+            for isa in isas:
+                _core.set_isa(isa)
+                samples[isa].append(_seconds(ours))
+            torch_samples.append(_seconds(theirs))
+    finally:
+        _core.set_isa(default)
+    common = {
         "unit": "ratio",
         "target": TIME_TARGET if model.name.startswith("gpt2-124m") else None,
         "anchor": f"torch eager float32, AdamW {anchor}",
-        "isa": str(_core.isa()),
-        "threads": threads,
-        "seconds": medians[0],
-        "anchor_seconds": medians[1],
-        "least_seconds": min(samples[0]),
-        "least_anchor_seconds": min(samples[1]),
         "anchor_variants": variants,
+        "anchor_seconds": statistics.median(torch_samples),
+        "least_anchor_seconds": min(torch_samples),
+        "threads": threads,
         "repeats": repeats,
         "load": _load(),
     }
+    return [
+        {
+            "name": f"step/{model.name}{'' if isa == default else '/' + isa}/time_ratio",
+            "value": statistics.median(samples[isa]) / statistics.median(torch_samples),
+            "isa": isa,
+            "seconds": statistics.median(samples[isa]),
+            "least_seconds": min(samples[isa]),
+            **common,
+        }
+        for isa in isas
+    ]
 
 
 def _load() -> float | None:
@@ -288,7 +306,7 @@ def _built(model: Model, steps: int) -> Built:
 
 def rows(
     threads: int | None = None,
-    repeats: int = 9,
+    repeats: int = 7,
     models: tuple[str, ...] = tuple(MODELS),
     parts: tuple[str, ...] = ("time", "memory", "commit"),
     commit_steps: int = 3 * INTERVAL,
@@ -324,10 +342,9 @@ def _rows_of(
     found: list[dict[str, Any]] = []
     anchor = TorchStep.VARIANTS[0]
     if "time" in parts:
-        row = time_row(model, built, threads, repeats)
-        variants: Mapping[str, float] = row["anchor_variants"]
+        found += time_rows(model, built, threads, repeats)
+        variants: Mapping[str, float] = found[0]["anchor_variants"]
         anchor = min(variants, key=lambda name: variants[name])
-        found.append(row)
     if model.name.endswith("-no-dropout") or not {"memory", "commit"} & set(parts):
         return found
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as directory:
@@ -338,6 +355,3 @@ def _rows_of(
         if "commit" in parts:
             found.append(commit_row(model, job, Path(directory) / "run", threads))
     return found
-
-
-__all__ = ["MODELS", "Model", "commit_row", "memory_rows", "peak_bytes", "rows", "time_row"]
