@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from tallystick.commit.data import batch_indices
+from tallystick.numerics.types import TensorType
 from tallystick.program.executor import Executor
 from tallystick.run.recipes import find_recipe, settings_for
 from tallystick.run.recipes.base import Sources
 from tallystick.run.recipes.gpt2 import make_module
-from tallystick.numerics.types import TensorType
 
 SETTINGS = {"size": "small", "dropout": "0.0", "batch_size": "8", "text_bytes": "200000"}
 
@@ -55,7 +55,9 @@ def ours(built: Any, batches: list[np.ndarray], table: Any) -> np.ndarray:
     return np.array(losses)
 
 
-def eager(settings: Any, built: Any, batches: list[np.ndarray], table: Any, dtype: Any) -> np.ndarray:
+def eager(
+    settings: Any, built: Any, batches: list[np.ndarray], table: Any, dtype: Any
+) -> np.ndarray:
     module = make_module(settings).to(dtype)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

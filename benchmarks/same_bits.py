@@ -30,7 +30,9 @@ PACKAGE = Path(tallystick.__file__).parent
 
 def corpus() -> bytes:
     """60,000 bytes of sentences from a linear congruential generator: the same everywhere."""
-    words = "the tally stick was split in two so neither side could change what both had seen".split()
+    words = (
+        "the tally stick was split in two so neither side could change what both had seen".split()
+    )
     seed, text = 12345, []
     while len(text) < 12000:
         seed = (seed * 1103515245 + 12345) % 2**31
@@ -54,7 +56,8 @@ def command(*arguments: str) -> list[str]:
 
 def train(job: Path, run: Path, threads: int, env: dict[str, str]) -> dict[str, Any]:
     done = subprocess.run(
-        command("train", str(job), "--out", str(run), "--threads", str(threads), "--quiet", "--json"),
+        command("train", str(job), "--out", str(run), "--threads", str(threads),
+                "--quiet", "--json"),
         env=env, check=True, capture_output=True, text=True,
     )  # fmt: skip
     result: dict[str, Any] = json.loads(done.stdout)
@@ -88,7 +91,10 @@ def clang_overlay(directory: Path) -> str:
     source = PACKAGE.parents[1]
     build = directory / "build-clang"
     nanobind = subprocess.run(
-        [sys.executable, "-m", "nanobind", "--cmake_dir"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "nanobind", "--cmake_dir"],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     subprocess.run(
         ["cmake", "-S", str(source), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release",
@@ -98,7 +104,9 @@ def clang_overlay(directory: Path) -> str:
     )  # fmt: skip
     subprocess.run(["cmake", "--build", str(build), "-j2"], check=True, stdout=subprocess.DEVNULL)
     overlay = directory / "overlay"
-    shutil.copytree(PACKAGE, overlay / "tallystick", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copytree(
+        PACKAGE, overlay / "tallystick", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
     for module in build.glob("_core*.so"):
         shutil.copy(module, overlay / "tallystick")
     return str(overlay)
@@ -137,7 +145,8 @@ def main() -> None:
         kills = killed(job, run, 3, environment(None, None))
         result = train(job, run, 2, environment(None, None))
         rows.append({"name": f"killed {kills} times", "value": result["run_root"],
-                     "unit": "run_root", "isa": result["isa"], "seconds": result["seconds"]})  # fmt: skip
+                     "unit": "run_root", "isa": result["isa"],
+                     "seconds": result["seconds"]})  # fmt: skip
     same = len({row["value"] for row in rows}) == 1
     if given.json:
         print(json.dumps({"bench": "same-bits", "same": same, "rows": rows}))
