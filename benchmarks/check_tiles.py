@@ -5,7 +5,8 @@
 By default GPT-2 124M (batch 8, sequence 64, dropout 0.1, AdamW, clipping). The step runs node by
 node; after each node, sampled tiles of its outputs (tiles.py), and small outputs whole, are
 computed again by the scalar kernels and must have the same bits. Views are checked against
-numpy's. Exit code 1 at a difference. No node is left out: an operator without a rule fails.
+numpy's. The root of the whole next state is printed, to compare runs on several instruction
+sets. Exit code 1 at a difference. No node is left out: an operator without a rule fails.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tiles import Array, Sampler, tiles
 from tallystick import _core
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program, op_spec
+from tallystick.run.state import State
 
 
 @dataclass
@@ -130,6 +132,7 @@ class Report:
     nodes: int
     counts: dict[str, Count]
     loss: float
+    state_root: str
     state_wrong: list[str]
     seconds: float
 
@@ -173,6 +176,7 @@ def check_step(
         nodes,
         dict(checker.counts),
         float(result.loss if result.loss is not None else np.nan),
+        State(state).root().hex(),
         state_wrong,
         time.perf_counter() - began,
     )
@@ -230,6 +234,7 @@ def main() -> int:
     else:
         print(f"{report.isa}, {report.threads} threads, compiler {_core.compiler()}")
         print(f"program {built.captured.program.digest().hex()}, loss {report.loss!r}")
+        print(f"root of the next state {report.state_root}")
         print(table(report))
         wrong = len(report.wrong)
         print(f"{report.nodes} nodes checked in {report.seconds:.1f} s, {wrong} differ")
