@@ -70,8 +70,9 @@ HEAD = (
 def _operand(rng: np.random.Generator, shape: tuple[int, ...], letter: str) -> np.ndarray:
     if letter == "n":
         return rng.standard_normal(shape, dtype=np.float32)
-    stored = (*shape[:-2], shape[-1], shape[-2])
-    return rng.standard_normal(stored, dtype=np.float32).swapaxes(-1, -2)
+    stored: np.ndarray = rng.standard_normal((*shape[:-2], shape[-1], shape[-2]), dtype=np.float32)
+    transposed: np.ndarray = stored.swapaxes(-1, -2)
+    return transposed
 
 
 def _seconds(call: Callable[[], object], times: int) -> float:

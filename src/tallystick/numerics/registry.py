@@ -8,7 +8,7 @@ Each family registers its operators from `numerics/ops/<family>.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,7 +38,8 @@ class OpSpec:
     `run` fills the outputs; `view` (instead of `run`) returns a view or, where numpy cannot
     give one, a copy. `strided_inputs` are the input positions a kernel accepts with any
     strides; all others are made C-contiguous by the executor. `inplace` lists
-    (input, output) pairs that may share storage. `minor` marks the clause for documents.
+    (input, output) pairs that may share storage. `clause` names the clause, or clauses, of
+    spec/NUMERICS.md that define it, as "6.7, 6.9".
     """
 
     name: str
@@ -53,7 +54,6 @@ class OpSpec:
     is_random: bool = False
     # "dot", "reduction", "scatter", "elementwise", "move", "composite", "random", "optimizer"
     op_class: str = "elementwise"
-    optional_inputs: frozenset[int] = field(default_factory=frozenset)
 
 
 _REGISTRY: dict[str, OpSpec] = {}
@@ -100,8 +100,9 @@ def check_attrs(spec: OpSpec, attrs: Attrs) -> None:
         "bool": lambda v: isinstance(v, bool),
         "str": lambda v: isinstance(v, str),
         "dtype": lambda v: isinstance(v, str),
-        "ints": lambda v: isinstance(v, tuple)
-        and all(isinstance(x, int) and not isinstance(x, bool) for x in v),
+        "ints": lambda v: (
+            isinstance(v, tuple) and all(isinstance(x, int) and not isinstance(x, bool) for x in v)
+        ),
         "bools": lambda v: isinstance(v, tuple) and all(isinstance(x, bool) for x in v),
     }
     for name, rule in spec.attrs.items():

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DTYPES: dict[str, np.dtype] = {
-    "f32": np.dtype("<f4"),
-    "f64": np.dtype("<f8"),
-    "i64": np.dtype("<i8"),
-    "i32": np.dtype("<i4"),
-    "u8": np.dtype("u1"),
-    "bool": np.dtype("?"),
-}
+from tallystick.commit.tensor import DTYPES as DTYPES  # what exists is what can be committed to
+
 DTYPE_NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 # Attribute values as programs hold them; floats are binary64 (NUMERICS 1.9).

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tallystick.errors import UsageError
+from tallystick.numerics.registry import AttrSpec, OpSpec, register
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 Arrays = Sequence[np.ndarray | None]
@@ -18,6 +20,30 @@ FLOATS = ("f32",)
 NUMBERS = ("f32", "i64")
 ANY = tuple(DTYPES)
 _INT64 = 1 << 63
+
+
+def register_named(
+    name: str,
+    clause: str,
+    attrs: dict[str, AttrSpec],
+    infer: Callable[[str, Attrs, Types], Result],
+    run: Callable[[str, Attrs, Arrays, Outputs], None],
+    **rest: Any,
+) -> None:
+    """Register an operator whose rule and kernel serve several: each gets the name first.
+
+    `rest` are further fields of OpSpec.
+    """
+    register(
+        OpSpec(
+            name=name,
+            clause=clause,
+            attrs=attrs,
+            infer=lambda a, types: infer(name, a, types),
+            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
+            **rest,
+        )
+    )
 
 
 def integer(attrs: Attrs, name: str) -> int:
@@ -137,15 +163,17 @@ def constant(op: str, name: str, value: float, dtype: str) -> np.ndarray:
     if dtype == "f32":
         return rn32(value)
     if dtype == "f64":
-        bits = np.asarray(value if value == value else np.nan, dtype=np.float64)
-        return bits if value == value else np.array(0x7FF8 << 48, dtype=np.uint64).view(np.float64)
+        if value != value:
+            return np.array(0x7FF8 << 48, dtype=np.uint64).view(np.float64)
+        return np.asarray(value, dtype=np.float64)
     exact = whole(op, name, value)
     if dtype == "bool" and exact not in (0, 1):
         raise UsageError(f"{op}: {name}={value} is not a bool.")
-    bounds = np.iinfo(DTYPES[dtype]) if dtype != "bool" else None
+    kind: Any = DTYPES[dtype]
+    bounds = np.iinfo(kind) if dtype != "bool" else None
     if bounds is not None and not bounds.min <= exact <= bounds.max:
         raise UsageError(f"{op}: {name}={value} does not fit {dtype}.")
-    return np.asarray(exact, dtype=DTYPES[dtype])
+    return np.asarray(exact, dtype=kind)
 
 
 Check = Callable[[str, Types], tuple[str, tuple[int, ...]]]

@@ -206,7 +206,7 @@ def _run_convolution_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) ->
 register(
     OpSpec(
         name="aten.mm",
-        clause="NUMERICS 2.4",
+        clause="2.4",
         attrs={},
         infer=_infer_mm,
         run=_run_mm,
@@ -217,7 +217,7 @@ register(
 register(
     OpSpec(
         name="aten.addmm",
-        clause="NUMERICS 2.5",
+        clause="2.5",
         attrs={"beta": AttrSpec("float"), "alpha": AttrSpec("float")},
         infer=_infer_addmm,
         run=_run_addmm,
@@ -228,7 +228,7 @@ register(
 register(
     OpSpec(
         name="aten.bmm",
-        clause="NUMERICS 2.4",
+        clause="2.4",
         attrs={},
         infer=_infer_bmm,
         run=_run_bmm,
@@ -239,18 +239,17 @@ register(
 register(
     OpSpec(
         name="aten.convolution",
-        clause="NUMERICS 2.6",
+        clause="2.6",
         attrs=dict(_CONV_ATTRS),
         infer=_infer_convolution,
         run=_run_convolution,
         op_class="dot",
-        optional_inputs=frozenset({2}),
     )
 )
 register(
     OpSpec(
         name="aten.convolution_backward",
-        clause="NUMERICS 2.7",
+        clause="2.7",
         attrs={**_CONV_ATTRS, "output_mask": AttrSpec("bools")},
         infer=_infer_convolution_backward,
         run=_run_convolution_backward,

@@ -26,12 +26,13 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    register_named,
     same_dtype,
     text,
     whole,
 )
-from tallystick.numerics.registry import AttrSpec, OpSpec, register
-from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.numerics.registry import AttrSpec
+from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
 
 _FLOAT = AttrSpec("float")
 _OPTIONAL_FLOAT = AttrSpec("float", required=False)
@@ -45,18 +46,8 @@ def _register(
     run: Callable[[str, Attrs, Arrays, Outputs], None],
     inplace: Sequence[int] = (0,),
 ) -> None:
-    register(
-        OpSpec(
-            name=name,
-            clause=clause,
-            attrs=attrs,
-            infer=lambda a, types: infer(name, a, types),
-            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
-            all_inputs_strided=True,
-            inplace=tuple((i, 0) for i in inplace),
-            op_class="elementwise",
-        )
-    )
+    pairs = tuple((i, 0) for i in inplace)
+    register_named(name, clause, attrs, infer, run, all_inputs_strided=True, inplace=pairs)
 
 
 def _same_type(count: int, allowed: Sequence[str]) -> Callable[[str, Attrs, Types], Result]:
@@ -192,8 +183,7 @@ def _infer_comparison(op: str, attrs: Attrs, inputs: Types) -> Result:
 def _run_comparison(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     a, kind = operand(inputs, 0), op.split(".")[1]
     if op.endswith(".Scalar"):
-        dtype = next(name for name, d in DTYPES.items() if d == a.dtype)
-        b = constant(op, "other", number(attrs, "other"), dtype)
+        b = constant(op, "other", number(attrs, "other"), DTYPE_NAMES[a.dtype])
     else:
         b = operand(inputs, 1)
     if is_f32(a):

@@ -150,7 +150,7 @@ def _run_nll_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 register(
     OpSpec(
         name=_CE,
-        clause="NUMERICS 7.1",
+        clause="7.1",
         attrs=_ATTRS,
         infer=_infer_cross_entropy,
         run=_run_cross_entropy,
@@ -160,7 +160,7 @@ register(
 register(
     OpSpec(
         name=_CE_BACKWARD,
-        clause="NUMERICS 7.2",
+        clause="7.2",
         attrs=_ATTRS,
         infer=_infer_cross_entropy_backward,
         run=_run_cross_entropy_backward,
@@ -171,7 +171,7 @@ register(
 register(
     OpSpec(
         name=_NLL,
-        clause="NUMERICS 7.3",
+        clause="7.3",
         attrs=_ATTRS,
         infer=_infer_nll,
         run=_run_nll,
@@ -181,7 +181,7 @@ register(
 register(
     OpSpec(
         name=_NLL_BACKWARD,
-        clause="NUMERICS 7.3",
+        clause="7.3",
         attrs=_ATTRS,
         infer=_infer_nll_backward,
         run=_run_nll_backward,

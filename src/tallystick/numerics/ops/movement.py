@@ -28,11 +28,12 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    register_named,
     same_dtype,
     text,
 )
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
-from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType, type_of
 
 _INT, _INTS, _FLOAT = AttrSpec("int"), AttrSpec("ints"), AttrSpec("float")
 _RANGE = {"dim": _INT, "start": _INT, "end": _INT, "step": _INT}
@@ -64,17 +65,15 @@ def _register(
     run: Callable[[str, Attrs, Arrays, Outputs], None],
     inplace: tuple[tuple[int, int], ...] = (),
 ) -> None:
-    register(
-        OpSpec(
-            name=name,
-            clause="9",
-            attrs=attrs,
-            infer=lambda a, types: infer(name, a, types),
-            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
-            all_inputs_strided=True,
-            inplace=inplace,
-            op_class="move",
-        )
+    register_named(
+        name,
+        "9",
+        attrs,
+        infer,
+        run,
+        all_inputs_strided=True,
+        inplace=inplace,
+        op_class="move",
     )
 
 
@@ -129,12 +128,8 @@ def _infer_slice(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, _with(t.shape, axis, count)),)
 
 
-def _type_of(x: np.ndarray) -> TensorType:
-    return TensorType(DTYPE_NAMES[x.dtype], x.shape)
-
-
 def _sliced(op: str, attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    axis, taken, _ = _slice_of(op, attrs, _type_of(x))
+    axis, taken, _ = _slice_of(op, attrs, type_of(x))
     return x[(slice(None),) * axis + (taken,)]
 
 

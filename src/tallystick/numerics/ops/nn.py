@@ -74,7 +74,7 @@ def _register_softmax(name: str, clause: str, count: int, kernel: Callable[..., 
     register(
         OpSpec(
             name=name,
-            clause=f"NUMERICS {clause}",
+            clause=clause,
             attrs=_DIM,
             infer=infer,
             run=run,
@@ -182,25 +182,23 @@ def _run_layer_norm_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> 
 register(
     OpSpec(
         name="aten.native_layer_norm",
-        clause="NUMERICS 6.5",
+        clause="6.5",
         attrs={"normalized_shape": AttrSpec("ints"), "eps": AttrSpec("float")},
         infer=_infer_layer_norm,
         run=_run_layer_norm,
         inplace=((0, 0),),
         op_class="composite",
-        optional_inputs=frozenset({1, 2}),
     )
 )
 register(
     OpSpec(
         name="aten.native_layer_norm_backward",
-        clause="NUMERICS 6.6",
+        clause="6.6",
         attrs={"normalized_shape": AttrSpec("ints"), "output_mask": AttrSpec("bools")},
         infer=_infer_layer_norm_backward,
         run=_run_layer_norm_backward,
         inplace=((0, 0), (1, 0)),
         op_class="composite",
-        optional_inputs=frozenset({4, 5}),
     )
 )
 
@@ -235,7 +233,7 @@ def _run_gelu_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 register(
     OpSpec(
         name="aten.gelu",
-        clause="NUMERICS 6.7, 6.9",
+        clause="6.7, 6.9",
         attrs=_APPROXIMATE,
         infer=_infer_gelu,
         run=_run_gelu,
@@ -246,7 +244,7 @@ register(
 register(
     OpSpec(
         name="aten.gelu_backward",
-        clause="NUMERICS 6.8, 6.10",
+        clause="6.8, 6.10",
         attrs=_APPROXIMATE,
         infer=_infer_gelu_backward,
         run=_run_gelu_backward,

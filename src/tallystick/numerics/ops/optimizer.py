@@ -171,18 +171,16 @@ def _register(
     infer: Callable[[Attrs, Types], Result],
     run: Callable[[Attrs, Arrays, Outputs], None],
     inplace: tuple[tuple[int, int], ...] = (),
-    optional: frozenset[int] = frozenset(),
 ) -> None:
     register(
         OpSpec(
             name=name,
-            clause=f"NUMERICS {clause}",
+            clause=clause,
             attrs=attrs,
             infer=infer,
             run=run,
             inplace=inplace,
             op_class="optimizer",
-            optional_inputs=optional,
         )
     )
 
@@ -198,7 +196,6 @@ _register(
     lambda _, inputs: _infer_adam("tallystick.adamw_step", inputs),
     lambda *args: _run_adam(True, *args),
     _OWN,
-    frozenset({7}),
 )
 _register(
     "tallystick.adam_step",
@@ -207,7 +204,6 @@ _register(
     lambda _, inputs: _infer_adam("tallystick.adam_step", inputs),
     lambda *args: _run_adam(False, *args),
     _OWN,
-    frozenset({7}),
 )
 _register(
     "tallystick.sgd_step",
@@ -216,6 +212,5 @@ _register(
     _infer_sgd,
     _run_sgd,
     ((0, 0), (2, 1)),
-    frozenset({2, 4}),
 )
 _register("tallystick.clip_coef", "11.6", {"max_norm": _FLOAT}, _infer_clip_coef, _run_clip_coef)

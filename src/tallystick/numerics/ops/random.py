@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tallystick import _core
@@ -22,6 +20,7 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    register_named,
 )
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
 from tallystick.numerics.types import Attrs, TensorType
@@ -48,26 +47,6 @@ def _infer(op: str, attrs: Attrs, inputs: Types, dtype: str) -> Result:
     if any(n < 0 for n in shape):
         raise UsageError(f"{op}: shape {shape} has a negative size.")
     return (TensorType(dtype, shape),)
-
-
-def _register(
-    name: str,
-    clause: str,
-    attrs: dict[str, AttrSpec],
-    infer: Callable[[str, Attrs, Types], Result],
-    run: Callable[[str, Attrs, Arrays, Outputs], None],
-) -> None:
-    register(
-        OpSpec(
-            name=name,
-            clause=clause,
-            attrs={**_DRAW, **attrs},
-            infer=lambda a, types: infer(name, a, types),
-            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
-            is_random=True,
-            op_class="random",
-        )
-    )
 
 
 def _infer_dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
@@ -100,9 +79,21 @@ def _run_normal(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None
 
 
 _FLOAT = AttrSpec("float")
-_register("tallystick.dropout_mask", "8.4", {"p": _FLOAT}, _infer_dropout, _run_dropout)
-_register("tallystick.uniform", "8.6", {"low": _FLOAT, "high": _FLOAT}, _infer_float, _run_uniform)
-_register("tallystick.normal", "8.7", {"mean": _FLOAT, "std": _FLOAT}, _infer_float, _run_normal)
+_BOUNDS = {"low": _FLOAT, "high": _FLOAT}
+for _name, _clause, _attrs, _shape_rule, _kernel in (
+    ("tallystick.dropout_mask", "8.4", {"p": _FLOAT}, _infer_dropout, _run_dropout),
+    ("tallystick.uniform", "8.6", _BOUNDS, _infer_float, _run_uniform),
+    ("tallystick.normal", "8.7", {"mean": _FLOAT, "std": _FLOAT}, _infer_float, _run_normal),
+):
+    register_named(
+        _name,
+        _clause,
+        {**_DRAW, **_attrs},
+        _shape_rule,
+        _kernel,
+        is_random=True,
+        op_class="random",
+    )
 
 
 def _infer_mask_scale(_attrs: Attrs, inputs: Types) -> Result:

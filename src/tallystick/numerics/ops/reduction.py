@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    register_named,
 )
-from tallystick.numerics.registry import AttrSpec, OpSpec, register
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 
 _DIMS = {"dim": AttrSpec("ints"), "keepdim": AttrSpec("bool")}
@@ -86,23 +87,7 @@ def _seen(x: np.ndarray, axes: tuple[int, ...], rows: bool) -> tuple[np.ndarray,
     return _rows(x, axes), outer, count, 1
 
 
-def _register(
-    name: str,
-    clause: str,
-    attrs: dict[str, AttrSpec],
-    infer: Callable[[str, Attrs, Types], Result],
-    run: Callable[[str, Attrs, Arrays, Outputs], None],
-) -> None:
-    register(
-        OpSpec(
-            name=name,
-            clause=clause,
-            attrs=attrs,
-            infer=lambda a, types: infer(name, a, types),
-            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
-            op_class="reduction",
-        )
-    )
+_register = partial(register_named, op_class="reduction")
 
 
 # --- sum and mean (NUMERICS 3.4) ------------------------------------------------------------------

@@ -107,7 +107,7 @@ def _run_index_add(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 register(
     OpSpec(
         name=_EMBEDDING,
-        clause="NUMERICS 9",
+        clause="9",
         attrs={"padding_idx": AttrSpec("int")},
         infer=_infer_embedding,
         run=_run_embedding,
@@ -117,7 +117,7 @@ register(
 register(
     OpSpec(
         name=_EMBEDDING_BACKWARD,
-        clause="NUMERICS 4.2",
+        clause="4.2",
         attrs={
             "num_weights": AttrSpec("int"),
             "padding_idx": AttrSpec("int"),
@@ -131,7 +131,7 @@ register(
 register(
     OpSpec(
         name=_INDEX_ADD,
-        clause="NUMERICS 4.3",
+        clause="4.3",
         attrs={"dim": AttrSpec("int")},
         infer=_infer_index_add,
         run=_run_index_add,
