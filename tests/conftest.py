@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tallystick import _core
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, RunSummary, train_job
@@ -18,6 +19,15 @@ settings.register_profile("tallystick", deadline=None, derandomize=True)
 settings.load_profile("tallystick")
 
 TEXT = ("the quick brown fox jumps over the lazy dog; " * 200).encode()
+
+
+@pytest.fixture(autouse=True)
+def restore_dispatch() -> Iterator[None]:
+    """A test may choose instruction set and threads; the next one does not inherit them."""
+    isa, threads = _core.isa(), _core.threads()
+    yield
+    _core.set_isa(isa)
+    _core.set_threads(threads)
 
 
 @pytest.fixture(scope="session")

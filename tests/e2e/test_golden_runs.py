@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,6 @@ from tallystick import _core
 from tallystick.run import audit
 from tallystick.run.fsck import fsck
 from tallystick.run.trainer import Options, train_job
-
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(before[0])
-    _core.set_threads(before[1])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,12 +13,10 @@ from tallystick.errors import UnsupportedOperatorError, UnsupportedVersionError 
 
 
 @pytest.fixture(autouse=True)
-def restore_dispatch():
-    isa, threads, torch_threads = _core.isa(), _core.threads(), torch.get_num_threads()
+def restore_torch_threads():
+    before = torch.get_num_threads()
     yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
-    torch.set_num_threads(torch_threads)
+    torch.set_num_threads(before)
 
 
 def train(isa: str, threads: int, steps: int = 6, seed: int = 3) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,14 +13,6 @@ from tallystick import _core
 from tallystick.numerics.evaluate import evaluate
 
 KNOWN = ("scalar", "avx2", "avx512", "neon")
-
-
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa, threads = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
 
 
 def in_new_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

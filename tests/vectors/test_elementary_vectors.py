@@ -3,7 +3,6 @@ instruction set: NUMERICS 5.1, 5.8."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,6 @@ from tallystick import _core
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "elementary"
 NAMES = _core.elementary_names()
 ISAS = _core.supported_isas()
-
-
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa = _core.isa()
-    yield
-    _core.set_isa(isa)
 
 
 def load(name: str, columns: int) -> list[np.ndarray]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import kernel_format as fmt
 import make_kernel_vectors as maker
 import numpy as np
@@ -18,14 +16,6 @@ from tallystick.numerics.registry import all_ops
 OPS = all_ops()
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in OPS.items()}
 PATHS = [(isa, threads) for isa in _core.supported_isas() for threads in (1, 2, 3)]
-
-
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa, threads = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
 
 
 def test_every_operator_has_a_reference_and_vectors() -> None:

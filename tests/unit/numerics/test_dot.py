@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 
 import dot_reference as ref
@@ -22,14 +22,6 @@ SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 1e-38, 3e38, -3e38, np.inf, -np.inf, np.nan, 1e-30],
     np.float32,
 )
-
-
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa, threads = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:

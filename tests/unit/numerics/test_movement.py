@@ -18,14 +18,6 @@ X = np.arange(60, dtype=F).reshape(3, 4, 5)
 ODD = np.array([0xFFC00001, 0x7F800001, 0x80000000, 0x00000001], np.uint32).view(F)
 
 
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa, threads = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
-
-
 def test_views() -> None:
     check("aten.view", {"size": (12, 5)}, [X], X.reshape(12, 5))
     check(

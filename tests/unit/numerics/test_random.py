@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import plain
 import pytest
@@ -14,14 +12,6 @@ from tallystick.errors import UsageError
 
 F = np.float32
 RNG = np.array([0x123456789ABCDEF, 41], np.int64)
-
-
-@pytest.fixture(autouse=True)
-def restore_dispatch() -> Iterator[None]:
-    isa, threads = _core.isa(), _core.threads()
-    yield
-    _core.set_isa(isa)
-    _core.set_threads(threads)
 
 
 @pytest.mark.parametrize(
