@@ -59,7 +59,7 @@ inline const Function kFunctions[] = {
     {"sigmoid", &T::sigmoid, {kHalf, kHalf, kOne, 0, kNoPole, 0}, filter_sigmoid, nullptr},
     {"sin", &T::sin, {0, kSign, kNan, kNan, kNoPole, 0}, filter_sin, mpfr_sin},
     {"cos", &T::cos, {kOne, kOne, kNan, kNan, kNoPole, 0}, filter_cos, mpfr_cos},
-    {"rsqrt", &T::rsqrt, {kInf, kInf, 0, kNan, 0.0, 0}, filter_rsqrt, mpfr_rec_sqrt},
+    {"rsqrt", &T::rsqrt, {kInf, kInf | kSign, 0, kNan, 0.0, 0}, filter_rsqrt, mpfr_rec_sqrt},
     {"expm1", &T::expm1, {0, kSign, kInf, kOne | kSign, kNoPole, 0}, filter_expm1, mpfr_expm1},
     {"log1p", &T::log1p, {0, kSign, kInf, kNan, -1.0, 0}, filter_log1p, mpfr_log1p},
     {"exp2", &T::exp2, {kOne, kOne, kInf, 0, kNoPole, 0}, filter_exp2, mpfr_exp2},

@@ -93,7 +93,7 @@ _ENDS = {
     "sigmoid": (_HALF, _HALF, _ONE, _ZERO),
     "sin": (_ZERO, _NEG_ZERO, NAN, NAN),
     "cos": (_ONE, _ONE, NAN, NAN),
-    "rsqrt": (INF, INF, _ZERO, NAN),
+    "rsqrt": (INF, NEG_INF, _ZERO, NAN),
     "log": (NEG_INF, NEG_INF, INF, NAN),
     "log2": (NEG_INF, NEG_INF, INF, NAN),
     "log1p": (_ZERO, _NEG_ZERO, INF, NAN),

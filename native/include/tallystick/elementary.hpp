@@ -83,7 +83,7 @@ TS_INLINE f32reg cr_log1p(f32reg x) {
 
 TS_INLINE f32reg cr_rsqrt(f32reg x) {
   const f32reg y = r_map<RsqrtCore>(x);
-  return r_where_eq(x, r_bits(0), r_bits(0x7f800000u), r_canonical(y, y));
+  return r_canonical(y, y);
 }
 
 TS_INLINE f32reg cr_sin(f32reg x) {
