@@ -50,7 +50,14 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise errors.CannotCheckError(
+            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
+        ) from None
 
 
 def __dir__() -> list[str]:

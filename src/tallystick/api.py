@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallystick.errors import UsageError
 from tallystick.program.capture.api import CapturedStep, capture_eval, capture_forward
 from tallystick.program.capture.api import capture as capture_step
 from tallystick.program.ir import Program
-from tallystick.program.optimizers import Optimizer
+from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
 from tallystick.run.job import DEFAULT_INTERVAL, Job
 from tallystick.run.save import save_job
 
@@ -87,6 +88,13 @@ def capture(
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define.
     """
+    if not isinstance(optimizer, (SGD, Adam, AdamW)):
+        raise UsageError(
+            f"The optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}.",
+            "Give tallystick.SGD, tallystick.Adam or tallystick.AdamW.",
+        )
+    if clip_norm is not None and not 0 < clip_norm < float("inf"):
+        raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
     step = capture_step(
         module, loss, batch, optimizer, clip_norm=clip_norm, outputs_grads=outputs_grads
     )

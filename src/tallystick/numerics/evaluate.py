@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick import _core
-from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
+from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics._arguments import complete_attrs
 from tallystick.numerics.contracts import resolve_contract
+from tallystick.numerics.environment import check_environment
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -106,11 +106,7 @@ def evaluate(
     process flushes subnormals or rounds otherwise than to nearest (NUMERICS 1.7).
     """
     resolve_contract(contract)
-    if not _core.fp_environment_ok():
-        raise EnvironmentRefusedError(
-            "This process flushes subnormals or does not round to nearest.",
-            "Some library set this when it was loaded; start without it.",
-        )
+    check_environment()
     operands = [_operand(op, i, x) for i, x in enumerate(arrays)]
     types: _Types = tuple(
         None if x is None else TensorType(DTYPE_NAMES[x.dtype], x.shape) for x in operands

@@ -6,7 +6,6 @@ state and the chains, and hashes where asked. It writes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from tallystick import _core
 from tallystick.commit.data import batch_columns, batch_indices
 from tallystick.commit.state import extend_loss_chain, loss_bits
 from tallystick.commit.tensor import Array, check_canonical
-from tallystick.errors import EnvironmentRefusedError
+from tallystick.numerics.environment import check_environment as check_environment
 from tallystick.program.executor import Executor
 from tallystick.run.job import Job
 from tallystick.run.nodes import NodeTrace, NodeTracer
@@ -25,25 +24,6 @@ from tallystick.run.state import State
 # A declared cheat: may change the state or the batch before a step (DESIGN 7). Never set by
 # an honest party.
 Override = Callable[[int, State, dict[str, Array]], None]
-
-
-def check_environment() -> None:
-    """Refuse a machine that cannot honour the contract (NUMERICS 1.7).
-
-    Raises EnvironmentRefusedError for an unsupported TALLYSTICK_ISA, or when subnormals are
-    flushed or rounding is not to nearest.
-    """
-    wanted, supported = os.environ.get("TALLYSTICK_ISA", ""), _core.supported_isas()
-    if wanted and wanted not in supported:
-        raise EnvironmentRefusedError(
-            f"This machine or build has no instruction set {wanted[:40]!r} (TALLYSTICK_ISA).",
-            f"Unset it, or set one of: {', '.join(supported)}.",
-        )
-    if not _core.fp_environment_ok():
-        raise EnvironmentRefusedError(
-            "This process flushes subnormals to zero or does not round to nearest.",
-            "A library built with -ffast-math may have done it: start without it.",
-        )
 
 
 def is_finite(bits: int) -> bool:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.numerics.contracts import resolve_contract
+from tallystick.numerics.environment import check_environment
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture import rules_math, rules_move  # noqa: F401
@@ -186,6 +187,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     an operator outside it, UsageError for tensors that are not on the CPU.
     """
     resolve_contract(contract)
+    check_environment()
     lowering = _EagerLowering(torch.from_numpy(np.array([seed, 0], dtype=np.int64)))
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -193,7 +193,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
             return _without_mutation(result, list(sources.values()))
     except TallystickError:
         raise
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise _explain(error) from error
 
 
