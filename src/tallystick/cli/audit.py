@@ -20,7 +20,9 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.run.auditor import AuditReport, audit_run
 from tallystick.run.estimate import human_seconds
+from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
+from tallystick.run.store import RunStore
 
 
 def report_json(report: AuditReport) -> dict[str, object]:
@@ -78,12 +80,13 @@ def audit(
 ) -> None:
     """Repeat RUN, or a segment of it, and compare every committed bit."""
     loaded = load_job(Path(job)) if job else None
-    reporter = Reporter("audit", quiet)
+    segment = parse_steps(steps)
+    reporter = Reporter("audit", quiet, _end_of(segment, Path(run), loaded))
     try:
         report = audit_run(
             Path(run),
             loaded,
-            parse_steps(steps),
+            segment,
             threads=threads,
             trust=load_trust(trust),
             listener=reporter,
@@ -96,6 +99,19 @@ def audit(
         _say(report)
     if not report.accepted:
         finish(MISMATCH)
+
+
+def _end_of(segment: tuple[int, int] | None, run: Path, job: Job | None) -> int | None:
+    """The step a segment's audit ends at: the first checkpoint at or after its end."""
+    if segment is None:
+        return None
+    interval = (job or RunStore(run).job()).interval
+    return -(-segment[1] // interval) * interval
+
+
+def _count(n: int, what: str) -> str:
+    plural = what if n == 1 else f"{what}es" if what.endswith("s") else f"{what}s"
+    return f"{n} {plural}"
 
 
 def _say(report: AuditReport) -> None:
@@ -114,7 +130,8 @@ def _say(report: AuditReport) -> None:
         return
     what = "the whole run" if report.whole else f"steps {report.first_step}:{report.last_step}"
     say(
-        f"MATCH       {what}: {report.checkpoints_compared} checkpoints, "
-        f"{report.losses_compared} losses, {report.stored_compared} stored states, bit for bit"
+        f"MATCH       {what}: {_count(report.checkpoints_compared, 'checkpoint')}, "
+        f"{_count(report.losses_compared, 'loss')}, "
+        f"{_count(report.stored_compared, 'stored state')}, bit for bit"
     )
     say(f"computed    {report.isa}, {report.threads} threads, {human_seconds(report.seconds)}")

@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from tallystick import _core
+from tallystick.cli.doctor import have_torch
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.numerics.environment import check_environment
 
 # Benchmark -> the module whose `rows()` gives its rows; loaded when called, since each needs torch.
 BENCHES: dict[str, str] = {
@@ -42,13 +44,14 @@ def bench(name: str, threads: int | None, as_json: bool) -> None:
     known = [n for n, module in BENCHES.items() if importlib.util.find_spec(module)]
     if name not in known:
         raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
-    if importlib.util.find_spec("torch") is None:
+    check_environment()
+    if not have_torch():
         raise CannotCheckError(
             "Benchmarks compare with PyTorch.", "pip install 'tallystick[train]'."
         )
     if threads is not None:
         _core.set_threads(threads)
-    rows = importlib.import_module(BENCHES[name]).rows()
+    rows = importlib.import_module(BENCHES[name]).rows(threads)
     if as_json:
         print_json({"bench": name, "machine": machine(), "rows": rows})
         return

@@ -114,8 +114,8 @@ def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
 
 
 def rows(
-    threads: int,
-    repeats: int,
+    threads: int | None = None,
+    repeats: int = 15,
     shapes: tuple[Shape, ...] = GATED + GPT2,
     isas: tuple[str, ...] | None = None,
 ) -> list[dict[str, Any]]:
@@ -127,6 +127,7 @@ def rows(
     """
     import torch
 
+    threads = _core.threads() if threads is None else threads
     default = str(_core.isa())
     chosen = isas or tuple(
         isa for isa in (default, "avx2") if isa == default or isa in _core.supported_isas()

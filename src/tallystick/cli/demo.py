@@ -19,6 +19,7 @@ from tallystick.commit.data import batch_indices
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.errors import TallystickError, UsageError
+from tallystick.numerics.environment import check_environment
 from tallystick.run.auditor import AuditReport, audit_run
 from tallystick.run.estimate import human_seconds
 from tallystick.run.export import export_model, verify_model
@@ -36,6 +37,7 @@ POISONED_STEP = 33
 SETTINGS = {"n_layer": "2", "n_head": "4", "n_embd": "64", "block_size": "64", "batch_size": "16",
             "lr": "0.01", "dropout": "0.1", "text_bytes": "400000"}  # fmt: skip
 PROMPT = "Return the "
+_MADE = ("job", "run", "run-weight-bit", "run-batch-bit", "run-poisoned", "model.safetensors")
 
 
 def other_path() -> tuple[str, int]:
@@ -80,9 +82,16 @@ def copy_of(run: Path, name: str) -> Path:
 
 def _fresh(out: Path) -> None:
     if out.exists() and any(out.iterdir()):
-        if not (out / "job" / "job.json").is_file():
-            raise UsageError(f"{out} holds other files.", "Choose another --out directory.")
-        shutil.rmtree(out)
+        strangers = sorted(p.name for p in out.iterdir() if p.name not in _MADE)
+        if strangers or not (out / "job" / "job.json").is_file():
+            what = f" ({strangers[0]})" if strangers else ""
+            raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
+        for name in _MADE:  # only what a demo made, never the directory of somebody else
+            path = out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
 
 
@@ -250,6 +259,7 @@ class Demo:
 @json_option
 def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:
     """Train a small GPT-2, audit it on another code path, and catch three cheats."""
+    check_environment()
     directory = Path(out)
     _fresh(directory)
     shown = Demo(directory, Path(text) if text else None, steps, quiet)

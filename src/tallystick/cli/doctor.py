@@ -24,6 +24,14 @@ from tallystick.run.version import tallystick_version
 _PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
 
 
+def have_torch() -> bool:
+    """True if PyTorch can be imported; it is not."""
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _versions() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name in _PACKAGES:
@@ -69,7 +77,7 @@ def examine() -> tuple[dict[str, Any], str]:
         "contracts": list(CONTRACTS),
         "packages": _versions(),
         "torch": "can make jobs"
-        if importlib.util.find_spec("torch")
+        if have_torch()
         else "absent: cannot make jobs, can train and audit",
         "memory_bytes": _memory_bytes(),
         "disk_free_bytes": free_bytes(Path.cwd()),

@@ -41,7 +41,7 @@ def inspect(path: str, as_json: bool) -> None:
         if key == "loss":
             _say_losses(value)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            say(f"{key}")
+            say(f"{key:21}" + "  ".join(value[0]))
             for item in value:
                 cells = (v.hex() if isinstance(v, bytes) else str(v) for v in item.values())
                 say("  " + "  ".join(cells))

@@ -10,9 +10,33 @@ from tallystick.cli.output import json_option, print_json, say
 from tallystick.run.inspect import inspect_job
 from tallystick.run.job import DEFAULT_INTERVAL
 from tallystick.run.job_file import load_job
-from tallystick.run.recipes import DEFAULT_STEPS, RECIPES, new_job, verify_job
+from tallystick.run.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
 from tallystick.run.recipes.base import Sources
 from tallystick.run.recipes.settings import describe, parse_pairs
+
+
+def _listing(name: str) -> list[str]:
+    """The settings of a recipe as lines of a table."""
+    recipe = RECIPES[name]
+    lines = [f"{name}: {recipe.summary}"]
+    if recipe.presets:
+        sizes = ", ".join(recipe.presets)
+        lines.append(f"  {'size':14}{'preset':9}{'-':10}{sizes}; other keys override it")
+    for key, kind, default, text in describe(recipe.settings):
+        lines.append(f"  {key:14}{kind:9}{default:10}{text}")
+    return lines
+
+
+class _NewCommand(click.Command):
+    """`job new`: `--help` ends with the settings of the recipe named beside it, or of all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["tallystick.recipes"] = [a for a in args if a in RECIPES]
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for name in ctx.meta.get("tallystick.recipes") or list(RECIPES):
+            formatter.write("\n" + "\n".join(_listing(name)) + "\n")
 
 
 @click.group()
@@ -20,7 +44,7 @@ def job() -> None:
     """Make, check and show jobs."""
 
 
-@job.command()
+@job.command(cls=_NewCommand)
 @click.argument("recipe")
 @click.option("--out", required=True, type=click.Path(), help="The job directory.")
 @click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
@@ -42,7 +66,13 @@ def job() -> None:
     default=None,
     help="Steps between validation losses; 0 is never. Default: ten times a run.",
 )
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="See `job recipes`.")
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of the recipe, listed below and by `job recipes` (repeatable).",
+)
 @json_option
 def new(
     recipe: str,
@@ -119,7 +149,7 @@ def show(path: str, as_json: bool) -> None:
 @json_option
 def recipes(recipe: str | None, as_json: bool) -> None:
     """The recipes, or the settings of one (for --set), with types and defaults."""
-    names = [recipe] if recipe in RECIPES else list(RECIPES)
+    names = [find_recipe(recipe).name] if recipe is not None else list(RECIPES)
     table = {
         name: [
             {"key": key, "type": kind, "default": default, "help": text}
@@ -131,7 +161,5 @@ def recipes(recipe: str | None, as_json: bool) -> None:
         print_json(table)
         return
     for name in names:
-        sizes = f"; sizes: {', '.join(RECIPES[name].presets)}" if RECIPES[name].presets else ""
-        say(f"{name}: {RECIPES[name].summary}{sizes}")
-        for row in table[name]:
-            say(f"  {row['key']:14}{row['type']:7}{row['default']:10}{row['help']}")
+        for line in _listing(name):
+            say(line)

@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
-from tallystick.errors import TallystickError
+from tallystick.errors import TallystickError, UsageError
+from tallystick.run.version import tallystick_version
 
 # Command -> module and attribute; loaded when called, so that `judge` never meets torch.
 _COMMANDS: dict[str, tuple[str, str]] = {
@@ -54,7 +55,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tallystick", prog_name="tallystick")
+@click.version_option(tallystick_version(), prog_name="tallystick")
 def cli() -> None:
     """Training that anyone can repeat to the same bits.
 
@@ -78,6 +79,12 @@ def _fail(error: TallystickError, as_json: bool) -> int:
     return error.exit_code
 
 
+def _as_usage_error(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tallystick"
+    return UsageError(error.format_message(), f"See `{path} --help`.")
+
+
 def run(arguments: list[str]) -> int:
     """Run the command line `arguments`; its exit code."""
     as_json = "--json" in arguments
@@ -91,10 +98,13 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
+        if as_json and not isinstance(error, click.exceptions.NoArgsIsHelpError):
+            return _fail(_as_usage_error(error), as_json)
         error.show()
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        note("tallystick: interrupted. The same command goes on where this one stopped.")
+        note("tallystick: interrupted; nothing is lost.")
+        note("  Run the same command again.")
         return CANNOT_CHECK
     except BrokenPipeError:
         # The reader of our output is gone; keep the interpreter from complaining at exit.

@@ -36,7 +36,7 @@ class Reporter:
             note(text)
 
     def begin(self, job: Job, start: int) -> None:
-        self._total = self._last if self._last is not None else job.steps
+        self._total = min(self._last, job.steps) if self._last is not None else job.steps
         if self._quiet:
             return
         if start:

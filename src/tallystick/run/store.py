@@ -21,6 +21,7 @@ from tallystick.commit.signing import Envelope
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
+    StorageError,
     UsageError,
 )
 from tallystick.limits import LIMITS
@@ -31,6 +32,7 @@ from tallystick.run.files import (
     storage_error,
     write_file,
 )
+from tallystick.run.job import MANIFEST as JOB_MANIFEST
 from tallystick.run.job import Job
 from tallystick.run.job_file import copy_job, load_job
 from tallystick.run.journal import JournalContent, read_journal
@@ -168,6 +170,11 @@ class RunStore:
 
     def job(self) -> Job:
         """The run's own copy of the job, which must be the one the manifest names."""
+        if not (self.job_path / JOB_MANIFEST).is_file():
+            raise StorageError(
+                f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
+                "Restore it, or pass your own copy with --job.",
+            )
         job = load_job(self.job_path)
         if job.digest != self.job_digest():
             raise DigestMismatchError(

@@ -24,7 +24,13 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.state import loss_bits
-from tallystick.errors import CounterpartyError, MismatchError, StorageError, TallystickError
+from tallystick.errors import (
+    CounterpartyError,
+    MismatchError,
+    StorageError,
+    TallystickError,
+    UsageError,
+)
 from tallystick.run.engine import Engine, Override, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
 from tallystick.run.evaluation import Evaluator
@@ -348,6 +354,14 @@ def train_job(
     check_environment()
     store = RunStore(out)
     began = options.clock()
+    if options.threads is not None and options.threads < 1:
+        raise UsageError(f"There are no {options.threads} threads.", "Use at least one.")
+    if options.trace is not None and not 0 <= options.trace[0] < options.trace[1] <= job.steps:
+        first, last = options.trace
+        raise UsageError(
+            f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
+            f"Choose 0 <= A < B <= {job.steps}.",
+        )
     genesis: State | None = job.verify()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: memory for one is enough

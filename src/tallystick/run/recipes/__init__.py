@@ -8,6 +8,7 @@ from typing import Any
 
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.numerics.contracts import resolve_contract
+from tallystick.numerics.environment import check_environment
 from tallystick.numerics.types import TensorType
 from tallystick.run.job import DEFAULT_INTERVAL, Job
 from tallystick.run.recipes.base import Built, Recipe, Sources
@@ -85,6 +86,10 @@ def new_job(
                 f"Recipe {recipe.name} takes no --{name}.",
                 f"It takes {' or '.join('--' + s for s in recipe.sources)}.",
             )
+    given = [f"--{s}" for s in recipe.sources if getattr(sources, s) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
+    check_environment()
     _require_torch()
     data = recipe.load_data(chosen, sources, seed)
     fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
@@ -134,6 +139,7 @@ def verify_job(job: Job) -> list[str]:
 
     Returns what was compared. Raises DigestMismatchError naming the first part that differs.
     """
+    check_environment()
     job.verify()
     built = rederive(job)
     c = job.commitment

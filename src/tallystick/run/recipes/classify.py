@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,9 +126,10 @@ def data_file(path: Path) -> dict[str, Array]:
                 found = {name: archive[name] for name in archive.files}
         except FileNotFoundError:
             raise StorageError(f"The data file {path} is missing.", "Check the path.") from None
-        except (OSError, ValueError, AttributeError, EOFError) as error:
+        except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            why = "it is no archive of plain arrays" if "pickle" in str(error) else str(error)
             raise UsageError(
-                f"{path} cannot be read as .npz: {str(error)[:120]}.",
+                f"{path} cannot be read as .npz: {why[:120].rstrip('.')}.",
                 "Save it with numpy.savez(file, x=..., y=...), or as safetensors.",
             ) from None
     if set(found) != {"x", "y"}:

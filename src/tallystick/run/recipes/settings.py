@@ -57,7 +57,9 @@ def build(kind: type[Settings], given: Mapping[str, str], recipe: str) -> Settin
         if (low is not None and value < low) or (high is not None and value > high):
             raise UsageError(
                 f"{recipe}: {key}={text} is out of range.",
-                f"Choose a value from {low} to {high if high is not None else 'any'}.",
+                f"Choose a value from {low} to {high}."
+                if high is not None
+                else f"Choose at least {low}.",
             )
         values[key] = value
     return kind(**values)
