@@ -192,3 +192,16 @@ def test_bench_gemm_runs_from_the_command_line(monkeypatch: pytest.MonkeyPatch) 
     assert code == 0
     assert json.loads(out)["rows"]
     assert calls
+
+
+def test_the_estimate_counts_validation(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    made = ts(*("job", "new", "mlp", "--out", job, "--steps", "10", "--evaluate-every", "1"))
+    assert made[0] == 0
+    found = json.loads(ts("train", job, "--out", tmp_path / "r", "--estimate", "--json")[1])
+    assert found["evaluation_seconds"] > 0
+    assert found["seconds"] > found["evaluation_seconds"]
+
+
+def test_no_command_is_cut_short_in_the_list() -> None:
+    assert "..." not in ts("--help")[1].partition("Commands:")[2]

@@ -61,7 +61,7 @@ def report_json(report: AuditReport) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="Repeat RUN, or a segment of it; compare all bits.")
 @click.argument("run", type=click.Path())
 @click.option("--job", "job", type=click.Path(), help="Your own copy of the job.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")

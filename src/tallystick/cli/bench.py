@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.command(short_help="Measure NAME (gemm, step) against torch float32.")
 @click.argument("name")
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
 @json_option

@@ -251,7 +251,7 @@ class Demo:
         return good
 
 
-@click.command()
+@click.command(short_help="Train a small GPT-2, audit it, catch three cheats.")
 @click.option("--out", default="demo-out", show_default=True, type=click.Path())
 @click.option("--text", type=click.Path(), help="Train on this text instead.")
 @click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)

@@ -89,7 +89,7 @@ def examine() -> tuple[dict[str, Any], str]:
     return facts, refusal
 
 
-@click.command()
+@click.command(short_help="What this machine and this build can do.")
 @json_option
 def doctor(as_json: bool) -> None:
     """Instruction set, floating-point environment, versions, memory, disk, GPU."""

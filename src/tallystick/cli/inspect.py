@@ -56,7 +56,7 @@ def _say_losses(losses: list[float]) -> None:
         say(f"{'loss':21}{len(losses)} steps, first {losses[0]:.6g}, last {losses[-1]:.6g}")
 
 
-@click.command()
+@click.command(short_help="Check every byte of RUN against its digests.")
 @click.argument("run", type=click.Path())
 @trust_option
 @json_option

@@ -33,9 +33,15 @@ def _report_json(report: ModelReport) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="Write the final weights of RUN as safetensors.")
 @click.argument("run", type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="model.safetensors")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(),
+    help="The file to write, as model.safetensors.",
+)
 @trust_option
 @json_option
 def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None:
@@ -48,7 +54,7 @@ def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None
     say(f"run root    {report.run_root.hex()}")
 
 
-@click.command("verify-model")
+@click.command("verify-model", short_help="Check that FILE holds the weights RUN committed to.")
 @click.argument("file", type=click.Path())
 @click.argument("run", type=click.Path())
 @trust_option

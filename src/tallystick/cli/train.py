@@ -46,7 +46,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(short_help="Train JOB into a run directory, or resume it.")
 @click.argument("job", type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="The run directory.")
 @threads_option

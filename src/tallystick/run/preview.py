@@ -9,11 +9,14 @@ from pathlib import Path
 from tallystick import _core
 from tallystick.run.engine import Engine
 from tallystick.run.estimate import DiskEstimate, estimate_disk, human_bytes, human_seconds
+from tallystick.run.evaluation import Evaluator
 from tallystick.run.files import free_bytes
 from tallystick.run.job import Job
+from tallystick.run.state import State
 from tallystick.run.store import state_file_bytes
 
 _STEPS = 3
+_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,26 @@ class RunEstimate:
     memory_bytes: int
     isa: str
     threads: int
+    evaluation_seconds: float = 0.0  # of all validation losses together
 
     @property
     def seconds(self) -> float:
-        return self.steps * self.step_seconds + self.checkpoints * self.hash_seconds
+        return (
+            self.steps * self.step_seconds
+            + self.checkpoints * self.hash_seconds
+            + (self.evaluation_seconds)
+        )
+
+    def _validation(self) -> str:
+        if not self.evaluation_seconds:
+            return ""
+        return f", {human_seconds(self.evaluation_seconds)} of validation"
 
     def sentence(self) -> str:
         return (
             f"time: about {human_seconds(self.seconds)} ({self.steps} steps of "
-            f"{human_seconds(self.step_seconds)}, {self.isa}, {self.threads} threads); "
+            f"{human_seconds(self.step_seconds)}{self._validation()}, {self.isa}, "
+            f"{self.threads} threads); "
             f"memory: about {human_bytes(self.memory_bytes)}; {self.disk.sentence()}, "
             f"{human_bytes(self.disk_free)} free"
         )
@@ -49,6 +63,7 @@ class RunEstimate:
             "seconds": self.seconds,
             "step_seconds": self.step_seconds,
             "hash_seconds": self.hash_seconds,
+            "evaluation_seconds": self.evaluation_seconds,
             "disk_bytes": self.disk.total,
             "disk_free_bytes": self.disk_free,
             "memory_bytes": self.memory_bytes,
@@ -79,4 +94,19 @@ def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEsti
         state.nbytes + engine.arena_bytes,
         _core.isa(),
         _core.threads(),
+        _evaluation_seconds(job, state),
     )
+
+
+def _evaluation_seconds(job: Job, state: State) -> float:
+    """Seconds of the run's validation losses, from a few batches of one of them."""
+    if job.evaluation is None or not job.evaluation.every:
+        return 0.0
+    evaluator = Evaluator(job)
+    total = job.evaluation.record_count // job.evaluation.batch_size
+    few = min(_BATCHES, total)
+    evaluator.loss(state.slots, batches=1)  # the first one allocates
+    began = time.perf_counter()
+    evaluator.loss(state.slots, batches=few)
+    once = (time.perf_counter() - began) / few * total
+    return once * -(-job.steps // job.evaluation.every)
