@@ -33,7 +33,6 @@ class Limits:
     batch_size: int = 1 << 20
     scalar_tables: int = 256
     scalar_table_values: int = 1 << 26
-    tree_leaves: int = 1 << 40
     proof_hashes: int = 1 << 18
     opening_leaves: int = 1 << 16
     opening_bytes: int = 16 << 20

@@ -13,7 +13,7 @@ from reference.sums import max_rows, sum_columns, sum_rows
 
 Inputs = list[Any]
 Attrs = dict[str, Any]
-ONE, HALF, TWO = F32(1.0), F32(0.5), F32(2.0)
+ONE, HALF = F32(1.0), F32(0.5)
 C1, C2, C3 = bits32(0x3F3504F3), bits32(0x3ECC422A), bits32(0x3F4C422A)
 C4, C5 = bits32(0x3D372713), bits32(0x3E095D4F)
 

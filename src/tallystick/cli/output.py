@@ -68,11 +68,6 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def as_directory(text: str) -> Path:
-    """An argument that names a directory."""
-    return Path(text)
-
-
 def parse_steps(text: str | None) -> tuple[int, int] | None:
     """`A:B` as (A, B). Raises UsageError."""
     if text is None:

@@ -54,11 +54,6 @@ def canonical_array(array: Array) -> Array:
     return np.asarray(array, dtype=dtype, order="C")
 
 
-def canonical_bytes(array: Array) -> bytes:
-    """The bytes a digest covers (COMMITMENTS 3.2)."""
-    return canonical_array(array).tobytes()
-
-
 @dataclass(frozen=True)
 class TensorHeader:
     """What a digest fixes besides the bytes: dtype name and dimensions (COMMITMENTS 3.1)."""

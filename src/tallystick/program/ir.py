@@ -6,7 +6,6 @@ digest of its canonical text (`text.py`). PROGRAM 1 defines the parts named here
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -124,14 +123,6 @@ class Program:
         from tallystick.program.text import program_digest
 
         return program_digest(self)
-
-
-def readers(program: Program) -> Iterator[tuple[int, int, Value]]:
-    """Every (node index, input position, value read), in node order."""
-    for index, node in enumerate(program.nodes):
-        for position, value in enumerate(node.inputs):
-            if value is not None:
-                yield index, position, value
 
 
 def _infer_commit(attrs: Attrs, types: InTypes) -> tuple[TensorType, ...]:

@@ -122,11 +122,6 @@ class NodeTracer:
         return NodeTrace(self.program_digest, self.step, digests)
 
 
-def operator_at(program: Program, index: int) -> str:
-    """The operator of node `index`, for a message."""
-    return program.nodes[index].op if index < len(program.nodes) else "(no such node)"
-
-
 TraceRange = tuple[int, int]
 
 
