@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from dot_reference import canonical, fma, quiet
+from dot_reference import quiet
+from reference.floats import canonical, fma
+from reference.sums import sum_rows
 
 from tallystick import _core
 from tallystick.numerics.registry import check_attrs, lookup
@@ -144,20 +146,8 @@ exp, log, erf, tanh, rsqrt = (elementary(n) for n in ("exp", "log", "erf", "tanh
 
 def total(x: np.ndarray) -> np.ndarray:
     """SUM over the last axis (3.1), keeping it as an axis of one."""
-    n = x.shape[-1]
-    if n == 0:
-        return np.zeros((*x.shape[:-1], 1), F)
-    blocks = []
     with quiet():
-        for b in range(0, n, 256):
-            acc = np.full((*x.shape[:-1], 32), -0.0, F)
-            for i in range(b, min(b + 256, n)):
-                acc[..., (i - b) % 32] += x[..., i]
-            for s in (16, 8, 4, 2, 1):
-                acc = acc[..., :s] + acc[..., s:]
-            blocks.append(acc)
-    values_ = np.concatenate(blocks, axis=-1)
-    return values_ if len(blocks) == 1 else total(values_)
+        return sum_rows(x)[..., None]
 
 
 def top(x: np.ndarray) -> np.ndarray:

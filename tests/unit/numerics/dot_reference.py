@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from reference.floats import canonical, fma
 
 CHUNK = 128
-CANONICAL_NAN = np.uint32(0x7FC00000)
 
 
 @contextmanager
@@ -16,32 +16,6 @@ def quiet() -> Iterator[None]:
     """Overflow, underflow and NaN are ordinary values here."""
     with np.errstate(all="ignore"):
         yield
-
-
-def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """RN32(a·b + c) elementwise on f32 arrays (NUMERICS 1.4).
-
-    The product of two binary32 numbers is exact in binary64. The sum is rounded to odd there, so
-    that the second rounding, to binary32, sees on which side of every boundary the exact sum lies.
-    """
-    with quiet():
-        p = a.astype(np.float64) * b.astype(np.float64)
-        d = c.astype(np.float64)
-        s = p + d
-        t = s - p
-        error = (p - (s - t)) + (d - t)
-        bits = s.view(np.int64)
-        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
-        away = (error > 0) == (s > 0)
-        odd = np.where(inexact, bits + np.where(away, 1, -1), bits)
-        return odd.view(np.float64).astype(np.float32)
-
-
-def canonical(x: np.ndarray) -> np.ndarray:
-    """NUMERICS 1.5."""
-    out = x.copy()
-    out.view(np.uint32)[np.isnan(x)] = CANONICAL_NAN
-    return out
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -182,19 +156,3 @@ def weight_grad(
         b = taps[:, g * cg : (g + 1) * cg].transpose(1, 2, 3, 0, 4, 5)
         out[o] = dot(b.reshape(*shape[1:], terms.size), terms)
     return out
-
-
-def ordered_sum(x: np.ndarray) -> np.float32:
-    """SUM of a 1-D f32 array (NUMERICS 3.1)."""
-    if x.size == 0:
-        return np.float32(0)
-    blocks = []
-    with quiet():
-        for start in range(0, x.size, 256):
-            acc = np.full(32, -0.0, np.float32)
-            for i, value in enumerate(x[start : start + 256]):
-                acc[i % 32] = acc[i % 32] + value
-            for s in (16, 8, 4, 2, 1):
-                acc = acc[:s] + acc[s : 2 * s]
-            blocks.append(acc[0])
-    return blocks[0] if len(blocks) == 1 else ordered_sum(np.array(blocks, np.float32))

@@ -7,25 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from reference.floats import canonical
+from reference.rand import philox
+from reference.sums import sum_rows, total
 
 from tallystick import _core
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 
 ISAS = _core.supported_isas()
-NAN_BITS = np.uint32(0x7FC00000)
 SPECIAL = np.array(
     [0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 1e-45, -1e-45, 1e-38, -3e-39, 3.4e38, -3.4e38,
      np.inf, -np.inf, np.nan, 1e-30, 0.1, 16777216.0, 7.0, -100.0],
     np.float32,
 )  # fmt: skip
-
-
-def canonical(x: np.ndarray) -> np.ndarray:
-    """NUMERICS 1.5."""
-    x = np.array(x, dtype=np.float32, copy=True)
-    x.view(np.uint32)[np.isnan(x)] = NAN_BITS
-    return x
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:
@@ -76,70 +71,15 @@ def check(name: str, attrs: dict[str, Any], inputs: list[np.ndarray], *want: np.
     on_every_path(lambda: evaluate(name, attrs, *inputs), *want)
 
 
-def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """RN32(a·b + c): the sum is rounded to odd in binary64, where the product is exact."""
-    with np.errstate(all="ignore"):
-        p = np.asarray(a, np.float64) * np.asarray(b, np.float64)
-        d = np.asarray(c, np.float64)
-        s = np.asarray(p + d)
-        t = s - p
-        error = (p - (s - t)) + (d - t)
-        bits = s.view(np.int64)
-        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
-        odd = np.where(inexact, bits + np.where((error > 0) == (s > 0), 1, -1), bits)
-        return odd.view(np.float64).astype(np.float32)
-
-
-def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """NUMERICS 1.11."""
-    a, b = np.broadcast_arrays(np.asarray(a, np.float32), np.asarray(b, np.float32))
-    plus = ~(np.signbit(a) & np.signbit(b))
-    larger = np.where(a > b, a, b)
-    zero = np.where(plus, np.float32(0.0), np.float32(-0.0))
-    result = np.where((a == 0) & (b == 0), zero, larger)
-    return canonical(np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), result))
-
-
-def minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """NUMERICS 1.11, mirrored."""
-    return canonical(-maximum(-np.asarray(a), -np.asarray(b)))
-
-
 def plain_sum(values: np.ndarray) -> np.float32:
-    """NUMERICS 3.1, one addition at a time over 32 lanes."""
-    x = np.asarray(values, np.float32).reshape(-1)
-    if x.size == 0:
-        return np.float32(0.0)
-    blocks = []
+    """SUM over all elements with a canonical NaN (NUMERICS 1.5, 3.1)."""
     with np.errstate(all="ignore"):
-        for start in range(0, x.size, 256):
-            lanes = np.full(32, -0.0, np.float32)
-            block = x[start : start + 256]
-            for i in range(0, block.size, 32):
-                part = block[i : i + 32]
-                lanes[: part.size] = lanes[: part.size] + part
-            for s in (16, 8, 4, 2, 1):
-                lanes = lanes[:s] + lanes[s : 2 * s]
-            blocks.append(lanes[0])
-    total = blocks[0] if len(blocks) == 1 else plain_sum(np.array(blocks, np.float32))
-    return canonical(np.array(total))[()]
+        return canonical(total(values))[()]
 
 
 def sum64(values: np.ndarray) -> np.float64:
     """SUM64 of NUMERICS 3.6."""
-    blocks = []
-    for start in range(0, values.size, 256):
-        block = values[start : start + 256]
-        lanes = np.full(32, -0.0)
-        for i in range(0, block.size, 32):
-            part = block[i : i + 32]
-            lanes[: part.size] = lanes[: part.size] + part
-        for s in (16, 8, 4, 2, 1):
-            lanes = lanes[:s] + lanes[s : 2 * s]
-        blocks.append(lanes[0])
-    if not blocks:
-        return np.float64(0.0)
-    return np.float64(blocks[0]) if len(blocks) == 1 else sum64(np.array(blocks))
+    return sum_rows(values)[()]
 
 
 def plain_var_mean(row: np.ndarray, correction: float) -> tuple[np.float32, np.float32]:
@@ -161,17 +101,6 @@ def sum_axes(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     for index in np.ndindex(*out.shape):
         out[index] = plain_sum(rows[index])
     return out
-
-
-def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
-    """Philox4x32-10 of one block in Python integers (NUMERICS 8.1)."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
-        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 % 2**32, (p0 >> 32) ^ c3 ^ k1, p0 % 2**32
-        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-    return c0, c1, c2, c3
 
 
 def words(seed: int, step: int, draw: int, first: int, count: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import plain
 import pytest
 from plain import SPECIAL, check, evaluate, same
+from reference.floats import NAN32
 
 from tallystick import _core
 from tallystick.errors import UsageError
@@ -100,7 +101,7 @@ def test_making() -> None:
     check("aten.full", {"size": (2, 3), "value": 0.1, "dtype": "f32"}, [], np.full((2, 3), F(0.1)))
     check("aten.full", {"size": (), "value": -3.0, "dtype": "i64"}, [], np.array(-3))
     check("aten.full", {"size": (2,), "value": 1.0, "dtype": "bool"}, [], np.ones(2, bool))
-    nan = np.full(1, plain.NAN_BITS).view(F)
+    nan = np.full(1, NAN32).view(F)
     check("aten.full", {"size": (1,), "value": -float("nan"), "dtype": "f32"}, [], nan)
     big = {"size": (1,), "value": 1e300, "dtype": "f32"}
     check("aten.full", big, [], np.array([np.inf], F))
