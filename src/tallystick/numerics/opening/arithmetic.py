@@ -1,0 +1,66 @@
+"""Binary32 arithmetic on a handful of numbers for opening rules, bit for bit the contract's.
+
+numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3); here is
+what numpy has not: fma (1.4), canonical NaN (1.5), a chunk of a DOT (2.1), elementary functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.numerics.evaluate import evaluate
+from tallystick.numerics.opening.quantity import Array
+
+
+def canonical(x: Any) -> Array:
+    """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
+    array = np.array(x, copy=True)
+    array[np.isnan(array)] = np.array(np.nan, array.dtype)
+    return array
+
+
+def rn32(x: float) -> np.float32:
+    """RN32 of a binary64 number (NUMERICS 1.2, 1.9)."""
+    with np.errstate(all="ignore"):
+        return cast(np.float32, np.float32(x))
+
+
+def fma(a: Any, b: Any, c: Any) -> Array:
+    """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4).
+
+    The product is exact in binary64. The sum is rounded to odd there, so that rounding it again
+    to binary32 cannot land on a tie that was none.
+    """
+    with np.errstate(all="ignore"):
+        p = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32)
+        q = np.asarray(c, np.float32).astype(np.float64)
+        p, q = np.broadcast_arrays(p, q)
+        s = np.array(p + q)
+        t = s - p
+        error = (p - (s - t)) + (q - t)
+        bits = s.view(np.int64)
+        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
+        bits += np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)
+        return canonical(s.astype(np.float32))
+
+
+def function(name: str, x: Any) -> Array:
+    """An elementary function of NUMERICS 5 by its operator name, such as "aten.exp"."""
+    array = np.ascontiguousarray(x, dtype=np.float32)
+    return np.asarray(evaluate(name, array))
+
+
+def dot_chunk(a: Array, b: Array) -> np.float32:
+    """The partial of one chunk, at most 128 terms (NUMERICS 2.1)."""
+    row = np.ascontiguousarray(a, dtype=np.float32).reshape(1, -1)
+    column = np.ascontiguousarray(b, dtype=np.float32).reshape(-1, 1)
+    return cast(np.float32, np.asarray(evaluate("aten.mm", row, column))[0, 0])
+
+
+def dot_partials(a: Array, b: Array) -> Array:
+    """Partials of several whole chunks: a, b are (chunks, CHUNK) arrays (NUMERICS 2.1)."""
+    left = np.ascontiguousarray(a, dtype=np.float32)[:, None, :]
+    right = np.ascontiguousarray(b, dtype=np.float32)[:, :, None]
+    return cast(Array, np.asarray(evaluate("aten.bmm", left, right)).reshape(-1))

@@ -1,0 +1,3 @@
+"""Imports every family of opening rules, so that they register themselves."""
+
+from __future__ import annotations

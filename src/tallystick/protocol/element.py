@@ -1,0 +1,186 @@
+"""Phase 3 below an element: from two claimed values to at most 256 executed terms (PROTOCOL 6).
+
+A generator: it yields `Ask` (both parties state values) and `Open` (elements of the node's
+operands, whose digests both agreed on) and returns an `Outcome`. Whoever drives it fetches,
+verifies and sends back: for `Ask` a pair of tuples of numpy scalars of the dtypes asked for, for
+`Open` nothing, after adding the elements to the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallystick.numerics.opening.quantity import (
+    BLOCK,
+    Chain,
+    Extremum,
+    Index,
+    Local,
+    MissingElements,
+    Needs,
+    Quantity,
+    Scalar,
+    Source,
+    Tree,
+)
+from tallystick.numerics.opening.values import best_index, scalar, sum_block, top_level
+from tallystick.numerics.opening.views import (
+    FAN_OUT,
+    NEEDS,
+    WITNESS,
+    Path,
+    View,
+    positions,
+    view_dtypes,
+)
+
+Pair = tuple[Scalar, Scalar]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Both parties state the values of `view` of the quantity at `path`."""
+
+    path: Path
+    view: View
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Open:
+    """Elements `flat` of operand `operand` are needed."""
+
+    operand: int
+    flat: Index
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Who is wrong, by which clause, and what was executed, for a person.
+
+    `values`: what the two claimed and what the contract gives (None where nothing was executed:
+    the claim contradicts itself).
+    """
+
+    convicted: tuple[bool, bool]
+    clause: str
+    quantity: str
+    path: Path
+    terms: int
+    claimed: Pair
+    value: Scalar | None
+
+
+Game = Generator[Ask | Open, Any, Outcome]
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """True if two numpy scalars have the same bytes."""
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def _first_difference(a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> int | None:
+    return next((k for k, (x, y) in enumerate(zip(a, b, strict=True)) if not same_bits(x, y)), None)
+
+
+def _execute(source: Source, work: Callable[[Source], Any]) -> Generator[Open, None, Any]:
+    """`work(source)`, opening what it lacks. Each retry adds elements, so it ends."""
+    while True:
+        try:
+            return work(source)
+        except MissingElements as missing:
+            yield Open(missing.operand, missing.flat)
+
+
+def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) -> Outcome:
+    wrong = (not same_bits(claims[0], value), not same_bits(claims[1], value))
+    return Outcome(wrong, "6.5", q.name, path, terms, claims, value)
+
+
+def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
+    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.8)."""
+    needs: Needs = ()
+    if q.needs:
+        mine, theirs = yield Ask(path, NEEDS, view_dtypes(q, NEEDS))
+        k = _first_difference(mine, theirs)
+        if k is not None:
+            return (yield from resolve(q.needs[k], (mine[k], theirs[k]), source, (*path, k)))
+        needs = mine
+    if isinstance(q, Local):
+        local = q
+        value = yield from _execute(source, lambda s: scalar(q.dtype, local.compute(s, needs)))
+        return _judged(q, path, claims, value, 1)
+    if isinstance(q, Tree):
+        return (yield from _resolve_tree(q, claims, source, path, needs))
+    if isinstance(q, Chain):
+        return (yield from _resolve_chain(q, claims, source, path, needs))
+    return (yield from _resolve_extremum(q, claims, source, path, needs))
+
+
+def _resolve_tree(q: Tree, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+    level, index = top_level(q.count), 0
+    while level > 0:  # PROTOCOL 6.6
+        view = View("blocks", level, index)
+        below = yield Ask(path, view, view_dtypes(q, view))
+        wrong = tuple(
+            not same_bits(sum_block(np.array(values)), claim)
+            for values, claim in zip(below, claims, strict=True)
+        )
+        if any(wrong):
+            return Outcome((wrong[0], wrong[1]), "6.6", q.name, path, 0, claims, None)
+        k = _first_difference(*below)
+        assert k is not None  # equal parts would have had equal sums
+        claims = (below[0][k], below[1][k])
+        level, index = level - 1, index * BLOCK + k
+    terms = np.arange(index * BLOCK, min(q.count, (index + 1) * BLOCK), dtype=np.int64)
+    value = scalar(q.dtype, 0)
+    if len(terms):
+        value = yield from _execute(source, lambda s: sum_block(q.terms(s, needs, terms)))
+    return _judged(q, path, claims, value, len(terms))
+
+
+def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+    low, high, state = 0, q.count, q.start
+    while high - low > q.stretch:  # PROTOCOL 6.7
+        pieces = -(-(high - low) // q.stretch)
+        view = View("states", low, high, q.stretch * -(-pieces // FAN_OUT))
+        states = yield Ask(path, view, view_dtypes(q, view))
+        at = list(positions(view))
+        k = _first_difference(*states)
+        if k is None:
+            low, state = at[-1], states[0][-1]
+        else:
+            high, claims = at[k], (states[0][k], states[1][k])
+            if k > 0:
+                low, state = at[k - 1], states[0][k - 1]
+    value = state
+    if high > low:
+        value = yield from _execute(source, lambda s: q.advance(s, needs, state, low, high))
+    return _judged(q, path, claims, scalar(q.dtype, value), high - low)
+
+
+def _resolve_extremum(q: Extremum, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+    if q.kind == "argmax":
+        witnesses = [int(np.asarray(claim)) for claim in claims]
+    else:
+        stated = yield Ask(path, WITNESS, view_dtypes(q, WITNESS))
+        witnesses = [int(np.asarray(w[0])) for w in stated]
+    outside = tuple(not 0 <= w < q.count for w in witnesses)
+    if any(outside):  # PROTOCOL 6.8
+        return Outcome((outside[0], outside[1]), "6.8", q.name, path, 0, claims, None)
+    index = np.array(witnesses, dtype=np.int64)
+    elements = yield from _execute(source, lambda s: q.element(s, needs, index))
+    if q.kind != "argmax":
+        false = tuple(
+            not same_bits(scalar(q.dtype, e), c) for e, c in zip(elements, claims, strict=True)
+        )
+        if any(false):
+            return Outcome((false[0], false[1]), "6.8", q.name, path, 2, claims, None)
+    order = np.argsort(index, kind="stable")
+    winner = int(order[best_index(np.asarray(elements)[order], q.kind)])
+    wrong = (winner != 0, winner != 1)
+    return Outcome(wrong, "6.8", q.name, path, 2, claims, claims[winner])
