@@ -63,7 +63,7 @@ def sum_block(values: Array) -> Scalar:
 def _sum_block_64(values: Array) -> Scalar:
     """The same tree in binary64, which no operator has by itself (NUMERICS 3.6)."""
     if not len(values):
-        return np.float64(0.0)
+        return scalar("f64", 0)
     lanes = np.full(32, -0.0)
     with np.errstate(all="ignore"):
         for at in range(0, len(values), 32):
