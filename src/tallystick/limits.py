@@ -39,6 +39,10 @@ class Limits:
     envelope_bytes: int = 16 << 20
     signatures: int = 64
     key_file_bytes: int = 16 << 10
+    query_bytes: int = 1 << 20
+    answer_bytes: int = 8 << 20
+    dispute_bytes: int = 16 << 20
+    evidence_bytes: int = 16 << 20
 
 
 LIMITS = Limits()

@@ -109,6 +109,10 @@ class Tree:
             path.append(self._range(start, stop))
         return path[::-1]
 
+    def parts(self, first: int, count: int, depth: int) -> list[bytes]:
+        """Hashes of the parts of a range that is a subtree of this tree (PROTOCOL 2.4)."""
+        return [self._range(at, at + n) for at, n in parts_of(first, count, depth)]
+
     def multi(self, indices: Sequence[int]) -> list[bytes]:
         """Hashes that, with the leaves at sorted distinct `indices`, give the root, in the order
         of the verifier's walk from left to right (COMMITMENTS 2.7)."""
@@ -243,6 +247,30 @@ def multi_proof_length(indices: Sequence[int], size: int) -> int:
         return visit(start, middle, wanted[:cut]) + visit(middle, stop, wanted[cut:])
 
     return visit(0, size, indices)
+
+
+def parts_of(first: int, count: int, depth: int) -> list[tuple[int, int]]:
+    """The parts (first leaf, leaves) of the range split `depth` times over (PROTOCOL 2.4)."""
+    if depth == 0 or count == 1:
+        return [(first, count)]
+    k = _split(count)
+    return parts_of(first, k, depth - 1) + parts_of(first + k, count - k, depth - 1)
+
+
+def combine_parts(count: int, depth: int, hashes: Sequence[bytes]) -> bytes | None:
+    """The hash of a range of `count` leaves from those of its parts; None for a wrong number."""
+    given = list(reversed(hashes))
+
+    def visit(leaves: int, left: int) -> bytes:
+        if left == 0 or leaves == 1:
+            return given.pop()
+        k = _split(leaves)
+        a = visit(k, left - 1)
+        return node_hash(a, visit(leaves - k, left - 1))
+
+    if len(hashes) != len(parts_of(0, count, depth)):
+        return None
+    return visit(count, depth)
 
 
 def _check_indices(indices: Sequence[int], size: int) -> None:

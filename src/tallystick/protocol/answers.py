@@ -1,0 +1,232 @@
+"""What a party answers: bodies, their layouts, and the signed form (PROTOCOL 2.1 to 2.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
+from tallystick.commit.signing import PrivateKey, PublicKey, pae
+from tallystick.errors import CorruptFileError
+from tallystick.limits import LIMITS
+from tallystick.protocol.queries import (
+    Checkpoints,
+    Leaf,
+    Loss,
+    NodeHashes,
+    NodeRecord,
+    Nodes,
+    Opening,
+    Query,
+    Record,
+    Slot,
+    States,
+    TensorHashes,
+    Values,
+    encode_query,
+)
+
+ANSWER_TAG = tag("answer/1")
+ANSWER_TYPE = "application/vnd.tallystick.answer.v1"
+SIGNATURE_BYTES = 64
+ANSWERED, UNABLE = 0, 1
+Hashes = tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class RootsBody:
+    """State roots, and for checkpoints the multi-proof (kinds 1 and 2; kind 2 has no proof)."""
+
+    roots: Hashes
+    proof: Hashes = ()
+
+
+@dataclass(frozen=True)
+class LossBody:
+    """Kind 3."""
+
+    chain: bytes
+    bits: int
+    proof: Hashes
+
+
+@dataclass(frozen=True)
+class NodesBody:
+    """Kind 4."""
+
+    count: int
+    root: bytes
+
+
+@dataclass(frozen=True)
+class HashesBody:
+    """Kinds 5 and 8."""
+
+    hashes: Hashes
+
+
+@dataclass(frozen=True)
+class NodeBody:
+    """Kind 6: a node as executed."""
+
+    operator: str
+    attributes: bytes
+    inputs: Hashes
+    outputs: Hashes
+    proof: Hashes
+
+
+@dataclass(frozen=True)
+class SlotBody:
+    """Kind 7."""
+
+    digest: bytes
+    proof: Hashes
+
+
+@dataclass(frozen=True)
+class BytesBody:
+    """Kinds 9 (a leaf), 10 (values) and 11 (a tensor opening's layout)."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class RecordBody:
+    """Kind 12."""
+
+    record: bytes
+    proof: Hashes
+
+
+Body = RootsBody | LossBody | NodesBody | HashesBody | NodeBody | SlotBody | BytesBody | RecordBody
+
+
+def _write_hashes(out: Writer, hashes: Hashes) -> Writer:
+    out.u64(len(hashes))
+    for h in hashes:
+        out.hash(h)
+    return out
+
+
+def encode_body(query: Query, body: Body) -> bytes:
+    """The layout of `body`, which is of `query`'s kind (PROTOCOL 2.1)."""
+    out = Writer()
+    if isinstance(body, RootsBody):
+        for root in body.roots:
+            out.hash(root)
+        if isinstance(query, Checkpoints):
+            _write_hashes(out, body.proof)
+    elif isinstance(body, LossBody):
+        _write_hashes(out.hash(body.chain).u32(body.bits), body.proof)
+    elif isinstance(body, NodesBody):
+        out.u64(body.count).hash(body.root)
+    elif isinstance(body, HashesBody):
+        for h in body.hashes:
+            out.hash(h)
+    elif isinstance(body, NodeBody):
+        out.text(body.operator).blob(body.attributes)
+        for hashes in (body.inputs, body.outputs, body.proof):
+            _write_hashes(out, hashes)
+    elif isinstance(body, SlotBody):
+        _write_hashes(out.hash(body.digest), body.proof)
+    elif isinstance(body, RecordBody):
+        _write_hashes(out.blob(body.record), body.proof)
+    elif isinstance(query, Values):
+        out.raw(body.data)
+    else:
+        out.blob(body.data)
+    return out.finish()
+
+
+def decode_body(query: Query, data: bytes) -> Body:
+    """The body in untrusted bytes. Raises CorruptFileError (PROTOCOL 2.7).
+
+    What a query alone does not tell, such as how long a leaf is, the referee checks.
+    """
+    source = Reader(data, "answer")
+    body: Body
+    if isinstance(query, Checkpoints | States):
+        asked = query.indices if isinstance(query, Checkpoints) else query.steps
+        roots = tuple(source.hash() for _ in asked)
+        proof = isinstance(query, Checkpoints)
+        body = RootsBody(roots, tuple(source.hashes(LIMITS.proof_hashes)) if proof else ())
+    elif isinstance(query, Loss):
+        body = LossBody(source.hash(), source.u32(), tuple(source.hashes(64)))
+    elif isinstance(query, Nodes):
+        body = NodesBody(source.u64(), source.hash())
+    elif isinstance(query, NodeHashes | TensorHashes):
+        if len(data) % HASH_BYTES:
+            source.fail("it is no list of hashes")
+        body = HashesBody(tuple(source.hash() for _ in range(len(data) // HASH_BYTES)))
+    elif isinstance(query, NodeRecord):
+        body = NodeBody(
+            source.text(),
+            source.blob(LIMITS.attribute_bytes),
+            tuple(source.hashes(LIMITS.node_inputs)),
+            tuple(source.hashes(LIMITS.node_outputs)),
+            tuple(source.hashes(64)),
+        )
+    elif isinstance(query, Slot):
+        body = SlotBody(source.hash(), tuple(source.hashes(64)))
+    elif isinstance(query, Record):
+        body = RecordBody(source.blob(LIMITS.record_bytes), tuple(source.hashes(64)))
+    elif isinstance(query, Values):
+        body = BytesBody(source.raw(len(data)))
+    else:
+        assert isinstance(query, Leaf | Opening)
+        body = BytesBody(source.blob(LIMITS.answer_bytes))
+    source.end()
+    return body
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A party's answer to `query`; `body` is the encoded body, empty when `status` is UNABLE."""
+
+    job_digest: bytes
+    run_root: bytes
+    query: bytes
+    status: int
+    body: bytes
+
+    def to_bytes(self) -> bytes:
+        """The layout that is signed (PROTOCOL 2.3)."""
+        out = Writer(ANSWER_TAG).hash(self.job_digest).hash(self.run_root)
+        return out.blob(self.query).u8(self.status).raw(self.body).finish()
+
+
+def sign_answer(key: PrivateKey, answer: Answer) -> bytes:
+    """The signed answer (PROTOCOL 2.5)."""
+    data = answer.to_bytes()
+    return Writer().blob(data).raw(key.sign(pae(ANSWER_TYPE, data))).finish()
+
+
+def make_answer(
+    key: PrivateKey, job_digest: bytes, run_root: bytes, query: Query, body: Body | None
+) -> bytes:
+    """Sign `body` as the answer to `query`; None says that the party is unable."""
+    status = UNABLE if body is None else ANSWERED
+    data = b"" if body is None else encode_body(query, body)
+    return sign_answer(key, Answer(job_digest, run_root, encode_query(query), status, data))
+
+
+def open_answer(message: bytes, signer: PublicKey) -> Answer:
+    """The answer in a message, its signature verified.
+
+    Raises CorruptFileError where the message is no signed answer of `signer` at all: then nobody
+    has said anything (PROTOCOL 2.6).
+    """
+    if len(message) > LIMITS.answer_bytes:
+        raise CorruptFileError("An answer is longer than the limit.", "Refuse it.")
+    source = Reader(message, "signed answer")
+    data = source.blob(LIMITS.answer_bytes)
+    signature = source.raw(SIGNATURE_BYTES)
+    source.end()
+    if not signer.verifies(signature, pae(ANSWER_TYPE, data)):
+        raise CorruptFileError("The signature of an answer does not verify.", "Refuse it.")
+    inner = Reader(data, "answer")
+    inner.expect(ANSWER_TAG)
+    job, run, query = inner.hash(), inner.hash(), inner.blob(LIMITS.query_bytes)
+    status = inner.u8()
+    head = len(ANSWER_TAG) + 2 * HASH_BYTES + 8 + len(query) + 1
+    return Answer(job, run, query, status, data[head:])
