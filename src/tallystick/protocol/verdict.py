@@ -1,0 +1,66 @@
+"""How a game ended, and the way there, in the terms of PROTOCOL 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Conviction:
+    """Party `party` (0 or 1) broke `clause` of spec/PROTOCOL.md; `sentence` says how."""
+
+    party: int
+    clause: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that was found out: for the report, progress and logs; no verdict rests on it.
+
+    `stated` is what each party said, shortened for a person; equal strings are an agreement.
+    """
+
+    phase: int
+    clause: str
+    sentence: str
+    stated: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the parties part, as far as it was found."""
+
+    interval: tuple[int, int] | None = None
+    step: int | None = None
+    node: int | None = None
+    operator: str | None = None
+    side: str | None = None  # "input" or "output"
+    operand: int | None = None
+    element: int | None = None
+    quantity: str | None = None  # the contract's partial on which it was decided
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The end of a game.
+
+    `case` is one of "", "0", "1", "2a", "2b", "2c", "2d", "3" (PROTOCOL 1.6), "" for an
+    agreement, an equivocation, an unopenable commitment or a forfeit. `accepted` is the accepted
+    party, None where there is none; under `agreement` both are. `terms` were executed by the
+    referee; `received` are bytes of answers.
+    """
+
+    agreement: bool
+    convicted: tuple[Conviction, ...]
+    accepted: int | None
+    phase: int
+    case: str
+    place: Place
+    forfeit: bool = False
+    claimed: tuple[str, str] = ("", "")
+    value: str = ""
+    terms: int = 0
+    rounds: int = 0
+    received: int = 0
+    story: tuple[Event, ...] = field(default=(), repr=False)
