@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,20 @@ def test_inspect_json_has_the_documented_keys(mlp_run: RunSummary, ts: Run) -> N
     assert found["run_root"] == mlp_run.run_root.hex()
     assert found["loss"] == list(mlp_run.losses)
     assert found["log_bytes"] == 0
+    assert found["damage"] is None
+
+
+def test_inspect_says_that_a_signed_run_has_a_torn_journal(
+    mlp_run: RunSummary, tmp_path: Path, ts: Run
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(mlp_run.directory, copy)
+    with open(copy / "journal", "r+b") as journal:
+        journal.truncate(journal.seek(0, 2) - 5)
+    code, out, err = ts("inspect", copy, "--json")
+    assert code == 2
+    assert "cut off" in json.loads(out)["damage"]
+    assert "damaged" in err
 
 
 @pytest.mark.parametrize("isa", _core.supported_isas())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tallystick.cli.output import (
+    CANNOT_CHECK,
     MISMATCH,
     finish,
     json_option,
     load_trust,
+    note,
     print_json,
     say,
     trust_option,
@@ -36,7 +39,14 @@ def inspect(path: str, as_json: bool) -> None:
         raise UsageError(f"{path} is neither a run nor a job.", "Name its directory.")
     if as_json:
         print_json(found)
-        return
+    else:
+        _say_all(found)
+    if found.get("damage"):
+        note(f"The journal of this signed run is damaged: {found['damage']}. See `fsck`.")
+        finish(CANNOT_CHECK)
+
+
+def _say_all(found: dict[str, Any]) -> None:
     for key, value in found.items():
         if key == "loss":
             _say_losses(value)

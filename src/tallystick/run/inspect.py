@@ -49,7 +49,8 @@ def parameter_count(job: Job) -> int:
 def inspect_run(directory: Path) -> dict[str, Any]:
     """The run at `directory`; the keys of DESIGN 9 and some more.
 
-    `signature` is "valid", "absent" for an unfinished run; an invalid one raises.
+    `signature` is "valid", "absent" for an unfinished run; an invalid one raises. `damage` says
+    why the journal of a signed run is not whole, None if it is.
     """
     store = RunStore(directory)
     manifest = store.manifest()
@@ -60,6 +61,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     if envelope is not None:
         commitment, _ = verify_run(envelope)
         signer = commitment.signer.key_id
+    # A torn end is what kill -9 leaves of an unfinished run; a signed run has none.
+    damaged = envelope is not None and not (journal.finished and not journal.torn_bytes)
     session = journal.sessions[-1] if journal.sessions else {}
     last = journal.checkpoints[-1][1] if journal.checkpoints else None
     return {
@@ -70,6 +73,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "job_steps": job.steps,
         "checkpoint_interval": job.interval,
         "finished": journal.finished,
+        "damage": journal.torn_why or "its end is missing" if damaged else None,
         "reason": journal.reason,
         "checkpoints": [{"step": s, "state_root": r} for s, r in journal.checkpoints],
         "stored_checkpoints": store.stored_steps(),

@@ -138,6 +138,8 @@ def save_job(
     directory = Path(directory)
     if (directory / MANIFEST).exists():
         raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if steps < 1:
+        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
     program = captured.program
     columns = as_columns(data, "data")
     schema = _schema_for(captured.batch, columns)
