@@ -9,6 +9,9 @@
 #include <vector>
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include "dispatch.hpp"
 
@@ -22,7 +25,8 @@
 namespace tallystick {
 namespace {
 
-// Spinning bridges the microseconds between two operators of a step; longer waits sleep.
+// Spinning bridges the time between two operators of a step; longer waits sleep.
+constexpr int kIdleSpins = 16000;
 constexpr int kSpins = 2000;
 
 thread_local bool inside_task = false;
@@ -49,6 +53,7 @@ class Pool {
     for (auto& t : threads_) t.join();
   }
   void run(size_t n_tasks, TaskFn fn, void* ctx) {
+    keep_off_this_cpu();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       job_.fn = fn;
@@ -76,6 +81,20 @@ class Pool {
   }
 
  private:
+  // Linux likes to wake a thread where its waker runs, and then lets it wait there for up to a
+  // tick (4 ms) though another processor is idle: a worker may not run on the caller's.
+  void keep_off_this_cpu() {
+#if defined(__linux__)
+    const int cpu = sched_getcpu();
+    if (cpu < 0 || cpu == kept_off_) return;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    kept_off_ = cpu;
+    if (CPU_COUNT(&allowed) < 2) return;
+    CPU_CLR(static_cast<size_t>(cpu), &allowed);
+    for (auto& t : threads_) pthread_setaffinity_np(t.native_handle(), sizeof allowed, &allowed);
+#endif
+  }
   void drain() {
     inside_task = true;
     for (;;) {
@@ -89,7 +108,8 @@ class Pool {
     fp_environment_establish();
     unsigned seen = 0;
     for (;;) {
-      for (int spin = 0; generation_.load(std::memory_order_acquire) == seen && spin < kSpins; ++spin)
+      for (int spin = 0;
+           generation_.load(std::memory_order_acquire) == seen && spin < kIdleSpins; ++spin)
         TS_PAUSE();
       {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -105,6 +125,7 @@ class Pool {
   }
 
   std::vector<std::thread> threads_;
+  int kept_off_ = -1;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<unsigned> generation_{0};
