@@ -235,18 +235,25 @@ def verify_multi(
 
 def multi_proof_length(indices: Sequence[int], size: int) -> int:
     """Number of hashes `Tree.multi` gives, without a tree: for bounds and cost tables."""
-    _check_indices(indices, size)
+    return len(multi_ranges(indices, size))
 
-    def visit(start: int, stop: int, wanted: Sequence[int]) -> int:
+
+def multi_ranges(indices: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """The leaves [start, stop) under each hash that `Tree.multi` gives, in its order (2.7)."""
+    ranges: list[tuple[int, int]] = []
+
+    def visit(start: int, stop: int, wanted: Sequence[int]) -> None:
         if not wanted:
-            return 1
-        if stop - start == 1:
-            return 0
-        middle = start + _split(stop - start)
-        cut = bisect_left(wanted, middle)
-        return visit(start, middle, wanted[:cut]) + visit(middle, stop, wanted[cut:])
+            ranges.append((start, stop))
+        elif stop - start > 1:
+            middle = start + _split(stop - start)
+            cut = bisect_left(wanted, middle)
+            visit(start, middle, wanted[:cut])
+            visit(middle, stop, wanted[cut:])
 
-    return visit(0, size, indices)
+    _check_indices(indices, size)
+    visit(0, size, indices)
+    return ranges
 
 
 def parts_of(first: int, count: int, depth: int) -> list[tuple[int, int]]:

@@ -1,0 +1,164 @@
+"""Phase 1: the first diverging step, and runs that end at different steps (PROTOCOL 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.state import (
+    LOSS_CHAIN_SLOT,
+    SlotProof,
+    chain_digest,
+    extend_loss_chain,
+    loss_bits,
+)
+from tallystick.protocol.answers import LossBody, RootsBody
+from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Rounds, ask, convict, shorts
+from tallystick.protocol.phase0 import checkpoint_step, prove
+from tallystick.protocol.queries import Loss, States
+
+Ask = Callable[[Sequence[int]], Asking[object]]
+
+
+def inner_points(low: int, high: int, arity: int) -> list[int]:
+    """The points strictly between low and high that a round asks for (4.3)."""
+    points = {low - (low - high) * k // arity for k in range(1, arity)}
+    return sorted(p for p in points if low < p < high)
+
+
+def _narrow(
+    game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Ask
+) -> Asking[int]:
+    """The lowest bound `high` that the search of 4.3 ends with: equal before it, different at it.
+
+    The ends stay pinned: only points strictly between them are asked for, and high - low shrinks
+    every round, since the points cut it into smaller parts.
+    """
+    while high - low > 1:
+        points = inner_points(low, high, game.arity)
+        yield from fetch(points)
+        for point in points:
+            if stated[0][point] != stated[1][point]:
+                high = point
+                break
+            low = point
+    return high
+
+
+def middle(game: Game) -> Rounds:
+    """4.2: equal final states, different run roots: the proofs lead to a checkpoint that differs.
+
+    Both trees have the same size. Opened leaves and the hashes of a proof make up a root, so where
+    roots differ one of these does: it is followed, and each round cuts its range into less.
+    """
+    size = game.runs[0].checkpoints
+    indices, proofs = sorted({0, size - 1}), game.proofs
+    low, high = 0, size
+    while True:
+        split = [i for i in indices if game.checkpoints[0][i] != game.checkpoints[1][i]]
+        if split:
+            game.low, game.high = 0, split[0]
+            return "search"
+        ranges = merkle.multi_ranges(indices, size)
+        low, high = next(
+            part
+            for part, a, b in zip(ranges, *proofs, strict=True)
+            if a != b and low <= part[0] and part[1] <= high
+        )
+        indices = inner_points(low - 1, high, game.arity)
+        bodies = yield from prove(game, dict.fromkeys(BOTH, indices))
+        proofs = (bodies[0].proof, bodies[1].proof)
+
+
+def common(game: Game) -> Rounds:
+    """4.1, 4.2: different final steps: the last checkpoint that both runs have."""
+    index = min(run.final_step for run in game.runs) // game.terms.checkpoint_interval
+    wanted = {p: () if index in game.checkpoints[p] else (index,) for p in BOTH}
+    yield from prove(game, wanted)
+    roots = tuple(game.checkpoints[p][index] for p in BOTH)
+    step = checkpoint_step(game, 0, index)
+    game.note(1, "4.2", f"last common checkpoint, step {step}", shorts(roots))
+    game.low, game.high = (0, index) if roots[0] != roots[1] else (index, index)
+    return "search" if roots[0] != roots[1] else "shorter"
+
+
+def search(game: Game) -> Rounds:
+    """4.3: two neighbouring checkpoints, equal and different."""
+
+    def fetch(points: Sequence[int]) -> Asking[object]:
+        unknown = [i for i in points if not all(i in game.checkpoints[p] for p in BOTH)]
+        return (yield from prove(game, dict.fromkeys(BOTH, unknown)))
+
+    high = yield from _narrow(game, game.low, game.high, game.checkpoints, fetch)
+    game.low, game.high = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
+    game.found(interval=(game.low, game.high))
+    game.note(1, "4.3", f"the runs part between steps {game.low} and {game.high}")
+    return "interval"
+
+
+def _state_roots(game: Game, parties: Sequence[int], steps: Sequence[int]) -> Asking[object]:
+    """Parties state roots of states (kind 2): pinned by their signature only (4.4)."""
+    bodies = yield from ask({p: States(tuple(steps)) for p in parties}, RootsBody)
+    for party, body in bodies.items():
+        game.states[party].update(zip(steps, body.roots, strict=True))
+    return None
+
+
+def interval(game: Game) -> Rounds:
+    """4.4, 4.5: the step t with equal state[t] and different state[t + 1]."""
+
+    def fetch(points: Sequence[int]) -> Asking[object]:
+        return (yield from _state_roots(game, BOTH, points))
+
+    high = yield from _narrow(game, game.low, game.high, game.states, fetch)
+    game.step = high - 1
+    game.found(step=game.step)
+    before = (game.states[0][high - 1], game.states[1][high - 1])
+    after = (game.states[0][high], game.states[1][high])
+    game.note(1, "4.5", f"state before step {game.step}", shorts(before))
+    game.note(1, "4.5", f"state after step {game.step}", shorts(after))
+    return "nodes"
+
+
+def shorter(game: Game) -> Rounds:
+    """4.7: what the longer run says about the state in which the shorter one ends."""
+    a, b = game.runs
+    longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
+    start = game.low * game.terms.checkpoint_interval
+    if end > start:
+        yield from _state_roots(game, [longer], [end])
+    roots = (game.states[0][end], game.states[1][end])
+    game.note(1, "4.7", f"state after step {end - 1}, where one run ends", shorts(roots))
+    if roots[0] == roots[1]:
+        game.found(step=end - 1)
+        return "stop"
+    game.low, game.high = start, end
+    game.found(interval=(start, end))
+    return "interval"
+
+
+def stop(game: Game) -> Rounds:
+    """4.7 to 4.10: the loss of the step after which one run ends, and the other does not."""
+    ends = [run.final_step for run in game.runs]
+    end = min(ends)
+    body = (yield from ask({0: Loss(end - 1)}, LossBody))[0]
+    loss = np.uint32(body.bits).view(np.float32)
+    digest = chain_digest(extend_loss_chain(body.chain, end - 1, loss))
+    index, size = game.slots.index(LOSS_CHAIN_SLOT), len(game.slots)
+    proof = SlotProof(LOSS_CHAIN_SLOT, digest, index, size, body.proof)
+    # Other bits of a NaN would enter the chain as the canonical ones (COMMITMENTS 5.5).
+    known = loss_bits(loss) == body.bits
+    if not known or not proof.proves(game.states[0][end], LOSS_CHAIN_SLOT, index, size):
+        convict({0: ("4.10", "the loss it has proved does not give the agreed state")}, "0")
+    finite = bool(np.isfinite(loss))
+    game.note(1, "4.7", f"the loss of step {end - 1} is {loss}")
+    if finite:
+        party, clause, why = ends.index(end), "4.9", f"its run ends although the loss {loss} is"
+        sentence = f"{why} finite"
+    else:
+        party, clause = ends.index(max(ends)), "4.8"
+        sentence = f"its run goes on after step {end - 1}, whose loss is {loss}"
+    claimed = (f"ends after {ends[0]} steps", f"ends after {ends[1]} steps")
+    raise Guilty({party: (clause, sentence)}, "0", claimed, f"loss {loss} (0x{body.bits:08x})")

@@ -1,0 +1,123 @@
+"""Phase 3: one element of one output (PROTOCOL 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.numerics.opening.quantity import Quantity, Site, opening_rule, rules
+from tallystick.numerics.types import DTYPES
+from tallystick.protocol.answers import BytesBody
+from tallystick.protocol.element import Ask, Open, Outcome, resolve
+from tallystick.protocol.game import (
+    BOTH,
+    Asking,
+    Game,
+    Guilty,
+    Rounds,
+    ask,
+    convict,
+    header_of_type,
+    show,
+)
+from tallystick.protocol.queries import OUTPUT, Values
+from tallystick.protocol.sparse import OutsideOperandError, SparseSource
+from tallystick.protocol.tensors import first_element, open_operand
+
+_RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
+
+
+def output(game: Game) -> Rounds:
+    """6.1: the first element of the disputed output whose bytes differ."""
+    header = header_of_type(game.program.nodes[game.node].out_types[game.operand])
+    a, b = game.records
+    digests = (a.outputs[game.operand], b.outputs[game.operand])
+    game.element, game.claims = yield from first_element(
+        game, OUTPUT, game.operand, header, digests
+    )
+    game.found(element=game.element)
+    stated = (show(game.claims[0]), show(game.claims[1]))
+    game.note(3, "6.1", f"element {game.element} of output {game.operand}", stated)
+    return "element"
+
+
+def _quantity(game: Game) -> Quantity:
+    """What the disputed element is by the contract (6.2)."""
+    node, program = game.program.nodes[game.node], game.program
+    types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
+    site = Site(node.op, node.attrs, types, node.out_types, game.operand, game.element)
+    if node.op not in rules():
+        raise CannotCheckError(
+            f"This build has no opening rule for {node.op}.", "Use a newer build."
+        )
+    return opening_rule(site)
+
+
+def _values(game: Game, asked: Ask) -> Asking[tuple[tuple[np.generic, ...], ...]]:
+    """Both parties state values of a quantity (6.3, 6.4)."""
+    query = Values(game.step, game.node, game.operand, game.element, asked.path, asked.view)
+    bodies = yield from ask(dict.fromkeys(BOTH, query), BytesBody)
+    dtypes = [DTYPES[name] for name in asked.dtypes]
+    length = sum(d.itemsize for d in dtypes)
+    guilt = {
+        p: ("2.7", f"{len(body.data)} bytes are not the {len(dtypes)} values asked for")
+        for p, body in bodies.items()
+        if len(body.data) != length
+    }
+    convict(guilt)
+    return tuple(_split(bodies[p].data, dtypes) for p in BOTH)
+
+
+def _split(data: bytes, dtypes: Sequence[np.dtype[np.generic]]) -> tuple[np.generic, ...]:
+    values, at = [], 0
+    for dtype in dtypes:
+        values.append(np.frombuffer(data, dtype, 1, at)[0])
+        at += dtype.itemsize
+    return tuple(values)
+
+
+def element(game: Game) -> Rounds:
+    """6.2 to 6.9: down to the contract's own partials, and at most 256 executed terms."""
+    quantity = _quantity(game)
+    headers = {number: header_of_type(type_) for number, _, type_ in game.operands(game.node)}
+    source = SparseSource(headers)
+    play = resolve(quantity, (game.claims[0], game.claims[1]), source)
+    reply: object = None
+    while True:
+        try:
+            wanted = play.send(reply)
+        except StopIteration as end:
+            raise _ruled(game, end.value) from None
+        except OutsideOperandError as error:
+            # Kernels refuse such operands: nobody can have executed this node honestly.
+            why = f"its operands, as both state them, refer outside: {error}"
+            raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
+        except _RULE_FAULTS as error:
+            raise CannotCheckError(
+                f"The opening rule of {game.place.operator} fails: {error}.", "Report it."
+            ) from error
+        if isinstance(wanted, Open):
+            leaves = source.missing(wanted.operand, wanted.flat)
+            opening = yield from open_operand(game, wanted.operand, headers[wanted.operand], leaves)
+            source.add(wanted.operand, opening)
+            reply = None
+        else:
+            reply = yield from _values(game, wanted)
+
+
+def _ruled(game: Game, outcome: Outcome) -> Guilty:
+    """The outcome below an element, as the end of the game."""
+    game.found(quantity=outcome.quantity)
+    game.terms_executed += outcome.terms
+    claimed = (show(outcome.claimed[0]), show(outcome.claimed[1]))
+    value = "" if outcome.value is None else show(outcome.value)
+    where = f"{outcome.quantity} of element {game.element} of its node {game.node}"
+    guilt = {}
+    for party in BOTH:
+        if outcome.convicted[party]:
+            says = f"{where} is {claimed[party]}"
+            why = f"; by the contract it is {value}" if value else ", and contradicts itself"
+            guilt[party] = (outcome.clause, says + why)
+    return Guilty(guilt, "3", claimed, value)

@@ -1,0 +1,256 @@
+"""The referee: one game between two signed runs, sans-IO (PROTOCOL).
+
+Theory of operation. Hand it the parties' signed answers (`receive`) to the queries in `pending`
+until there is a `verdict`. It has no clock, no key and no tensor of the job: whoever drives it
+decides when a party has been silent too long. The states (phase0 to phase3) are generators; here
+is what they all rest on: signatures, layouts, order, equivocation, and the table of transitions.
+A round is judged when all its answers are there, so a verdict does not depend on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tallystick.commit.signing import Envelope, RunCommitment, verify_run
+from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.protocol import phase0, phase1, phase2, phase3
+from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
+from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
+from tallystick.protocol.queries import encode_query
+from tallystick.protocol.states import AGREEMENT, START, TABLE
+from tallystick.protocol.verdict import Conviction, Event, Verdict
+from tallystick.run.job import Job
+
+MIN_ARITY, MAX_ARITY = 2, 256  # PROTOCOL 4.3
+
+STEPS: dict[str, Callable[[Game], Rounds]] = {
+    "commitments": phase0.commitments,
+    "ends": phase0.ends,
+    "middle": phase1.middle,
+    "common": phase1.common,
+    "search": phase1.search,
+    "shorter": phase1.shorter,
+    "stop": phase1.stop,
+    "interval": phase1.interval,
+    "nodes": phase2.nodes,
+    "descent": phase2.descent,
+    "records": phase2.records,
+    "slot": phase2.slot,
+    "producer": phase2.producer,
+    "batch": phase2.batch,
+    "derived": phase2.derived,
+    "commit": phase2.commit,
+    "output": phase3.output,
+    "element": phase3.element,
+}
+
+
+def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
+    """A party's run commitment; UsageError where it is no party to this game (3.1)."""
+    try:
+        run, _ = verify_run(Envelope.from_bytes(data))
+    except CounterpartyError as error:
+        raise UsageError(
+            f"Party {party} is no party to a game: {error.message}", "Ask for a signed run."
+        ) from error
+    if run.job_digest != job_digest:
+        raise UsageError(
+            f"The run of party {party} is of another job.", "Pass two runs of the same job."
+        )
+    return run
+
+
+class Referee:
+    """A game about `job` between the runs in two signed envelopes (COMMITMENTS 9.5).
+
+    `arity` is the dispute's (4.3). Of the job only commitment, scalars, schema and program are
+    used. Raises UsageError for a commitment of another job, one whose signature does not verify
+    (3.1), or an arity out of range.
+    """
+
+    def __init__(self, job: Job, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
+        if not MIN_ARITY <= arity <= MAX_ARITY:
+            raise UsageError(
+                f"An arity of {arity} is out of range.", f"Choose {MIN_ARITY} to {MAX_ARITY}."
+            )
+        first, second = (_commitment(data, p, job.digest) for p, data in enumerate(commitments))
+        self.rounds = 0
+        self.received = 0  # bytes of answers
+        self.transcript: list[tuple[int, bytes]] = []
+        self.verdict: Verdict | None = None
+        self._game = Game(
+            job.digest,
+            job.commitment,
+            job.program,
+            job.scalars,
+            job.schema,
+            (first, second),
+            arity,
+        )
+        self._round: Round = {}
+        self._answers: dict[int, Answer] = {}
+        self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
+        self._enter(START)
+        self._advance(None)
+
+    @property
+    def state(self) -> str:
+        """Name of the current state (states.TABLE); of the last one once there is a verdict."""
+        return self._name
+
+    @property
+    def events(self) -> list[Event]:
+        """What was found out so far, for people."""
+        return self._game.events
+
+    @property
+    def terms(self) -> int:
+        """Terms of operators that the referee has executed (6.5)."""
+        return self._game.terms_executed
+
+    @property
+    def pending(self) -> dict[int, bytes]:
+        """The queries that wait for an answer, by party; empty once there is a verdict."""
+        if self.verdict is not None:
+            return {}
+        return {p: encode_query(q) for p, q in self._round.items() if p not in self._answers}
+
+    def receive(self, party: int, message: bytes) -> None:
+        """Take in a signed answer of `party` to its pending query.
+
+        An answer repeated word for word is ignored; another one to a query it has answered
+        convicts (2.9). Raises CorruptFileError for what is no answer of this game (2.6): nothing
+        has then been said, and the query stays open. Raises UsageError once there is a verdict.
+        """
+        self._check_open(party)
+        answer = self._open(party, message)
+        before = self._said[party].get(answer.query)
+        if before is not None and answer == before:
+            return
+        if before is None and answer.query != self.pending.get(party):
+            raise CorruptFileError("This is no answer to an open query.", "Refuse it.")
+        self.transcript.append((party, message))
+        self.received += len(message)
+        if before is not None:
+            why = "it has signed two different answers to one query"
+            self._convict(Guilty({party: ("2.9", why)}))
+            return
+        self._said[party][answer.query] = self._answers[party] = answer
+        if not self.pending:
+            self._judge_round()
+
+    def silent(self, party: int) -> None:
+        """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes nothing."""
+        self._check_open(party)
+        if party not in self.pending:
+            raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
+        self._convict(Guilty({party: ("2.10", "it gave no answer in time")}), forfeit=True)
+
+    # -- messages (2.3 to 2.8) -----------------------------------------------------------------
+
+    def _check_open(self, party: int) -> None:
+        if party not in BOTH:
+            raise UsageError(f"There is no party {party}.", "Parties are 0 and 1.")
+        if self.verdict is not None:
+            raise UsageError("The game has ended.", "Read the verdict.")
+
+    def _open(self, party: int, message: bytes) -> Answer:
+        """The answer in a message, if it is one of this party in this game (2.6)."""
+        run = self._game.runs[party]
+        answer = open_answer(message, run.signer)
+        if (answer.job_digest, answer.run_root) != (run.job_digest, run.run_root):
+            raise CorruptFileError("This answer is of another game.", "Refuse it.")
+        return answer
+
+    def _judge_round(self) -> None:
+        """All answers are there: convict what is none (2.7, 2.8), or go on."""
+        bodies: dict[int, Body] = {}
+        guilt: dict[int, tuple[str, str]] = {}
+        for party, answer in sorted(self._answers.items()):
+            if answer.status == UNABLE and not answer.body:
+                guilt[party] = ("2.8", "it cannot open what it has committed to")
+                continue
+            try:
+                if answer.status != ANSWERED:
+                    raise CorruptFileError("It has no known status.")
+                bodies[party] = decode_body(self._round[party], answer.body)
+            except CounterpartyError as error:
+                guilt[party] = ("2.7", f"its answer is malformed: {error.message}")
+        try:
+            convict(guilt)
+        except Guilty as guilty:
+            self._convict(guilty)
+            return
+        self._advance(bodies)
+
+    # -- states --------------------------------------------------------------------------------
+
+    def _enter(self, name: str) -> None:
+        self._name = name
+        self._run = STEPS[name](self._game)
+
+    def _advance(self, bodies: Bodies | None) -> None:
+        """Send answers into the state, follow the table, up to the next round or the verdict."""
+        while True:
+            try:
+                self._round = next(self._run) if bodies is None else self._run.send(bodies)
+            except StopIteration as end:
+                self._follow(end.value)
+                if self.verdict is not None:
+                    return
+                bodies = None
+            except Guilty as guilty:
+                self._convict(guilty)
+                return
+            else:
+                self._answers = {}
+                self.rounds += 1
+                return
+
+    def _follow(self, name: str) -> None:
+        if name not in TABLE[self._name].follows:
+            raise RuntimeError(f"no transition from {self._name} to {name} in states.TABLE")
+        if name == AGREEMENT:
+            self._end({}, agreement=True)
+        else:
+            self._enter(name)
+
+    def _convict(self, guilty: Guilty, forfeit: bool = False) -> None:
+        self._end(
+            guilty.guilt,
+            case=guilty.case,
+            forfeit=forfeit,
+            claimed=guilty.claimed,
+            value=guilty.value,
+        )
+
+    def _end(
+        self,
+        guilt: Guilt,
+        agreement: bool = False,
+        case: str = "",
+        forfeit: bool = False,
+        claimed: tuple[str, str] = ("", ""),
+        value: str = "",
+    ) -> None:
+        game, phase = self._game, TABLE[self._name].phase
+        found = tuple(Conviction(p, *guilt[p]) for p in sorted(guilt))
+        for conviction in found:
+            game.note(phase, conviction.clause, f"party {conviction.party}: {conviction.sentence}")
+        left = [p for p in BOTH if p not in guilt]  # PROTOCOL 1.5
+        self.verdict = Verdict(
+            agreement=agreement,
+            convicted=found,
+            accepted=left[0] if len(left) == 1 else None,
+            phase=phase,
+            case=case,
+            place=game.place,
+            forfeit=forfeit,
+            claimed=claimed,
+            value=value,
+            terms=self.terms,
+            rounds=self.rounds,
+            received=self.received,
+            story=tuple(game.events),
+        )
+        self._run.close()

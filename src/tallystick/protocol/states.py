@@ -1,0 +1,87 @@
+"""Every state of the referee and every way out of it, in one table (PROTOCOL 3 to 6).
+
+Theory of operation. A state asks its questions in rounds and then either convicts, by raising
+`Guilty`, or names the state that follows. The referee refuses to follow a transition that is not
+in this table; docs/PROTOCOL-STATES.md is drawn from it. A conviction (and, while a query is open,
+a forfeit or an equivocation) ends the game from every state, so it is not listed per state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AGREEMENT, CONVICTION = "agreement", "conviction"
+START = "commitments"
+
+
+@dataclass(frozen=True)
+class State:
+    """`clauses` of spec/PROTOCOL.md that the state implements, `does` in a few words, and the
+    states that may follow when nobody was convicted."""
+
+    phase: int
+    clauses: str
+    does: str
+    follows: tuple[str, ...]
+
+
+TABLE: dict[str, State] = {
+    START: State(0, "3.2", "lengths of the runs fit the job", ("ends",)),
+    "ends": State(
+        0,
+        "3.3-3.6",
+        "first and last checkpoints are proved",
+        (AGREEMENT, "search", "middle", "common"),
+    ),
+    "middle": State(1, "4.2", "equal final states: a checkpoint that differs", ("search",)),
+    "common": State(1, "4.2", "different ends: the last common checkpoint", ("search", "shorter")),
+    "search": State(1, "4.3", "two neighbouring checkpoints", ("interval",)),
+    "shorter": State(1, "4.7", "where the shorter run ends", ("interval", "stop")),
+    "stop": State(1, "4.7-4.10", "was the last loss finite?", ()),
+    "interval": State(1, "4.4-4.5", "the step between the checkpoints", ("nodes",)),
+    "nodes": State(2, "5.1-5.3", "node trees, tied to the states by COMMIT", ("descent",)),
+    "descent": State(2, "5.4", "the first differing node", ("records",)),
+    "records": State(
+        2,
+        "5.5-5.7",
+        "the first differing input or output",
+        ("slot", "producer", "batch", "derived", "output", "commit"),
+    ),
+    "slot": State(2, "5.6.1", "input from the state", ()),
+    "producer": State(2, "5.6.2", "input from another node", ()),
+    "batch": State(2, "5.6.3", "input from the batch", ()),
+    "derived": State(2, "5.6.4", "input that is a scalar or the random key", ()),
+    "commit": State(2, "5.8", "outputs of the COMMIT node", ()),
+    "output": State(3, "6.1", "the first differing element", ("element",)),
+    "element": State(3, "6.2-6.9", "at most 256 terms are executed", ()),
+}
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {START}"]
+    for name, state in TABLE.items():
+        lines.append(f"    {name} : {name} ({state.clauses})<br>{state.does.replace(':', ',')}")
+    for name, state in TABLE.items():
+        lines += [f"    {name} --> {target}" for target in (*state.follows, CONVICTION)]
+    lines += [f"    {end} --> [*]" for end in (AGREEMENT, CONVICTION)]
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """docs/PROTOCOL-STATES.md, whole."""
+    rows = [
+        f"| `{name}` | {s.phase} | {s.clauses} | {s.does} | "
+        f"{', '.join(f'`{f}`' for f in s.follows) or 'conviction only'} |"
+        for name, s in TABLE.items()
+    ]
+    return (
+        "# States of the referee\n\n"
+        "Drawn from `src/tallystick/protocol/states.py`; a test keeps this page equal to it.\n"
+        "Clauses are those of [PROTOCOL](../spec/PROTOCOL.md). A conviction ends the game from\n"
+        "every state; silence (2.10) and equivocation (2.9) from every state that asks.\n\n"
+        f"```mermaid\n{mermaid()}```\n\n"
+        "| state | phase | clauses | finds out | then |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )

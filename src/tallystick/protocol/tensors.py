@@ -1,0 +1,126 @@
+"""Two stated tensors: their first differing element (PROTOCOL 6.1); and opened operands (6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.tensor import (
+    DTYPES,
+    LEAF_BYTES,
+    TensorHeader,
+    TensorOpening,
+    check_canonical,
+    first_non_canonical,
+)
+from tallystick.errors import CorruptFileError, CounterpartyError, DigestMismatchError
+from tallystick.protocol.answers import BytesBody, HashesBody
+from tallystick.protocol.game import BOTH, Asking, Game, Guilty, ask, convict
+from tallystick.protocol.queries import DEPTH, Leaf, Opening, TensorHashes
+
+Pair = tuple[np.generic, np.generic]
+
+
+def descend(
+    count: int, parts: tuple[Sequence[bytes], ...], first: int
+) -> tuple[int, int, tuple[bytes, ...]]:
+    """The first part on which two answers of 2.4 differ: first leaf, leaves, hashes.
+
+    Both lists combine to different hashes, so some part differs; it is smaller than the range.
+    """
+    ranges = merkle.parts_of(first, count, DEPTH)
+    at = next(k for k in range(len(ranges)) if parts[0][k] != parts[1][k])
+    return *ranges[at], (parts[0][at], parts[1][at])
+
+
+def part_guilt(
+    count: int, bodies: dict[int, HashesBody], known: dict[int, bytes], clause: str
+) -> dict[int, tuple[str, str]]:
+    """Who gave a wrong number of parts (2.7), or parts that are not those of `known`."""
+    guilt = {}
+    for party, body in bodies.items():
+        whole = merkle.combine_parts(count, DEPTH, body.hashes)
+        if whole is None:
+            guilt[party] = ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")
+        elif whole != known[party]:
+            guilt[party] = (clause, "hashes it has stated do not combine to what it stated before")
+    return guilt
+
+
+def first_element(
+    game: Game, side: int, operand: int, header: TensorHeader, digests: tuple[bytes, bytes]
+) -> Asking[tuple[int, Pair]]:
+    """6.1: position and the two values of the first element whose bytes differ.
+
+    `digests` differ. Convictions at a leaf are of the case that the caller's side is.
+    """
+    case, where = ("3" if side else "2c"), (game.step, game.node, side, operand)
+    if not header.leaves:  # the type alone gives the digest of an empty tensor
+        true = header.digest(merkle.EMPTY_ROOT)
+        wrong = [p for p in BOTH if digests[p] != true]
+        convict(dict.fromkeys(wrong, ("6.1", "it states an empty tensor of another type")), case)
+    first, count = 0, header.leaves
+    hashes: tuple[bytes, ...] = ()
+    while count > 1:
+        bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH}, HashesBody)
+        known = {}
+        for party, body in bodies.items():
+            root = merkle.combine_parts(count, DEPTH, body.hashes)
+            if hashes:
+                known[party] = hashes[party]
+            else:  # the first answer must give the stated digest: its root is what is known
+                fits = root is not None and header.digest(root) == digests[party]
+                known[party] = root if fits and root is not None else b""
+        convict(part_guilt(count, bodies, known, "6.1"))
+        parts = (bodies[0].hashes, bodies[1].hashes)
+        first, count, hashes = descend(count, parts, first)
+    opened = yield from ask({p: Leaf(*where, first) for p in BOTH}, BytesBody)
+    guilt, blocks = {}, []
+    for party, leaf in opened.items():
+        hashed = merkle.leaf_hash(leaf.data)
+        given = hashes[party] == hashed if hashes else header.digest(hashed) == digests[party]
+        if len(leaf.data) != header.leaf_size(first):
+            guilt[party] = ("2.7", f"leaf {first} has {header.leaf_size(first)} bytes, not these")
+        elif not given:
+            guilt[party] = ("6.1", f"the bytes of leaf {first} do not hash to what it has stated")
+    convict(guilt)
+    for party in BOTH:
+        block = np.frombuffer(opened[party].data, dtype=DTYPES[header.dtype])
+        bad = first_non_canonical(block)
+        if bad is not None:
+            guilt[party] = ("6.1", f"element {bad} of leaf {first} is not canonical")
+        blocks.append(block)
+    convict(guilt, case)
+    raw = [block.view(np.uint8).reshape(-1, header.itemsize) for block in blocks]
+    at = int(np.argmax((raw[0] != raw[1]).any(axis=1)))
+    return first * (LEAF_BYTES // header.itemsize) + at, (blocks[0][at], blocks[1][at])
+
+
+def open_operand(
+    game: Game, operand: int, header: TensorHeader, leaves: Sequence[int]
+) -> Asking[TensorOpening]:
+    """6.5: party 0 opens leaves of an operand against the digest that both records state."""
+    asked = Opening(game.step, game.node, operand, tuple(leaves))
+    body = (yield from ask({0: asked}, BytesBody))[0]
+    digest = game.input_digest(0, operand)
+    try:
+        opening = TensorOpening.from_bytes(body.data)
+        if tuple(sorted(opening.leaves)) != asked.leaves:
+            raise CorruptFileError("It does not open the leaves asked for.")
+    except CorruptFileError as error:
+        raise Guilty({0: ("2.7", f"its opening is malformed: {error.message}")}) from None
+    try:
+        opening.verify(digest, header)
+    except DigestMismatchError as error:
+        why = f"its opening of operand {operand} does not give the stated digest: {error.message}"
+        raise Guilty({0: ("6.5", why)}) from None
+    try:
+        for leaf, data in opening.leaves.items():
+            check_canonical(np.frombuffer(data, DTYPES[header.dtype]), f"leaf {leaf}")
+    except CounterpartyError as error:
+        # Both have stated this digest, and no honest party a tensor with such a value.
+        why = f"operand {operand}, as both state it, is not canonical: {error.message}"
+        raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
+    return opening
