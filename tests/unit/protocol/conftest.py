@@ -1,0 +1,59 @@
+"""Jobs of a few KiB for games, and rules for the two operators that the games dispute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tallystick.numerics.opening import quantity
+from tallystick.numerics.opening.arithmetic import dot_chunk
+from tallystick.numerics.opening.quantity import Local, Quantity, Site
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+
+PAIRS = {"features": "700", "classes": "2", "records": "16", "batch_size": "2"}
+
+
+def mm_rule(site: Site) -> Quantity:
+    """[2, 2] @ [2, n]: one chunk, and as a named intermediate, so that values are asked for."""
+    import numpy as np
+
+    width = site.outputs[0].shape[1]
+    row, column = divmod(site.element, width)
+
+    def chunk(source: quantity.Source, _: quantity.Needs) -> object:
+        a = source.read(0, np.array([2 * row, 2 * row + 1]))
+        b = source.read(1, np.array([column, width + column]))
+        return dot_chunk(a, b)
+
+    return Local("element", "f32", lambda _, needs: needs[0], (Local("chunk", "f32", chunk),))
+
+
+@pytest.fixture(autouse=True)
+def rule_of_mm() -> Iterator[None]:
+    """The games here dispute aten.mm by a rule whose shape they know."""
+    quantity.rules()  # families register first
+    before = quantity._RULES.get("aten.mm")
+    quantity._RULES["aten.mm"] = mm_rule
+    yield
+    if before is None:
+        del quantity._RULES["aten.mm"]
+    else:
+        quantity._RULES["aten.mm"] = before
+
+
+@pytest.fixture(scope="session")
+def game_job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """13 steps committed every 4; batch and weight are tensors of three leaves."""
+    path = tmp_path_factory.mktemp("game") / "job"
+    pairs = {**PAIRS, "lr": "0.0001"}
+    return new_job("logreg", path, pairs, steps=13, checkpoint_interval=4, evaluate_every=0)
+
+
+@pytest.fixture(scope="session", params=[1, 2, 4])
+def diverging_job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """An honest run of it ends after step 1, whose loss is NaN; several checkpoint intervals."""
+    path = tmp_path_factory.mktemp("diverging") / "job"
+    pairs, interval = {**PAIRS, "lr": "1e37"}, request.param
+    return new_job("logreg", path, pairs, steps=9, checkpoint_interval=interval, evaluate_every=0)

@@ -1,0 +1,256 @@
+"""A party in memory: executes a small job whole, keeps everything, answers from that.
+
+It lies through the hooks of `Override`, and through `tamper`, which changes node records before
+their tree is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.checkpoint import checkpoint_steps, run_root, run_tree
+from tallystick.commit.data import (
+    batch_columns,
+    batch_indices,
+    prove_record,
+    record_bytes,
+    record_leaf_hashes,
+)
+from tallystick.commit.node import node_digest, node_tree
+from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
+from tallystick.commit.state import (
+    CHAIN_START,
+    COMMIT_OPERATOR,
+    LOSS_CHAIN_SLOT,
+    commit_attributes,
+    extend_loss_chain,
+    loss_bits,
+    prove_slot,
+    state_root,
+)
+from tallystick.commit.tensor import LEAF_BYTES, Array, leaf_hashes, open_tensor, tensor_digest
+from tallystick.numerics.opening import quantity
+from tallystick.numerics.opening.values import WholeSource
+from tallystick.numerics.opening.views import locate, view_values
+from tallystick.program.executor import Executor
+from tallystick.program.ir import COMMIT, Node
+from tallystick.program.text import attribute_text
+from tallystick.protocol import queries as q
+from tallystick.protocol.answers import (
+    Body,
+    BytesBody,
+    HashesBody,
+    LossBody,
+    NodeBody,
+    NodesBody,
+    RecordBody,
+    RootsBody,
+    SlotBody,
+    make_answer,
+)
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+Tamper = Callable[[int, int, NodeBody], NodeBody]
+State = dict[str, bytes]
+
+
+class Party:
+    """A run of `job` with `override`'s and `tamper`'s lies; `statement` edits the commitment."""
+
+    def __init__(
+        self,
+        job: Job,
+        override: Override | None = None,
+        tamper: Tamper | None = None,
+        statement: dict[str, object] | None = None,
+    ) -> None:
+        self.job, self.lie = job, override or Override()
+        self.key = PrivateKey(bytes([7 + (override is not None)]) * 32)
+        self.tamper = tamper or (lambda _step, _node, body: body)
+        self.states: list[State] = []
+        self.chains = [CHAIN_START]
+        self.bits: list[int] = []
+        self.inputs: list[list[Sequence[Array | None]]] = []
+        self.outputs: list[list[Sequence[Array]]] = []
+        self._execute()
+        roots = [self.lie.root(s, state_root(d)) for s, d in enumerate(self.states)]
+        self.roots = roots
+        steps = checkpoint_steps(len(roots) - 1, job.interval)
+        self.checkpoints = [(s, roots[s]) for s in steps]
+        run = RunCommitment(
+            job.digest,
+            run_root(job.digest, self.checkpoints),
+            steps[-1],
+            roots[-1],
+            len(steps),
+            self.key.public,
+        )
+        self.run = replace(run, **(statement or {}))  # type: ignore[arg-type]
+        self.commitment = sign_run(self.key, self.run).to_bytes()
+
+    def _execute(self) -> None:
+        job, lie = self.job, self.lie
+        c = job.commitment
+        state = job.genesis()
+        lie.genesis(state)
+        executor = Executor(job.program)
+        self.states.append(state.digests())
+        for step in range(lie.final_step(job)):
+            lie.before(step, state)
+            order = batch_indices(c.order_seed, c.record_count, lie.data_step(step), c.batch_size)
+            batch = batch_columns(job.columns, order)
+            lie.batch(step, batch)
+            scalars = {n: t if isinstance(t, float) else t[step] for n, t in job.scalars.items()}
+            lie.scalars(step, scalars)
+            key = lie.random_key(step, (c.rng_seed, step))
+            self.inputs.append([])
+            self.outputs.append([])
+
+            def tap(
+                index: int,
+                node: Node,
+                inputs: Sequence[Array | None],
+                outputs: Sequence[Array],
+                step: int = step,
+            ) -> None:
+                lie.node(step, index, node, outputs)
+                self.inputs[step].append([None if a is None else a.copy() for a in inputs])
+                self.outputs[step].append([a.copy() for a in outputs])
+
+            result = executor.run_step(state.slots, batch, scalars, key, tap)
+            bits = lie.loss(step, loss_bits(result.loss))
+            loss = np.uint32(bits).view(np.float32)
+            self.bits.append(bits)
+            self.inputs[step][-1] = [
+                *self.inputs[step][-1],
+                np.array(result.loss, np.float32),
+                *(np.frombuffer(x, np.uint8) for x in (state.loss_chain, state.log_chain)),
+            ]
+            state.loss_chain = extend_loss_chain(state.loss_chain, step, loss)
+            self.chains.append(state.loss_chain)
+            made = state.digests()
+            lie.after(step, state)
+            self.states.append(state.digests())
+            self.outputs[step][-1] = [made]  # digests of the state the nodes make
+            stops = c.stop_on_non_finite and not np.isfinite(loss)
+            if stops and lie.final_step(job) == job.steps:
+                break
+
+    def _record(self, step: int, index: int) -> NodeBody:
+        node = self.job.program.nodes[index]
+        inputs = tuple(tensor_digest(a) for a in self.inputs[step][index] if a is not None)
+        outputs: tuple[bytes, ...]
+        if node.op == COMMIT:
+            made = self.outputs[step][index][0]
+            assert isinstance(made, dict)
+            chains = (made[LOSS_CHAIN_SLOT], made["chain.log"])
+            outputs, attributes = (
+                (*chains, state_root(made)),
+                commit_attributes(list(self.job.program.state_types)),
+            )
+            return self.tamper(
+                step, index, NodeBody(COMMIT_OPERATOR, attributes, inputs, outputs, ())
+            )
+        outputs = tuple(tensor_digest(a) for a in self.outputs[step][index])
+        attributes = attribute_text(node.attrs).encode("ascii")
+        return self.tamper(step, index, NodeBody(node.op, attributes, inputs, outputs, ()))
+
+    def _tree(self, step: int) -> tuple[list[NodeBody], merkle.Tree]:
+        records = [self._record(step, i) for i in range(len(self.job.program.nodes))]
+        program = self.job.commitment.program_digest
+        return records, node_tree(
+            [
+                node_digest(program, step, i, r.operator, r.attributes, r.inputs, r.outputs)
+                for i, r in enumerate(records)
+            ]
+        )
+
+    def _tensor(self, query: q.TensorHashes | q.Leaf) -> Array:
+        kept = self.outputs if query.side == q.OUTPUT else self.inputs
+        array = kept[query.step][query.node][query.operand]
+        assert array is not None
+        return array
+
+    def facts(self, query: q.Query) -> Body:
+        """What an honest party answers."""
+        job = self.job
+        if isinstance(query, q.Checkpoints):
+            roots = tuple(self.checkpoints[i][1] for i in query.indices)
+            return RootsBody(roots, tuple(run_tree(self.checkpoints).multi(query.indices)))
+        if isinstance(query, q.States):
+            return RootsBody(tuple(self.roots[s] for s in query.steps))
+        if isinstance(query, q.Loss):
+            proof = prove_slot(self.states[query.step + 1], LOSS_CHAIN_SLOT).path
+            return LossBody(self.chains[query.step], self.bits[query.step], proof)
+        if isinstance(query, q.Slot):
+            proof = prove_slot(self.states[query.step], query.name)
+            return SlotBody(proof.digest, proof.path)
+        if isinstance(query, q.Record):
+            columns = job.columns
+            values = {n: np.asarray(a[query.index]) for n, a in columns.items()}
+            data = record_bytes(job.schema, values)
+            hashes = record_leaf_hashes(job.schema, columns)
+            return RecordBody(data, prove_record(data, hashes, query.index).path)
+        if isinstance(query, q.TensorHashes):
+            tree = merkle.Tree(leaf_hashes(self._tensor(query)))
+            return HashesBody(tuple(tree.parts(query.first, query.count, q.DEPTH)))
+        if isinstance(query, q.Leaf):
+            data = self._tensor(query).tobytes()
+            return BytesBody(data[query.leaf * LEAF_BYTES : (query.leaf + 1) * LEAF_BYTES])
+        if isinstance(query, q.Opening):
+            array = self.inputs[query.step][query.node][query.operand]
+            assert array is not None
+            per = LEAF_BYTES // array.itemsize
+            ranges = [(n * per, min(array.size, (n + 1) * per)) for n in query.leaves]
+            return BytesBody(open_tensor(array, ranges).to_bytes())
+        if isinstance(query, q.Values):
+            return self._values(query)
+        records, tree = self._tree(query.step)
+        if isinstance(query, q.Nodes):
+            return NodesBody(tree.size, tree.root())
+        if isinstance(query, q.NodeHashes):
+            return HashesBody(tuple(tree.parts(query.first, query.count, q.DEPTH)))
+        return replace(records[query.node], proof=tuple(tree.inclusion(query.node)))
+
+    def _values(self, query: q.Values) -> Body:
+        program = self.job.program
+        node = program.nodes[query.node]
+        types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
+        site = quantity.Site(
+            node.op, node.attrs, types, node.out_types, query.output, query.element
+        )
+        source = WholeSource(self.inputs[query.step][query.node])
+        at = locate(quantity.opening_rule(site), query.path)
+        values = view_values(at, query.view, source)
+        return BytesBody(b"".join(np.asarray(v).tobytes() for v in values))
+
+    def body(self, query: q.Query) -> Body | None:
+        """The answer's body after this party's lies; None is unable."""
+        try:
+            facts: Body | None = self.facts(query)
+        except (IndexError, LookupError):
+            facts = None
+        return self.lie.answer(query, facts)  # type: ignore[return-value]
+
+    def answer(self, query: bytes) -> bytes:
+        """The signed answer."""
+        asked = q.decode_query(query)
+        return make_answer(self.key, self.job.digest, self.run.run_root, asked, self.body(asked))
+
+
+def play(referee: object, parties: Sequence[Party], order: Sequence[int] = (0, 1)) -> None:
+    """Hand answers to the referee until there is a verdict."""
+    from tallystick.protocol.referee import Referee
+
+    assert isinstance(referee, Referee)
+    while referee.verdict is None:
+        waiting = referee.pending
+        assert waiting  # a referee without a verdict asks somebody
+        for party in order:
+            if party in waiting and referee.verdict is None:
+                referee.receive(party, parties[party].answer(waiting[party]))
