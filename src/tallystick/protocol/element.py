@@ -25,6 +25,7 @@ from tallystick.numerics.opening.quantity import (
     Quantity,
     Scalar,
     Source,
+    Terms,
     Tree,
 )
 from tallystick.numerics.opening.values import best_index, scalar, sum_block, top_level
@@ -102,7 +103,7 @@ def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) ->
 
 
 def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
-    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.8)."""
+    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.9)."""
     needs: Needs = ()
     if q.needs:
         mine, theirs = yield Ask(path, NEEDS, view_dtypes(q, NEEDS))
@@ -114,33 +115,53 @@ def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
         local = q
         value = yield from _execute(source, lambda s: scalar(q.dtype, local.compute(s, needs)))
         return _judged(q, path, claims, value, 1)
-    if isinstance(q, Tree):
+    if isinstance(q, (Tree, Terms)):
         return (yield from _resolve_tree(q, claims, source, path, needs))
     if isinstance(q, Chain):
         return (yield from _resolve_chain(q, claims, source, path, needs))
     return (yield from _resolve_extremum(q, claims, source, path, needs))
 
 
-def _resolve_tree(q: Tree, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+def _resolve_tree(q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
     level, index = top_level(q.count), 0
     while level > 0:  # PROTOCOL 6.6
         view = View("blocks", level, index)
         below = yield Ask(path, view, view_dtypes(q, view))
-        wrong = tuple(
-            not same_bits(sum_block(np.array(values)), claim)
-            for values, claim in zip(below, claims, strict=True)
-        )
-        if any(wrong):
-            return Outcome((wrong[0], wrong[1]), "6.6", q.name, path, 0, claims, None)
-        k = _first_difference(*below)
-        assert k is not None  # equal parts would have had equal sums
-        claims = (below[0][k], below[1][k])
+        split = _split(q, claims, path, below, "6.6")
+        if isinstance(split, Outcome):
+            return split
+        k, claims = split
         level, index = level - 1, index * BLOCK + k
-    terms = np.arange(index * BLOCK, min(q.count, (index + 1) * BLOCK), dtype=np.int64)
+    first, last = index * BLOCK, min(q.count, (index + 1) * BLOCK)
+    if isinstance(q, Terms) and first < last:  # PROTOCOL 6.9
+        view = View("terms", first, last)
+        below = yield Ask(path, view, view_dtypes(q, view))
+        split = _split(q, claims, path, below, "6.9")
+        if isinstance(split, Outcome):
+            return split
+        at = first + split[0]
+        return (yield from resolve(q.term(at), split[1], source, (*path, len(q.needs) + at)))
+    terms = np.arange(first, last, dtype=np.int64)
     value = scalar(q.dtype, 0)
     if len(terms):
         value = yield from _execute(source, lambda s: sum_block(q.terms(s, needs, terms)))
     return _judged(q, path, claims, value, len(terms))
+
+
+def _split(
+    q: Quantity, claims: Pair, path: Path, below: tuple[tuple[Scalar, ...], ...], clause: str
+) -> Outcome | tuple[int, Pair]:
+    """The first part of a block that the two state differently, and their claims about it; or a
+    verdict, where parts do not sum up to what was claimed of the whole."""
+    wrong = tuple(
+        not same_bits(sum_block(np.array(values)), claim)
+        for values, claim in zip(below, claims, strict=True)
+    )
+    if any(wrong):
+        return Outcome((wrong[0], wrong[1]), clause, q.name, path, 0, claims, None)
+    k = _first_difference(*below)
+    assert k is not None  # equal parts would have had equal sums
+    return k, (below[0][k], below[1][k])
 
 
 def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

@@ -1,3 +1,6 @@
 """Imports every family of opening rules, so that they register themselves."""
 
 from __future__ import annotations
+
+from tallystick.numerics.opening import loss as loss
+from tallystick.numerics.opening import normalisation as normalisation

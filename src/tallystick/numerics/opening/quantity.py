@@ -54,7 +54,8 @@ class MissingElements(Exception):  # noqa: N818 (a request for more, not an erro
         self.flat = flat
 
 
-Needs = tuple[Scalar, ...]
+# Values of what a quantity needs, in that order: numpy scalars of their dtypes.
+Needs = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,23 @@ class Tree:
     name: str
     dtype: str
     count: int
+    terms: Callable[[Source, Needs, Index], Array]
+    needs: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """SUM over `count` terms (NUMERICS 3.1), each too long to execute: a quantity of its own.
+
+    `term(index)` is term number `index`, of the same dtype. `terms(source, needs, index)` gives the
+    values of many of them at once, bit for bit those of `term`: only a prover, who has whole
+    operands, calls it. In a path, term i is step len(needs) + i (PROTOCOL 6.4).
+    """
+
+    name: str
+    dtype: str
+    count: int
+    term: Callable[[int], Quantity]
     terms: Callable[[Source, Needs, Index], Array]
     needs: tuple[Quantity, ...] = ()
 
@@ -117,7 +135,7 @@ class Extremum:
     needs: tuple[Quantity, ...] = ()
 
 
-Quantity = Local | Tree | Chain | Extremum
+Quantity = Local | Tree | Terms | Chain | Extremum
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tallystick.numerics.opening.quantity import (
     Quantity,
     Scalar,
     Source,
+    Terms,
     Tree,
 )
 from tallystick.numerics.types import DTYPES
@@ -77,21 +78,21 @@ def _sum_block_64(values: Array) -> Scalar:
 
 
 def blocks_at(count: int, level: int) -> int:
-    """How many values a Tree of `count` terms has at `level`; level 0 are sums of raw terms."""
+    """How many values a Tree or Terms of `count` terms has at `level`; 0: sums of raw terms."""
     for _ in range(level + 1):
         count = -(-count // BLOCK)
     return count
 
 
 def top_level(count: int) -> int:
-    """The level of a Tree of `count` terms that has one value only."""
+    """The level of a Tree or Terms of `count` terms that has one value only."""
     level = 0
     while blocks_at(count, level) > 1:
         level += 1
     return level
 
 
-def tree_values(tree: Tree, source: Source, level: int, first: int, last: int) -> Array:
+def tree_values(tree: Tree | Terms, source: Source, level: int, first: int, last: int) -> Array:
     """Values number first..last-1 of `tree` at `level` (NUMERICS 3.1)."""
     needs = needs_of(tree, source)
     span = BLOCK ** (level + 1)
@@ -158,7 +159,7 @@ def value_of(quantity: Quantity, source: Source) -> Scalar:
     """The value of `quantity` by the contract."""
     if isinstance(quantity, Local):
         return scalar(quantity.dtype, quantity.compute(source, needs_of(quantity, source)))
-    if isinstance(quantity, Tree):
+    if isinstance(quantity, (Tree, Terms)):
         if quantity.count == 0:
             return scalar(quantity.dtype, 0)
         return cast(Scalar, tree_values(quantity, source, top_level(quantity.count), 0, 1)[0])

@@ -1,7 +1,8 @@
 """Which values of a quantity are asked for, and what a prover answers (PROTOCOL 6.4).
 
 A path leads from the output element's own quantity to one of the quantities below it: each number
-is a position in `needs`. A view is a set of values of the quantity at the end of the path.
+is a position in `needs`, or, len(needs) + i, term i of a `Terms`. A view is a set of values of
+the quantity at the end of the path.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tallystick.numerics.opening.quantity import (
     Quantity,
     Scalar,
     Source,
+    Terms,
     Tree,
 )
 from tallystick.numerics.opening.values import (
@@ -38,7 +40,8 @@ FAN_OUT = 256
 class View:
     """`kind` and up to three numbers: `needs`; `blocks` (level, index): the values one level below
     block `index` of `level`; `states` (first, last, stride): chain states after first + stride,
-    first + 2 stride, ... links, below last; `witness`."""
+    first + 2 stride, ... links, below last; `witness`; `terms` (first, last): terms number
+    first..last-1, one block of them."""
 
     kind: str
     a: int = 0
@@ -48,15 +51,19 @@ class View:
 
 NEEDS = View("needs")
 WITNESS = View("witness")
-VIEW_KINDS = ("needs", "blocks", "states", "witness")
+VIEW_KINDS = ("needs", "blocks", "states", "witness", "terms")
 
 
 def locate(root: Quantity, path: Path) -> Quantity:
     """The quantity at the end of `path`. Raises LookupError where there is none."""
     for step in path:
-        if not 0 <= step < len(root.needs):
+        below = step - len(root.needs)
+        if 0 <= step < len(root.needs):
+            root = root.needs[step]
+        elif isinstance(root, Terms) and 0 <= below < root.count:
+            root = root.term(below)
+        else:
             raise LookupError(f"{root.name} has no part {step}")
-        root = root.needs[step]
     return root
 
 
@@ -71,7 +78,11 @@ def view_dtypes(quantity: Quantity, view: View) -> tuple[str, ...]:
         return tuple(need.dtype for need in quantity.needs)
     if view.kind == "witness" and isinstance(quantity, Extremum):
         return ("i64",)
-    if view.kind == "blocks" and isinstance(quantity, Tree):
+    if view.kind == "terms" and isinstance(quantity, Terms):
+        whole = view.a % BLOCK == 0 and view.b == min(view.a + BLOCK, quantity.count)
+        if whole and 0 <= view.a < view.b:
+            return (quantity.dtype,) * (view.b - view.a)
+    if view.kind == "blocks" and isinstance(quantity, (Tree, Terms)):
         level, index = view.a, view.b
         if 1 <= level <= top_level(quantity.count) and index < blocks_at(quantity.count, level):
             below = blocks_at(quantity.count, level - 1)
@@ -88,7 +99,10 @@ def view_values(quantity: Quantity, view: View, source: Source) -> tuple[Scalar,
     count = len(view_dtypes(quantity, view))
     if isinstance(quantity, Extremum) and view.kind == "witness":
         return (np.int64(witness_of(quantity, source)),)
-    if isinstance(quantity, Tree) and view.kind == "blocks":
+    if isinstance(quantity, Terms) and view.kind == "terms":
+        index = np.arange(view.a, view.b, dtype=np.int64)
+        return tuple(quantity.terms(source, needs_of(quantity, source), index))
+    if isinstance(quantity, (Tree, Terms)) and view.kind == "blocks":
         first = view.b * BLOCK
         return tuple(tree_values(quantity, source, view.a - 1, first, first + count))
     if isinstance(quantity, Chain) and view.kind == "states":
