@@ -120,7 +120,9 @@ class Referee:
 
         An answer repeated word for word is ignored; another one to a query it has answered
         convicts (2.9). Raises CorruptFileError for what is no answer of this game (2.6): nothing
-        has then been said, and the query stays open. Raises UsageError once there is a verdict.
+        has then been said, and the query stays open. Raises UsageError once there is a verdict,
+        CannotCheckError where this build lacks the disputed operator's opening rule: the game
+        then stays without a verdict.
         """
         self._check_open(party)
         answer = self._open(party, message)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+from unit.protocol.scenarios import SCENARIOS, liar
+from unit.protocol.simulator import Party
 
 from tallystick.numerics.opening import quantity
 from tallystick.numerics.opening.arithmetic import dot_chunk
 from tallystick.numerics.opening.quantity import Local, Quantity, Site
+from tallystick.protocol.referee import Referee
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 
@@ -17,8 +21,6 @@ PAIRS = {"features": "700", "classes": "2", "records": "16", "batch_size": "2"}
 
 def mm_rule(site: Site) -> Quantity:
     """[2, 2] @ [2, n]: one chunk, and as a named intermediate, so that values are asked for."""
-    import numpy as np
-
     width = site.outputs[0].shape[1]
     row, column = divmod(site.element, width)
 
@@ -57,3 +59,21 @@ def diverging_job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     path = tmp_path_factory.mktemp("diverging") / "job"
     pairs, interval = {**PAIRS, "lr": "1e37"}, request.param
     return new_job("logreg", path, pairs, steps=9, checkpoint_interval=interval, evaluate_every=0)
+
+
+@pytest.fixture(scope="session")
+def honest(game_job: Job) -> Party:
+    """An honest run of `game_job`."""
+    return Party(game_job)
+
+
+@pytest.fixture
+def cheat(game_job: Job) -> Party:
+    """A party with one wrong element of a product."""
+    return liar(game_job, SCENARIOS["a wrong product"])
+
+
+@pytest.fixture
+def game(game_job: Job, honest: Party, cheat: Party) -> Referee:
+    """A game that has just begun: honest is party 0, cheat party 1."""
+    return Referee(game_job, (honest.commitment, cheat.commitment))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
@@ -22,6 +23,7 @@ from tallystick.protocol.answers import (
     RootsBody,
     SlotBody,
 )
+from tallystick.run.job import Job
 from tallystick.run.override import Override
 
 WRONG = bytes([9]) * 32
@@ -125,6 +127,11 @@ class Scenario:
     statement: dict[str, Any] = field(default_factory=dict)
     zero_only: bool = False
     phase: int | None = None
+
+
+def liar(job: Job, scenario: Scenario) -> Party:
+    """The party that lies so."""
+    return Party(job, Lie(**scenario.hooks), scenario.tamper, scenario.statement)
 
 
 BATCH = at_step(lambda batch: batch["x"].__setitem__((1, 5), 3.0))

@@ -52,6 +52,8 @@ from tallystick.protocol.answers import (
     SlotBody,
     make_answer,
 )
+from tallystick.protocol.referee import Referee
+from tallystick.protocol.verdict import Verdict
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
@@ -243,14 +245,27 @@ class Party:
         return make_answer(self.key, self.job.digest, self.run.run_root, asked, self.body(asked))
 
 
-def play(referee: object, parties: Sequence[Party], order: Sequence[int] = (0, 1)) -> None:
+def play(referee: Referee, parties: Sequence[Party], order: Sequence[int] = (0, 1)) -> None:
     """Hand answers to the referee until there is a verdict."""
-    from tallystick.protocol.referee import Referee
-
-    assert isinstance(referee, Referee)
     while referee.verdict is None:
         waiting = referee.pending
         assert waiting  # a referee without a verdict asks somebody
         for party in order:
             if party in waiting and referee.verdict is None:
                 referee.receive(party, parties[party].answer(waiting[party]))
+
+
+def judged(job: Job, parties: tuple[Party, Party], arity: int = 20) -> Verdict:
+    """The verdict of a game, which a replay of its transcript must give again."""
+    commitments = (parties[0].commitment, parties[1].commitment)
+    referee = Referee(job, commitments, arity)
+    play(referee, parties)
+    again = Referee(job, commitments, arity)
+    for party, message in referee.transcript:
+        again.receive(party, message)
+    backwards = Referee(job, commitments, arity)
+    play(backwards, parties, order=(1, 0))
+    assert referee.verdict is not None
+    assert again.verdict == referee.verdict == backwards.verdict
+    assert referee.pending == {} and referee.verdict.story == tuple(referee.events)
+    return referee.verdict

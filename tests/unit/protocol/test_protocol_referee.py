@@ -1,4 +1,4 @@
-"""The referee against every lie of scenarios.py, and against what is no answer (PROTOCOL)."""
+"""Messages, and the table of states (PROTOCOL 2.6 to 2.10, 3.1)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from pathlib import Path
 
 import pytest
 from unit.protocol.scenarios import (
-    ADDMM,
     ENDINGS,
-    MM,
     SCENARIOS,
-    STEP,
     WRONG,
     WRONG_NODE,
     WRONG_PART,
     Lie,
     Scenario,
     answering,
-    put,
-    signalling,
-    tampering,
+    liar,
 )
-from unit.protocol.simulator import Party, play
+from unit.protocol.simulator import Party, judged, play
 
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
@@ -32,151 +27,11 @@ from tallystick.protocol import referee as module
 from tallystick.protocol.answers import Answer, make_answer, sign_answer
 from tallystick.protocol.referee import STEPS, Referee
 from tallystick.protocol.states import AGREEMENT, TABLE, page
-from tallystick.protocol.verdict import Verdict
 from tallystick.run.job import Job
 
 ROOT = Path(__file__).resolve().parents[3]
 
-
-def liar(job: Job, scenario: Scenario) -> Party:
-    return Party(job, Lie(**scenario.hooks), scenario.tamper, scenario.statement)
-
-
-@pytest.fixture(scope="module")
-def honest(game_job: Job) -> Party:
-    return Party(game_job)
-
-
-def judged(job: Job, parties: tuple[Party, Party], arity: int = 20) -> Verdict:
-    """The verdict of a game, which a replay of its transcript must give again."""
-    commitments = (parties[0].commitment, parties[1].commitment)
-    referee = Referee(job, commitments, arity)
-    play(referee, parties)
-    again = Referee(job, commitments, arity)
-    for party, message in referee.transcript:
-        again.receive(party, message)
-    backwards = Referee(job, commitments, arity)
-    play(backwards, parties, order=(1, 0))
-    assert referee.verdict is not None
-    assert again.verdict == referee.verdict == backwards.verdict
-    assert referee.pending == {} and referee.verdict.story == tuple(referee.events)
-    return referee.verdict
-
-
-def check(job: Job, honest: Party, scenario: Scenario, seat: int, arity: int) -> None:
-    cheat = liar(job, scenario)
-    parties = (cheat, honest) if seat == 0 else (honest, cheat)
-    verdict = judged(job, parties, arity)
-    if scenario.zero_only and seat == 1:  # then the cheat is not asked, and convicted otherwise
-        assert [c.party for c in verdict.convicted] == [1]
-        assert verdict.accepted == 0
-        return
-    assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, scenario.clause)]
-    assert verdict.accepted == 1 - seat
-    assert verdict.case == scenario.case
-    assert not verdict.agreement and not verdict.forfeit
-    if scenario.phase is not None:
-        assert verdict.phase == scenario.phase
-
-
-@pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_lie_convicts_the_liar_alone(game_job: Job, honest: Party, name: str, seat: int) -> None:
-    check(game_job, honest, SCENARIOS[name], seat, 20)
-
-
-@pytest.mark.parametrize("arity", [2, 3, 256])
-@pytest.mark.parametrize("name", ["a wrong product", "only a middle checkpoint"])
-def test_any_arity(game_job: Job, honest: Party, name: str, arity: int) -> None:
-    check(game_job, honest, SCENARIOS[name], 1, arity)
-
-
-@pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("name", ENDINGS)
-def test_different_ends(diverging_job: Job, name: str, seat: int) -> None:
-    """PROTOCOL 4.7 to 4.10, at a checkpoint and between two."""
-    honest = Party(diverging_job)
-    assert honest.run.final_step == 2
-    check(diverging_job, honest, ENDINGS[name], seat, 2)
-
-
-def test_random_key(mlp_job: Job) -> None:
-    """PROTOCOL 5.6.4 for the rng input."""
-    cheat = Lie(random_key=lambda step, key: (key[0] + 1, key[1]) if step == STEP else key)
-    verdict = judged(mlp_job, (Party(mlp_job), Party(mlp_job, cheat)))
-    assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "5.6.4")]
-    assert (verdict.case, verdict.place.step) == ("2d", STEP)
-
-
-def test_agreement(game_job: Job, honest: Party) -> None:
-    verdict = judged(game_job, (honest, Party(game_job)))
-    assert verdict.agreement and verdict.accepted is None and verdict.convicted == ()
-
-
-def test_the_place_is_known(game_job: Job, honest: Party) -> None:
-    verdict = judged(game_job, (honest, liar(game_job, SCENARIOS["a wrong product"])))
-    place = verdict.place
-    assert place.interval == (4, 8)
-    assert (place.step, place.node, place.operator) == (STEP, MM, "aten.mm")
-    assert (place.side, place.operand, place.element) == ("output", 0, 1350)
-    assert place.quantity == "element" and verdict.terms == 1 and verdict.phase == 3
-    assert verdict.claimed[0] == verdict.value != verdict.claimed[1]
-
-
-# -- both lie (P11) ------------------------------------------------------------------------------
-
-
-def test_both_have_another_structure_before_the_dispute(game_job: Job) -> None:
-    """PROTOCOL 5.6.2: the producing node is in both trees, and in no honest one."""
-    odd = tampering(0, operator="aten.t")
-    worse = tampering(ADDMM, inputs=put(2))
-    parties = (
-        Party(game_job, Lie(), odd),
-        Party(game_job, Lie(**WRONG_NODE), lambda s, i, b: worse(s, i, odd(s, i, b))),
-    )
-    verdict = judged(game_job, parties)
-    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "5.6.2"), (1, "5.6.2")]
-    assert verdict.accepted is None and verdict.case == "1"
-
-
-def test_both_agree_on_an_operand_that_is_not_canonical(game_job: Job) -> None:
-    """PROTOCOL 6.5."""
-
-    def batch(step: int, given: dict) -> None:
-        if step == STEP:
-            signalling(given["x"])
-
-    def node(step: int, index: int, _: object, outputs: list) -> None:
-        if (step, index) == (STEP, MM):  # everything else of this step is NaN by now
-            outputs[0][1, 650] = 1
-
-    worse = Lie(batch=batch, node=node, answer=WRONG_PART)
-    parties = (Party(game_job, Lie(batch=batch)), Party(game_job, worse))
-    verdict = judged(game_job, parties)
-    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.5"), (1, "6.5")]
-
-
-def test_neither_is_right(game_job: Job, honest: Party) -> None:
-    def other(step: int, index: int, node: object, outputs: list) -> None:
-        if (step, index) == (STEP, MM):
-            outputs[0][1, 650] += 2
-
-    parties = (liar(game_job, SCENARIOS["a wrong product"]), Party(game_job, Lie(node=other)))
-    verdict = judged(game_job, parties)
-    assert [c.party for c in verdict.convicted] == [0, 1] and verdict.accepted is None
-
-
 # -- messages (PROTOCOL 2.6 to 2.10) -------------------------------------------------------------
-
-
-@pytest.fixture
-def cheat(game_job: Job) -> Party:
-    return liar(game_job, SCENARIOS["a wrong product"])
-
-
-@pytest.fixture
-def game(game_job: Job, honest: Party, cheat: Party) -> Referee:
-    return Referee(game_job, (honest.commitment, cheat.commitment))
 
 
 def test_equivocation(game: Referee, honest: Party, cheat: Party) -> None:
