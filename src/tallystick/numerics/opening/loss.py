@@ -79,8 +79,8 @@ class _Targets:
         return Tree("count", "i64", self.rows, terms)
 
 
-def _count32(value: object) -> np.float32:
-    return np.float32(np.asarray(value, np.int64)[()])
+def _count32(value: np.int64) -> np.float32:
+    return cast(np.float32, np.float32(value))
 
 
 def _mean(total: Quantity, count: Tree) -> Local:

@@ -152,7 +152,7 @@ def _layer_norm(site: Site) -> Quantity:
     @np.errstate(all="ignore")
     def squares(source: Source, needs: Needs, index: Index) -> Array:
         d = row.read(source, 0, index) - needs[0]
-        return d * d
+        return cast(Array, d * d)
 
     var = _average("var", Tree("SUM(d*d)", "f32", n, squares, (mean,)))
     eps = rn32(number(site.attrs, "eps"))

@@ -1,0 +1,234 @@
+"""Opening rules against the kernels, and games between an honest claimant and a liar.
+
+The referee of a game has only a sparse source: what was opened of the operands. A liar is
+consistent: what he states is what he would get from changed operands, or from one changed
+intermediate, all the way up; below the lie he answers by the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tallystick.numerics.evaluate import evaluate
+from tallystick.numerics.opening.quantity import (
+    LIMIT,
+    Array,
+    Index,
+    Local,
+    MissingElements,
+    Quantity,
+    Scalar,
+    Site,
+    Source,
+    Terms,
+    opening_rule,
+)
+from tallystick.numerics.opening.values import WholeSource, value_of
+from tallystick.numerics.opening.views import Path, locate, view_dtypes, view_values
+from tallystick.numerics.types import DTYPES, type_of
+from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
+
+Operands = Sequence[np.ndarray | None]
+ASKED = 256  # PROTOCOL 6.4: values in one answer
+OPENED = 5 * LIMIT  # no rule reads more than five operand elements for a term
+
+
+class SparseSource:
+    """Elements opened one by one of `operands`."""
+
+    def __init__(self, operands: Operands) -> None:
+        self._whole = operands
+        self._opened: dict[int, set[int]] = {}
+        self.elements = 0
+
+    def read(self, operand: int, flat: Index) -> Array:
+        have = self._opened.get(operand, set())
+        missing = sorted({int(k) for k in flat.reshape(-1)} - have)
+        if missing:
+            raise MissingElements(operand, np.array(missing, dtype=np.int64))
+        return WholeSource(self._whole).read(operand, flat)
+
+    def open(self, operand: int, flat: Index) -> None:
+        array = self._whole[operand]
+        assert array is not None
+        assert ((flat >= 0) & (flat < array.size)).all(), "a rule reads outside an operand"
+        opened = self._opened.setdefault(operand, set())
+        assert not opened & set(flat.tolist()), "an element is asked for twice"
+        opened.update(flat.tolist())
+        self.elements += len(flat)
+
+
+def sites(op: str, attrs: dict[str, Any], operands: Operands) -> list[tuple[Site, Array]]:
+    """A site at element 0 of every output, with that output by the kernel."""
+    result = evaluate(op, *operands, **attrs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    ins = tuple(None if x is None else type_of(x) for x in operands)
+    outs = tuple(type_of(y) for y in outputs)
+    return [(Site(op, attrs, ins, outs, k, 0), y) for k, y in enumerate(outputs)]
+
+
+def some_elements(count: int, most: int) -> list[int]:
+    """`most` elements at most, first and last among them."""
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist()))
+
+
+def check_values(
+    op: str, attrs: dict[str, Any], *operands: np.ndarray | None, most: int = 40
+) -> None:
+    """The rule's value of elements of every output is the kernel's, bit for bit."""
+    source = WholeSource(operands)
+    for site, output in sites(op, attrs, operands):
+        flat = output.reshape(-1)
+        for element in some_elements(output.size, most):
+            quantity = opening_rule(replace(site, element=element))
+            value = value_of(quantity, source)
+            assert value.dtype == output.dtype
+            assert same_bits(value, flat[element]), (
+                op,
+                attrs,
+                site.out,
+                element,
+                value,
+                flat[element],
+            )
+
+
+@dataclass
+class Claimant:
+    """States values of `root` on `source`; of what his root has not, those of `true`."""
+
+    root: Quantity
+    source: Source
+    true: Quantity
+
+    def value(self) -> Scalar:
+        return value_of(self.root, self.source)
+
+    def state(self, ask: Ask) -> tuple[Scalar, ...]:
+        try:
+            quantity = locate(self.root, ask.path)
+            if view_dtypes(quantity, ask.view) != ask.dtypes:
+                raise LookupError(quantity.name)
+        except LookupError:
+            quantity = locate(self.true, ask.path)
+        return view_values(quantity, ask.view, self.source)
+
+
+def flipped(value: Scalar) -> Scalar:
+    """Another value, far enough that rounding above it does not swallow the lie."""
+    if value.dtype.kind == "f":
+        return value.dtype.type(value * 1.5 if np.isfinite(value) and value != 0 else 1)
+    raw = bytearray(value.tobytes())
+    raw[0] ^= 1
+    return np.frombuffer(bytes(raw), value.dtype)[0]
+
+
+def corrupted(quantity: Quantity, path: Path, source: Source) -> Quantity:
+    """`quantity` with the part at `path` stated wrongly and everything above consistent."""
+    if not path:
+        lie = flipped(value_of(quantity, source))
+        return Local(quantity.name, quantity.dtype, lambda _, __: lie)
+    step, rest = path[0], path[1:]
+    if step < len(quantity.needs):
+        needs = list(quantity.needs)
+        needs[step] = corrupted(needs[step], rest, source)
+        return replace(quantity, needs=tuple(needs))
+    assert isinstance(quantity, Terms)
+    at, old = step - len(quantity.needs), quantity
+    changed = corrupted(old.term(at), rest, source)
+
+    def terms(source: Source, needs: Any, index: Index) -> Array:
+        values = np.array(old.terms(source, needs, index))
+        values[index == at] = value_of(changed, source)
+        return values
+
+    return replace(old, term=lambda i: changed if i == at else old.term(i), terms=terms)
+
+
+def paths(quantity: Quantity, at: Path = ()) -> Iterator[Path]:
+    """The paths of `quantity` and everything below; of many terms only some."""
+    yield at
+    for k, need in enumerate(quantity.needs):
+        yield from paths(need, (*at, k))
+    if isinstance(quantity, Terms) and quantity.count:
+        for i in some_elements(quantity.count, 3):
+            yield from paths(quantity.term(i), (*at, len(quantity.needs) + i))
+
+
+def play(site: Site, operands: Operands, liar: Claimant, liar_first: bool) -> Outcome:
+    """The game between an honest claimant and `liar`; checks what it asks, opens and decides."""
+    honest = Claimant(liar.true, WholeSource(operands), liar.true)
+    players = (liar, honest) if liar_first else (honest, liar)
+    claims = (players[0].value(), players[1].value())
+    sparse = SparseSource(operands)
+    game = resolve(opening_rule(site), claims, sparse)
+    sent: Any = None
+    while True:
+        try:
+            step = game.send(sent)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            break
+        if isinstance(step, Ask):
+            assert 0 < len(step.dtypes) <= ASKED
+            sent = tuple(player.state(step) for player in players)
+            for values in sent:
+                assert [v.dtype for v in values] == [DTYPES[d] for d in step.dtypes]
+        else:
+            sparse.open(step.operand, step.flat)
+            sent = None
+    assert outcome.convicted == (liar_first, not liar_first), outcome
+    assert outcome.terms <= LIMIT
+    assert sparse.elements <= OPENED
+    return outcome
+
+
+def check_lies(
+    op: str, attrs: dict[str, Any], *operands: np.ndarray | None, most: int = 3
+) -> list[Outcome]:
+    """A lie about every quantity below some elements of every output convicts the liar alone.
+
+    Returns the verdicts, so that a test can say which clauses they were to be.
+    """
+    outcomes = []
+    for site, output in sites(op, attrs, operands):
+        for element in some_elements(output.size, most):
+            here = replace(site, element=element)
+            true, whole = opening_rule(here), WholeSource(operands)
+            value = value_of(true, whole)
+            for n, path in enumerate(paths(true)):
+                liar = Claimant(corrupted(true, path, whole), whole, true)
+                if not same_bits(liar.value(), value):  # else it changes nothing: no dispute
+                    outcomes.append(play(here, operands, liar, n % 2 == 0))
+    assert outcomes
+    return outcomes
+
+
+def check_changed_operand(
+    op: str,
+    attrs: dict[str, Any],
+    *operands: np.ndarray | None,
+    operand: int,
+    positions: Sequence[int],
+    value: float,
+    out: int = 0,
+    element: int = 0,
+) -> Outcome:
+    """A liar who computed output element from an operand with other elements, and is consistent."""
+    changed = list(operands)
+    array = changed[operand]
+    assert array is not None
+    copy = array.copy()
+    copy.reshape(-1)[list(positions)] = value
+    changed[operand] = copy
+    site = replace(sites(op, attrs, operands)[out][0], element=element)
+    true = opening_rule(site)
+    liar = Claimant(true, WholeSource(changed), true)
+    first = play(site, operands, liar, True)
+    second = play(site, operands, liar, False)
+    assert (first.quantity, first.path) == (second.quantity, second.path)
+    return first
