@@ -99,6 +99,11 @@ class Referee:
         return self._name
 
     @property
+    def runs(self) -> tuple[RunCommitment, RunCommitment]:
+        """What the parties have committed to."""
+        return self._game.runs
+
+    @property
     def events(self) -> list[Event]:
         """What was found out so far, for people."""
         return self._game.events

@@ -23,6 +23,7 @@ from tallystick.run.job import (
     Evaluation,
     Job,
     altered,
+    check_program_fits,
 )
 from tallystick.run.manifest import Manifest, load_manifest
 
@@ -106,6 +107,16 @@ class _Fields:
 
     def child(self, name: str) -> _Fields:
         return _Fields(self.value.get(name), self.path)
+
+
+def load_terms(directory: Path) -> Job:
+    """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
+
+    Raises what load_job raises, and CorruptFileError where the program does not fit.
+    """
+    job = load_job(directory)
+    check_program_fits(job)
+    return job
 
 
 def load_job(directory: Path) -> Job:

@@ -1,0 +1,153 @@
+"""`tallystick dispute` and `tallystick judge`; neither imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import (
+    MISMATCH,
+    finish,
+    json_option,
+    load_trust,
+    print_json,
+    say,
+    threads_option,
+    trust_option,
+)
+from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
+from tallystick.commit.encoding import sha256
+from tallystick.commit.signing import Envelope, PrivateKey, load_private_key, verify_run
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.judge import Judgement, judge
+from tallystick.protocol.local import play
+from tallystick.protocol.prover import Prover
+from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
+from tallystick.protocol.statement import sign_statement, statement
+from tallystick.run.files import read_file, write_file
+from tallystick.run.job import Job
+from tallystick.run.job_file import load_terms
+
+job_option = click.option(
+    "--job",
+    required=True,
+    type=click.Path(),
+    help="Your own copy of the job; its job.json and program.txt are enough.",
+)
+
+
+def _key(path: str | None) -> PrivateKey | None:
+    return load_private_key(Path(path)) if path else None
+
+
+@click.command(short_help="Referee between two runs of one job, to a verdict.")
+@click.argument("run_a", type=click.Path())
+@click.argument("run_b", type=click.Path())
+@job_option
+@click.option("--out", required=True, type=click.Path(), help="Where the evidence is written.")
+@click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
+@click.option("--key-a", type=click.Path(), help="Private key of A, if A's run does not hold it.")
+@click.option("--key-b", type=click.Path(), help="Private key of B, if B's run does not hold it.")
+@click.option("--key", type=click.Path(), help="The referee's own key; signs forfeits.")
+@threads_option
+@trust_option
+@json_option
+def dispute(
+    run_a: str,
+    run_b: str,
+    job: str,
+    out: str,
+    arity: int,
+    key_a: str | None,
+    key_b: str | None,
+    key: str | None,
+    threads: int | None,
+    trust: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let RUN_A and RUN_B answer a referee, and write the evidence of who is wrong.
+
+    Exit code 0 if the runs are the same, 1 if a party is convicted.
+    """
+    terms, target, referee_key = load_terms(Path(job)), Path(out), _key(key)
+    if target.is_dir():
+        raise UsageError(f"{out} is a directory.", "Name a file for the evidence.")
+    provers: list[Prover] = []
+    try:
+        for run, own in ((run_a, key_a), (run_b, key_b)):
+            provers.append(Prover(Path(run), _key(own), threads))
+        played = play(terms, provers, arity, None if as_json else say_event, referee_key)
+    finally:
+        for prover in provers:
+            prover.close()
+    data = played.evidence.to_bytes()
+    write_file(target, [data])
+    runs = [verify_run(Envelope.from_bytes(c))[0] for c in played.evidence.commitments]
+    trusted = load_trust(trust)
+    known = [None if trusted is None else run.signer in trusted for run in runs]
+    word = None
+    if played.verdict.forfeit and referee_key is not None:
+        word = referee_key.public.key_id
+    found = Judgement(
+        played.verdict,
+        (runs[0].run_root, runs[1].run_root),
+        (runs[0].signer.key_id, runs[1].signer.key_id),
+        (known[0], known[1]),
+        word,
+    )
+    _report(found, data, target, as_json, sum(prover.executed_steps for prover in provers))
+
+
+def _report(
+    found: Judgement, data: bytes, path: Path, as_json: bool, executed: int | None = None
+) -> None:
+    """Print the outcome and end with its exit code."""
+    digest = sha256(data)
+    if as_json:
+        extra = {} if executed is None else {"executed_steps": executed}
+        body = verdict_json(found)
+        print_json({**body, "evidence": path, "evidence_digest": digest, **extra})
+    else:
+        say_verdict(found)
+        say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
+    if found.verdict.convicted:
+        finish(MISMATCH)
+
+
+@click.command("judge", short_help="Check a verdict offline from its evidence file.")
+@click.argument("evidence", type=click.Path())
+@job_option
+@trust_option
+@click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
+@click.option("--key", type=click.Path(), help="Key that signs the statement.")
+@json_option
+def judge_command(
+    evidence: str,
+    job: str,
+    trust: tuple[str, ...],
+    claim: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Play the game in the EVIDENCE file again and say what it proves. Nothing in it is believed.
+
+    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused.
+    """
+    terms, path = load_terms(Path(job)), Path(evidence)
+    if claim and not key:
+        raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
+    data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+    found = judge(terms, data, load_trust(trust))
+    if claim and key:
+        _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
+    _report(found, data, path, as_json)
+
+
+def _write_statement(job: Job, found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
+    party = found.verdict.accepted if found.verdict.accepted is not None else 0
+    run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
+    payload = statement(job, run, found.verdict, data)
+    write_file(path, [sign_statement(key, payload).to_bytes()])

@@ -1,0 +1,126 @@
+"""A verdict for people and as JSON: what `dispute` and `judge` both print (DESIGN 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.cli.output import say
+from tallystick.protocol.judge import Judgement
+from tallystick.protocol.verdict import Event
+
+NAMES = ("A", "B")
+CASES = {
+    "": "a commitment that cannot be opened, or contradicts itself",
+    "0": "commitment, genesis or end of the run",
+    "1": "structure of the program",
+    "2a": "an input from the state",
+    "2b": "an input from another node",
+    "2c": "an input from the batch",
+    "2d": "a scalar or the random key",
+    "3": "an operator's output",
+}
+
+
+def verdict_json(found: Judgement) -> dict[str, Any]:
+    """The documented keys of `dispute --json` and `judge --json`."""
+    v, place = found.verdict, found.verdict.place
+    return {
+        "agreement": v.agreement,
+        "convicted": [
+            {
+                "party": NAMES[c.party],
+                "run_root": found.run_roots[c.party],
+                "signer": found.signers[c.party],
+                "trusted": found.trusted[c.party],
+                "case": v.case,
+                "clause": c.clause,
+                "sentence": c.sentence,
+            }
+            for c in v.convicted
+        ],
+        "accepted": None if v.accepted is None else found.run_roots[v.accepted],
+        "accepted_party": None if v.accepted is None else NAMES[v.accepted],
+        "phase": v.phase,
+        "case": v.case,
+        "clause": v.convicted[0].clause if v.convicted else None,
+        "interval": None if place.interval is None else list(place.interval),
+        "step": place.step,
+        "node": place.node,
+        "operator": place.operator,
+        "side": place.side,
+        "operand": place.operand,
+        "element": place.element,
+        "quantity": place.quantity,
+        "claimed": list(v.claimed),
+        "value": v.value,
+        "choices": 0,  # ordered/1 leaves none
+        "forfeit": v.forfeit,
+        "referee": found.referee,
+        "run_roots": list(found.run_roots),
+        "signers": list(found.signers),
+        "trusted": list(found.trusted),
+        "rounds": v.rounds,
+        "received_bytes": v.received,
+        "terms": v.terms,
+    }
+
+
+def say_event(event: Event) -> None:
+    """One line about what the referee found out."""
+    text = f"  phase {event.phase}  {event.sentence}"
+    a, b = event.stated
+    if a or b:
+        text += f": both {a}" if a == b else f": A {a}, B {b}"
+    say(text)
+
+
+def say_verdict(found: Judgement) -> None:
+    """The verdict in words: who, where, what was claimed, what is true, by which clause."""
+    v = found.verdict
+    for party, name in enumerate(NAMES):
+        known = {True: "trusted", False: "not among --trust", None: "unknown to you"}
+        say(
+            f"run {name}       {found.run_roots[party].hex()}  signer "
+            f"{found.signers[party][:16]} ({known[found.trusted[party]]})"
+        )
+    if v.agreement:
+        say("AGREEMENT   both runs are the same, to the bit")
+        return
+    place = _place(found)
+    if place:
+        say(f"place       {place}")
+    for party, name in enumerate(NAMES):
+        if v.claimed[party]:
+            say(f"{name} claims    {v.claimed[party]}")
+    if v.value:
+        say(f"it is       {v.value}")
+    if v.case:
+        say(f"case        {v.case}: {CASES[v.case]}")
+    for c in v.convicted:
+        say(f"CONVICTED   {NAMES[c.party]}: {c.sentence} (PROTOCOL {c.clause})")
+    if v.forfeit:
+        say(f"            by silence, on the word of referee {(found.referee or '')[:16]}")
+    if v.accepted is not None:
+        say(f"ACCEPTED    {NAMES[v.accepted]}: run root {found.run_roots[v.accepted].hex()}")
+        say("            (not shown wrong against this opponent; an audit says more)")
+    else:
+        say("ACCEPTED    neither")
+    say(f"cost        {v.rounds} rounds, {v.received:,} bytes, {v.terms} terms executed")
+
+
+def _place(found: Judgement) -> str:
+    place = found.verdict.place
+    parts = []
+    if place.step is not None:
+        parts.append(f"step {place.step}")
+    elif place.interval is not None:
+        parts.append(f"steps {place.interval[0]} to {place.interval[1]}")
+    if place.node is not None:
+        parts.append(f"node {place.node} ({place.operator})")
+    if place.operand is not None:
+        parts.append(f"{place.side} {place.operand}")
+    if place.element is not None:
+        parts.append(f"element {place.element}")
+    if place.quantity is not None:
+        parts.append(place.quantity)
+    return ", ".join(parts)

@@ -1,0 +1,82 @@
+"""The evidence file: two commitments and the signed answers of a game, in order (PROTOCOL 8.1).
+
+It states no verdict. `docs/adr/0003-evidence-is-the-transcript.md` says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
+from tallystick.errors import CorruptFileError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY, Referee
+
+EVIDENCE_TAG = tag("evidence/1")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a game left behind. `messages`: (party, signed answer) in the order received;
+    `forfeit`: the envelope that ended the game, if silence did."""
+
+    job_digest: bytes
+    arity: int
+    commitments: tuple[bytes, bytes]
+    messages: tuple[tuple[int, bytes], ...]
+    forfeit: bytes | None = None
+
+    def to_bytes(self) -> bytes:
+        """The layout of PROTOCOL 8.1. Raises UsageError over the size of 8.5."""
+        out = Writer(EVIDENCE_TAG).hash(self.job_digest, "job digest").u64(self.arity)
+        out.blob(self.commitments[0]).blob(self.commitments[1]).u64(len(self.messages))
+        for party, message in self.messages:
+            out.u8(party).blob(message)
+        out.u64(0 if self.forfeit is None else 1)
+        if self.forfeit is not None:
+            out.blob(self.forfeit)
+        body = out.finish()
+        data = body + sha256(body)
+        if len(data) > LIMITS.evidence_bytes:
+            raise UsageError(
+                f"The evidence has {len(data)} bytes, over the limit of {LIMITS.evidence_bytes}.",
+                "Repeat the dispute with a smaller --arity.",
+            )
+        return data
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Evidence:
+        """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError (PROTOCOL 8.3)."""
+        if len(data) > LIMITS.evidence_bytes:
+            raise CorruptFileError("The evidence file is over the size limit.", "Refuse it.")
+        if len(data) < HASH_BYTES or sha256(data[:-HASH_BYTES]) != data[-HASH_BYTES:]:
+            raise CorruptFileError(
+                "The evidence file was altered or cut off: its digest does not match.",
+                "Ask for an intact copy; nobody can be judged by this one.",
+            )
+        source = Reader(data[:-HASH_BYTES], "evidence file")
+        source.expect(EVIDENCE_TAG)
+        job_digest, arity = source.hash(), source.u64()
+        if not MIN_ARITY <= arity <= MAX_ARITY:
+            source.fail(f"an arity of {arity} is out of range")
+        commitments = (source.blob(LIMITS.envelope_bytes), source.blob(LIMITS.envelope_bytes))
+        messages = []
+        for _ in range(source.count(LIMITS.evidence_bytes // 9, "messages")):
+            party = source.u8()
+            if party not in (0, 1):
+                source.fail(f"there is no party {party}")
+            messages.append((party, source.blob(LIMITS.answer_bytes)))
+        forfeit = source.blob(LIMITS.envelope_bytes) if source.count(1, "forfeits") else None
+        source.end()
+        return Evidence(job_digest, arity, commitments, tuple(messages), forfeit)
+
+
+def evidence_of(
+    referee: Referee,
+    job_digest: bytes,
+    arity: int,
+    commitments: tuple[bytes, bytes],
+    forfeit: bytes | None = None,
+) -> Evidence:
+    """The evidence of a finished game."""
+    return Evidence(job_digest, arity, commitments, tuple(referee.transcript), forfeit)

@@ -1,0 +1,97 @@
+"""The judge: a finished game, played again from its evidence (PROTOCOL 8.2).
+
+The judge believes nothing that the evidence says about itself. It has the job's terms, runs the
+referee of this build, hands it each signed answer where the referee asks for it, and reports what
+results. Evidence that does not fit is refused: then nobody is convicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.commit.signing import PublicKey
+from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.forfeit import open_forfeit
+from tallystick.protocol.referee import Referee
+from tallystick.protocol.verdict import Verdict
+from tallystick.run.job import Job
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, the run commitments it is about, and whether their signers are trusted (None:
+    no trust list was given). `referee` is the key whose word a forfeit rests on."""
+
+    verdict: Verdict
+    run_roots: tuple[bytes, bytes]
+    signers: tuple[str, str]
+    trusted: tuple[bool | None, bool | None]
+    referee: str | None = None
+
+
+def _refused(why: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"This evidence is refused: {why}.", "Nobody is convicted by it: ask for an intact copy."
+    )
+
+
+def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Judgement:
+    """The verdict that the evidence in `data` gives about `job`.
+
+    `job` needs its manifest and program only. `trust`: signers named by key; also the referees
+    whose forfeits are believed. Raises CorruptFileError for evidence that is refused (8.3),
+    CannotCheckError for a forfeit whose referee is not trusted (2.10).
+    """
+    evidence = Evidence.from_bytes(data)
+    if evidence.job_digest != job.digest:
+        raise _refused("it is about another job")
+    try:
+        referee = Referee(job, evidence.commitments, evidence.arity)
+    except UsageError as error:
+        raise _refused(error.message) from error
+    for party, message in evidence.messages:
+        if referee.verdict is not None:
+            raise _refused("messages follow the end of the game")
+        try:
+            before = len(referee.transcript)
+            referee.receive(party, message)
+        except CounterpartyError as error:
+            raise _refused(error.message) from error
+        if len(referee.transcript) == before:
+            raise _refused("an answer is there twice")
+    named = _forfeit(referee, evidence, trust)
+    if referee.verdict is None:
+        raise _refused("messages are missing, the game has not ended")
+    keys = [run.signer for run in referee.runs]
+    first, second = (None if trust is None else key in trust for key in keys)
+    return Judgement(
+        referee.verdict,
+        (referee.runs[0].run_root, referee.runs[1].run_root),
+        (keys[0].key_id, keys[1].key_id),
+        (first, second),
+        named,
+    )
+
+
+def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | None) -> str | None:
+    """Apply the forfeit that ended the game, if one did; the key id of who signed it."""
+    if evidence.forfeit is None:
+        return None
+    if referee.verdict is not None:
+        raise _refused("a forfeit follows the end of the game")
+    word = open_forfeit(evidence.forfeit)
+    roots = (referee.runs[0].run_root, referee.runs[1].run_root)
+    if (word.job_digest, word.run_roots) != (evidence.job_digest, roots):
+        raise _refused("its forfeit is of another game")
+    if referee.pending.get(word.party) != word.query:
+        raise _refused("its forfeit names a query that was not open")
+    if trust is None or word.referee not in trust:
+        raise CannotCheckError(
+            f"The game ended by silence, which rests on the word of referee "
+            f"{word.referee.key_id[:16]} alone.",
+            "Pass --trust with that referee's public key if you believe it.",
+        )
+    referee.silent(word.party)
+    return word.referee.key_id

@@ -1,0 +1,98 @@
+"""A game with both parties at hand: referee and provers in one process (PROTOCOL 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import process_time
+from typing import Protocol
+
+from tallystick.commit.signing import PrivateKey
+from tallystick.errors import CounterpartyError, TallystickError
+from tallystick.protocol.evidence import Evidence, evidence_of
+from tallystick.protocol.forfeit import Forfeit, sign_forfeit
+from tallystick.protocol.referee import Referee
+from tallystick.protocol.verdict import Event, Verdict
+from tallystick.run.job import Job
+
+
+class SilenceError(TallystickError):
+    """A party keeps silent. Raised by what stands for one; any other error of a local party is a
+    fault of this machine (a full disk), by which nobody may lose a game."""
+
+
+class Party(Protocol):
+    """Who answers: a Prover, or something that behaves like one."""
+
+    @property
+    def commitment(self) -> bytes:
+        """The signed run commitment, an envelope's bytes."""
+
+    def answer(self, query: bytes) -> bytes:
+        """The signed answer to an encoded query."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished game: its verdict, its evidence, the referee's own processor seconds."""
+
+    verdict: Verdict
+    evidence: Evidence
+    referee_seconds: float
+
+
+def play(
+    job: Job,
+    parties: Sequence[Party],
+    arity: int = 20,
+    on_event: Callable[[Event], None] | None = None,
+    key: PrivateKey | None = None,
+) -> Played:
+    """Play `parties` (two) against each other to a verdict.
+
+    A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
+    `key`, a new one if None. Raises what Referee raises for commitments that are no party to the
+    game, and what a party raises.
+    """
+    commitments = (parties[0].commitment, parties[1].commitment)
+    began = process_time()
+    referee = Referee(job, commitments, arity)
+    seconds, told, forfeit = process_time() - began, 0, None
+    while True:
+        if on_event is not None:
+            for event in referee.events[told:]:
+                on_event(event)
+        told = len(referee.events)
+        if referee.verdict is not None:
+            break
+        for party, query in sorted(referee.pending.items()):
+            try:
+                message: bytes | None = parties[party].answer(query)
+            except SilenceError:
+                message = None
+            began = process_time()
+            if message is None or not _received(referee, party, message):
+                forfeit = _forfeited(referee, job, party, query, key)
+            seconds += process_time() - began
+            if referee.verdict is not None:
+                break
+    evidence = evidence_of(referee, job.digest, arity, commitments, forfeit)
+    return Played(referee.verdict, evidence, seconds)
+
+
+def _received(referee: Referee, party: int, message: bytes) -> bool:
+    """True if `message` is an answer (PROTOCOL 2.6)."""
+    try:
+        referee.receive(party, message)
+    except CounterpartyError:
+        return False
+    return True
+
+
+def _forfeited(
+    referee: Referee, job: Job, party: int, query: bytes, key: PrivateKey | None
+) -> bytes:
+    signer = key if key is not None else PrivateKey.generate()
+    roots = (referee.runs[0].run_root, referee.runs[1].run_root)
+    referee.silent(party)
+    return sign_forfeit(signer, Forfeit(job.digest, roots, party, query, signer.public))
