@@ -1,0 +1,202 @@
+"""A judged dispute as a page: the verdict, the parties, the way to it, what it cost."""
+
+from __future__ import annotations
+
+from tallystick.report.curve import figure
+from tallystick.report.facts import Curve, DisputeFacts
+from tallystick.report.html import Safe, el, join
+from tallystick.report.page import (
+    badge,
+    banner,
+    commands,
+    page,
+    paragraph,
+    section,
+    trust_badge,
+)
+from tallystick.report.path import path_section
+from tallystick.report.ruling import ruling_section
+from tallystick.report.words import PARTIES, code, count, digest, facts, items, size
+
+
+def dispute_page(dispute: DisputeFacts) -> str:
+    """The page of a dispute: a whole HTML document."""
+    verdict = dispute.verdict
+    body = join(
+        banner(headline(dispute), *_lead(dispute), good=verdict.agreement),
+        _parties(dispute),
+        None if verdict.agreement else path_section(dispute),
+        None if verdict.agreement else ruling_section(dispute),
+        _cost(dispute),
+        _curves(dispute),
+        _again(dispute),
+        _meaning(dispute),
+    )
+    return page(headline(dispute), body, same=verdict.agreement)
+
+
+def headline(dispute: DisputeFacts) -> str:
+    """The verdict in one sentence."""
+    verdict = dispute.verdict
+    if verdict.agreement:
+        return "The parties agree: both have committed to the same run."
+    if len(verdict.convicted) > 1:
+        return "Both parties are convicted; no run is accepted."
+    party = verdict.convicted[0].party
+    how = "by silence" if verdict.forfeit else f"of breaking clause {verdict.convicted[0].clause}"
+    if verdict.accepted is None:
+        return f"{PARTIES[party]} is convicted {how}; no run is accepted."
+    return f"{PARTIES[party]} is convicted {how}; the run of party {verdict.accepted} is accepted."
+
+
+def _lead(dispute: DisputeFacts) -> list[Safe]:
+    verdict, place = dispute.verdict, dispute.verdict.place
+    words = []
+    if place.step is not None:
+        words.append(f"Up to step {place.step:,} the runs are equal, after it they are not.")
+    elif place.interval is not None:
+        low, high = place.interval
+        words.append(f"The runs are equal at step {low:,} and differ at step {high:,}.")
+    if place.node is not None:
+        total = len(dispute.job.program.nodes)
+        words.append(
+            f"Of that step's {count(total, 'operator')} the first to differ is number "
+            f"{place.node:,}, {place.operator}"
+        )
+        if place.side == "input":
+            words[-1] += f": its input {place.operand}."
+        elif place.side == "output":
+            words[-1] += f": equal inputs, another output {place.operand}."
+        else:
+            words[-1] += "."
+    if place.element is not None:
+        words.append(f"It comes down to element {place.element:,}.")
+    told = [
+        paragraph(
+            el("strong", f"{PARTIES[c.party]} "), badge(f"clause {c.clause}", False), " ",
+            c.sentence, ".",
+        )
+        for c in verdict.convicted
+    ]  # fmt: skip
+    if verdict.forfeit:
+        told.append(
+            paragraph(
+                "A conviction by silence is the referee's word: it counts for those who trust the "
+                "referee's key, and nobody can check it offline."
+            )
+        )
+    lead = [paragraph(" ".join(words), class_="lead")] if words else []
+    return [*lead, *told]
+
+
+def _parties(dispute: DisputeFacts) -> Safe:
+    verdict = dispute.verdict
+    guilty = {c.party for c in verdict.convicted}
+    cards = []
+    for party, run in enumerate(dispute.runs):
+        if party in guilty:
+            fate = badge("✗ convicted", False)
+        elif verdict.agreement:
+            fate = badge("✓ agrees", True)
+        else:
+            fate = badge("✓ accepted", True) if verdict.accepted == party else badge("—", None)
+        rows: dict[str, object] = {
+            "Run root": digest(run.run_root),
+            "Final state": digest(run.final_state_root),
+            "Ends after": count(run.final_step, "step"),
+            "Checkpoints": count(run.checkpoints),
+            "Signer (key id)": join(digest(run.signer.key_id), " ",
+                                    trust_badge(dispute.trusted[party])),
+        }  # fmt: skip
+        card = "card party one" if party else "card party"
+        cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
+    c = dispute.job.commitment
+    job = {
+        "Job digest": digest(dispute.job.digest),
+        "Job": f"{count(c.steps, 'step')} under {c.contract}, "
+        f"{count(len(dispute.job.program.nodes), 'operator')} a step",
+    }
+    return section("The parties", el("div", *cards, class_="pair"), facts(job))
+
+
+def _cost(dispute: DisputeFacts) -> Safe:
+    verdict = dispute.verdict
+    work = dispute.job.steps * len(dispute.job.program.nodes)
+    figures = {
+        "rounds of questions": count(verdict.rounds),
+        "bytes of answers": count(verdict.received),
+        "bytes of evidence": count(dispute.size),
+        "terms computed by the referee": count(verdict.terms),
+        "operators in the disputed job": count(work),
+    }
+    boxes = (el("div", el("b", value), el("span", name)) for name, value in figures.items())
+    words = (
+        "The referee holds no weights and no data, and needs neither torch nor a GPU: it computes "
+        "at most 256 terms of one operator."
+    )
+    return section("What it cost", el("div", *boxes, class_="figures"),
+                   paragraph(words, class_="soft small"))  # fmt: skip
+
+
+def _curves(dispute: DisputeFacts) -> Safe | None:
+    curves = [
+        (p, Curve(f"{PARTIES[p]} ({c.name})", c.training, c.validation))
+        for p, c in enumerate(dispute.curves)
+        if c is not None
+    ]
+    if not any(curve.training for _, curve in curves):
+        return None
+    note = (
+        "From the journals of the run directories; no part of the evidence. Curves that look equal "
+        "need not be: a verdict turns on single bits."
+    )
+    return section("Losses", figure(curves, event=dispute.verdict.place.step, caption=note))
+
+
+def _again(dispute: DisputeFacts) -> Safe:
+    name = dispute.name
+    rows = {"Evidence": join(code(name), ", ", size(dispute.size)),
+            "SHA-256 of the file": digest(dispute.digest),
+            "Arity of the search": count(dispute.arity)}  # fmt: skip
+    return section(
+        "How to check it yourself",
+        paragraph(
+            "Get the job from whoever you trust to know it; it must have the job digest above. "
+            "The judge repeats the referee's whole game from the signed answers and believes no "
+            "verdict, this page's included. It needs seconds and no training.",
+        ),
+        commands(
+            f"tallystick judge {name} --job JOB",
+            f"tallystick judge {name} --job JOB --trust KEY",
+        ),
+        paragraph("The second form also says whether a signer has the key in the file KEY."),
+        facts(rows),
+    )
+
+
+def _meaning(dispute: DisputeFacts) -> Safe:
+    verdict = dispute.verdict
+    if verdict.agreement:
+        proves = ["Both keys have signed the same run root for this job."]
+        open_ = ["That the run is true: two liars may agree. An audit repeats it."]
+    elif verdict.forfeit:
+        proves = ["What both signed before the silence; not the silence itself."]
+        open_ = ["That the silent party's run is false."]
+    else:
+        proves = [
+            "Each convicted party has signed something false, or two things that contradict each "
+            "other, or cannot open what it has committed to. Its own signature shows it.",
+            "If one of the parties followed the job and answered, it is the accepted one.",
+        ]
+        open_ = [
+            "Why it is false: a cheat and a broken memory chip look the same.",
+            "That the accepted run is true to its end: a dispute ends at the first difference. It "
+            "was not shown wrong against this opponent; an audit repeats it.",
+        ]
+    open_ += [
+        "Who stands behind a key. --trust names the keys you know.",
+        "That the job is a good one. The verdict says who followed it.",
+    ]
+    return join(
+        section("What this proves", items(*proves)), section("What it does not", items(*open_))
+    )

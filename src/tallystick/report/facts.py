@@ -1,0 +1,87 @@
+"""What a page tells, read and checked before a word of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick.commit.signing import PublicKey, RunCommitment
+from tallystick.errors import DigestMismatchError
+from tallystick.protocol.verdict import Verdict
+from tallystick.run.claim import read_claim
+from tallystick.run.inspect import inspect_run
+from tallystick.run.job import Job
+from tallystick.run.store import RunStore
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Losses of a run: one a step, and (step, loss) where it was validated."""
+
+    name: str
+    training: tuple[float, ...]
+    validation: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A run. `found` is `run.inspect.inspect_run`'s; `trusted` is None where no key was named."""
+
+    name: str
+    job: Job
+    found: dict[str, Any]
+    trusted: bool | None = None
+
+    @property
+    def curve(self) -> Curve:
+        """The run's losses."""
+        validation = tuple((v["step"], v["loss"]) for v in self.found["validation"])
+        return Curve(self.name, tuple(self.found["loss"]), validation)
+
+
+@dataclass(frozen=True)
+class DisputeFacts:
+    """A dispute whose verdict has been judged, not read.
+
+    Per party: its signed commitment, whether its signer is among the keys the reader trusts (None
+    where none was named), and its losses where its run directory was at hand. `name`, `size` and
+    `digest` are the evidence file's.
+    """
+
+    name: str
+    size: int
+    digest: bytes
+    job: Job
+    runs: tuple[RunCommitment, RunCommitment]
+    verdict: Verdict
+    arity: int
+    trusted: tuple[bool | None, bool | None] = (None, None)
+    curves: tuple[Curve | None, Curve | None] = (None, None)
+
+
+def read_run(
+    directory: Path, job: Job | None = None, trust: Sequence[PublicKey] | None = None
+) -> RunFacts:
+    """The run at `directory`; `job` is the reader's own copy of its job.
+
+    A finished run's journal, commitment and job are checked against each other. Raises
+    CounterpartyError where they do not belong together or the signer is not in `trust`,
+    CannotCheckError where something is missing.
+    """
+    store = RunStore(directory)
+    own = job or store.job()
+    trusted = None
+    if store.envelope() is not None:
+        trusted = read_claim(store, own, trust).trusted
+    elif store.job().digest != own.digest:
+        raise DigestMismatchError(
+            f"{directory} is a run of another job.", "Name the job that it is of."
+        )
+    return RunFacts(directory.resolve().name, own, inspect_run(directory), trusted)
+
+
+def trusted_by(signer: PublicKey, trust: Sequence[PublicKey] | None) -> bool | None:
+    """Whether `signer` is among the trusted keys; None where none was named."""
+    return None if trust is None else any(key.key_id == signer.key_id for key in trust)

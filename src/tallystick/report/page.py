@@ -1,0 +1,110 @@
+"""What pages share: head, style, mark, footer, and the page that says nothing could be judged."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from tallystick.errors import TallystickError
+from tallystick.report.html import Safe, el, join, text
+from tallystick.run.version import tallystick_version
+
+# Nothing is loaded from anywhere, whatever a text from outside manages to look like.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@cache
+def _style() -> Safe:
+    return Safe(files("tallystick.report").joinpath("page.css").read_text("utf-8"))
+
+
+def _stick(same: bool) -> Safe:
+    """Two halves of a tally stick; the notches match, or they do not."""
+
+    def notches(top: int, at: tuple[int, ...]) -> str:
+        return "".join(f"M{x} {top}v10" for x in at)
+
+    above = (12, 20, 28, 44, 60)
+    below = above if same else (12, 20, 32, 44, 60)
+    halves = (el("rect", x=x, y=y, width=70, height=10, rx=2) for x, y in ((2, 1), (4, 13)))
+    return el(
+        "svg",
+        el("g", *halves, fill="none", stroke="currentColor", stroke_width="1.5"),
+        el(
+            "path",
+            d=notches(1, above) + notches(13, below),
+            stroke="currentColor",
+            stroke_width="2",
+        ),
+        viewBox="0 0 76 24",
+        aria_hidden="true",
+    )
+
+
+def page(title: str, body: Safe, same: bool = True) -> str:
+    """A whole document. `body` is the content of its main part."""
+    head = el(
+        "head",
+        Safe('<meta charset="utf-8">'),
+        Safe('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Safe(f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'),
+        Safe('<meta name="referrer" content="no-referrer">'),
+        el("title", title),
+        el("style", _style()),
+    )
+    top = el("header", el("div", _stick(same), "Tallystick", class_="brand"), class_="top")
+    made = f"Written by tallystick {tallystick_version()}. This page is for reading; "
+    footer = el("footer", made, "what it says rests on the files it names, not on the page.")
+    html = el("html", head, el("body", top, el("main", body), footer), lang="en")
+    return f"<!DOCTYPE html>\n{html}\n"
+
+
+def section(title: str, *content: object) -> Safe:
+    """A part of a page under a heading."""
+    return el("section", el("h2", title), *content)
+
+
+def paragraph(*content: object, class_: str | None = None) -> Safe:
+    return el("p", *content, class_=class_)
+
+
+def badge(label: str, good: bool | None) -> Safe:
+    """A word in a frame: good news, bad news, or neither."""
+    tone = {True: " good", False: " bad", None: ""}[good]
+    return el("span", label, class_=f"badge{tone}")
+
+
+def trust_badge(trusted: bool | None) -> Safe:
+    """Whether a signer is one that the reader named."""
+    if trusted:
+        return badge("✓ trusted signer", True)
+    return badge("unknown signer", None if trusted is None else False)
+
+
+def banner(sentence: str, *more: object, good: bool | None) -> Safe:
+    """What the page says, in one sentence, and the words below it."""
+    tone = {True: " good", False: " bad", None: ""}[good]
+    return el("div", el("h1", sentence), *more, class_=f"card verdict{tone}")
+
+
+def commands(*lines: str) -> Safe:
+    """Command lines to type."""
+    return el("pre", el("code", Safe("\n".join(text(line) for line in lines))))
+
+
+def refusal_page(name: str, what: str, error: TallystickError) -> str:
+    """A page that says why nothing could be told about `what`, the file or directory `name`."""
+    body = join(
+        banner(
+            f"Nothing is shown: this {what} does not check out.",
+            paragraph(error.message, class_="lead"),
+            paragraph(error.next_action) if error.next_action else None,
+            good=False,
+        ),
+        paragraph(
+            f"Nothing in it was believed, so nothing of it is repeated here. This convicts nobody: "
+            f"whoever sent the {what} may simply have sent the wrong one.",
+        ),
+        paragraph("It was ", el("code", name), "."),
+    )
+    return page(f"Not judged: {name}", body, same=False)

@@ -1,0 +1,100 @@
+"""The rule that was broken, and the values on which it was decided."""
+
+from __future__ import annotations
+
+import struct
+
+from tallystick.program.ir import op_spec
+from tallystick.report.clauses import clause_quote
+from tallystick.report.facts import DisputeFacts
+from tallystick.report.html import Safe, el, join
+from tallystick.report.page import paragraph, section
+from tallystick.report.words import PARTIES, binary, bits_of, code, count
+
+CASES = {
+    "0": "case 0: commitment, genesis or end of run",
+    "1": "case 1: the structure of the program",
+    "2a": "case 2a: an input from the state",
+    "2b": "case 2b: an input from another operator",
+    "2c": "case 2c: an input from the batch",
+    "2d": "case 2d: a scalar or the random key",
+    "3": "case 3: an operator's output",
+}
+PHASES = ("commitments and genesis", "the diverging step", "the diverging operator", "one element")
+
+
+def apart(a: str, b: str) -> int | None:
+    """Steps along the finite binary32 numbers between two values given by their bits; None for
+    what is no binary32, or not finite."""
+    if len(a) != 8 or len(b) != 8:
+        return None
+    at: list[int] = []
+    for bits in (a, b):
+        (value,) = struct.unpack(">I", bytes.fromhex(bits))
+        if value & 0x7F800000 == 0x7F800000:
+            return None
+        size = value & 0x7FFFFFFF
+        at.append(-size if value >> 31 else size)
+    return abs(at[0] - at[1])
+
+
+def _row(name: str, shown: str, true: str, wrong: bool | None) -> Safe:
+    number, bits = bits_of(shown)
+    true_bits = bits_of(true)[1]
+    compared = bits and true_bits and len(bits) == len(true_bits)
+    cells = [code(number)]
+    if bits:
+        cells.append(el("div", code(f"0x{bits}")))
+    if bits and compared:
+        cells.append(binary(bits, true_bits))
+    told: object = ""
+    if wrong is not None:
+        told = el("span", "✗ false" if wrong else "✓ stands", class_="bad" if wrong else "good")
+        distance = apart(bits, true_bits) if compared else None
+        if wrong and distance:
+            told = join(told, el("div", f"{count(distance)} binary32 numbers away",
+                                 class_="soft small"))  # fmt: skip
+    return el("tr", el("th", name, scope="row"), el("td", *cells), el("td", told))
+
+
+def _values(facts: DisputeFacts) -> Safe | None:
+    verdict = facts.verdict
+    if verdict.claimed == ("", ""):
+        return None
+    guilty = {c.party for c in verdict.convicted}
+    true = verdict.value
+    rows = [_row(f"{PARTIES[p]} stated", verdict.claimed[p], true, p in guilty) for p in (0, 1)]
+    if true:
+        rows.append(_row("The referee found", true, true, None))
+    has_bits = any(bits_of(shown)[1] for shown in verdict.claimed)
+    note = "Marked: the bits that differ from the referee's." if has_bits and true else None
+    head = el("tr", el("th"), el("th", "value and bits"), el("th", "ruling"))
+    table = el("table", el("thead", head), el("tbody", *rows), class_="values")
+    return join(table, None if note is None else paragraph(note, class_="soft small"))
+
+
+def ruling_section(facts: DisputeFacts) -> Safe:
+    """Who is convicted of what, with the clause's text, and the values."""
+    verdict = facts.verdict
+    parts: list[object] = []
+    where = f"Decided in phase {verdict.phase}, {PHASES[verdict.phase]}"
+    case = f"; {CASES[verdict.case]}" if verdict.case in CASES else ""
+    parts.append(paragraph(f"{where}{case}.", class_="soft"))
+    for conviction in verdict.convicted:
+        name = PARTIES[conviction.party]
+        parts.append(paragraph(el("strong", f"{name}: "), conviction.sentence, "."))
+    for clause in sorted({c.clause for c in verdict.convicted}):
+        parts.append(clause_quote(clause))
+    if verdict.place.quantity is not None and verdict.place.operator is not None:
+        numerics = op_spec(verdict.place.operator).clause
+        parts.append(
+            paragraph(
+                "What ",
+                code(verdict.place.operator),
+                " means, to the bit, is said in NUMERICS ",
+                numerics,
+                f" under the contract {facts.job.commitment.contract}.",
+            )
+        )
+    parts.append(_values(facts))
+    return section("The ruling", *parts)

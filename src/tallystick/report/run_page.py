@@ -1,0 +1,196 @@
+"""A run as a page: what it is, how it went, who signed it, how to check it, what that proves."""
+
+from __future__ import annotations
+
+import math
+
+from tallystick.report.curve import Checkpoints, figure
+from tallystick.report.facts import RunFacts
+from tallystick.report.html import Safe, el, join
+from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
+from tallystick.report.words import code, count, digest, facts, items, number, size
+from tallystick.run.inspect import parameter_count
+
+_MOST_SETTINGS = 60
+
+
+def run_page(run: RunFacts) -> str:
+    """The page of a run: a whole HTML document."""
+    body = join(
+        _banner(run),
+        _loss(run),
+        _what(run),
+        _commitment(run),
+        _sizes(run),
+        _checking(run),
+        _meaning(run),
+    )
+    return page(f"Run {run.name}", body)
+
+
+def _how_it_ended(run: RunFacts) -> str:
+    found = run.found
+    done, whole = len(found["loss"]), run.job.steps
+    if not found["finished"]:
+        return f"stopped after {count(done)} of {count(whole, 'step')}; it can be taken up again"
+    if done < whole:
+        return f"ended after {count(done)} of {count(whole, 'step')}: {found['reason']}"
+    return f"complete, {count(done, 'step')}"
+
+
+def _banner(run: RunFacts) -> Safe:
+    found, recipe = run.found, run.found["recipe"]
+    what = f"{recipe} under {run.job.commitment.contract}" if recipe else "A model"
+    signed = found["signer"] is not None
+    if signed:
+        sentence = f"{run.name}: {_how_it_ended(run)}, signed"
+    else:
+        sentence = f"{run.name}: {_how_it_ended(run)}, not signed"
+    words = [f"{what}, {count(parameter_count(run.job), 'parameter')}."]
+    if run.found["loss"]:
+        first, last = found["loss"][0], found["loss"][-1]
+        words.append(f"Training loss {number(first)} to {number(last)}.")
+    if found["validation"]:
+        words.append(f"Last validation loss {number(found['validation'][-1]['loss'])}.")
+    return banner(
+        sentence,
+        paragraph(" ".join(words), class_="lead"),
+        paragraph(trust_badge(run.trusted)) if signed else None,
+        good=run.trusted or None,
+    )
+
+
+def _loss(run: RunFacts) -> Safe:
+    found = run.found
+    if not found["loss"]:
+        return section("Loss", paragraph("No step has been made yet."))
+    hashed = tuple(c["step"] for c in found["checkpoints"])
+    stored = tuple(s for s in found["stored_checkpoints"] if s in set(hashed))
+    odd = sum(not math.isfinite(v) for v in found["loss"])
+    caption = (
+        f"{count(len(hashed), 'state')} hashed (every {count(run.job.interval, 'step')} and at the "
+        f"end), {len(stored)} of them stored."
+    )
+    if odd:
+        caption += f" {count(odd, 'loss')} not finite: the line breaks there."
+    return section("Loss", figure([(0, run.curve)], Checkpoints(hashed, stored), caption=caption))
+
+
+def _what(run: RunFacts) -> Safe:
+    job, found = run.job, run.found
+    c = job.commitment
+    rows: dict[str, object] = {
+        "Job digest": digest(job.digest),
+        "Contract": code(c.contract),
+        "Recipe": found["recipe"] or "none: captured from the author's own module",
+        "Steps": f"{count(len(found['loss']))} of {count(job.steps)}",
+        "Batch": f"{count(c.batch_size, 'record')} of {count(c.record_count)}",
+        "Seeds": f"random key {c.rng_seed}, order of data {c.order_seed}",
+        "Program": join(f"{count(len(job.program.nodes), 'operator')} a step, ",
+                        digest(c.program_digest)),
+        "Initial state": digest(c.genesis_root),
+        "Data": digest(c.data_root),
+    }  # fmt: skip
+    settings = job.recipe["settings"] if job.recipe else {}
+    chosen = [f"{k} = {v}" for k, v in sorted(settings.items())][:_MOST_SETTINGS]
+    if chosen:
+        rows["Settings"] = el("span", "; ".join(chosen[:8]), class_="small")
+        rest = chosen[8:]
+        if rest:
+            entries = (el("li", code(entry)) for entry in chosen)
+            rows["Settings"] = el(
+                "details", el("summary", count(len(chosen), "setting")), el("ul", *entries)
+            )
+    for key, value in list(job.about.items())[:12]:
+        rows[f"{key} (said by its author)"] = value
+    return section("What was trained", facts(rows))
+
+
+def _commitment(run: RunFacts) -> Safe:
+    found = run.found
+    rows: dict[str, object] = {}
+    if found["run_root"] is not None:
+        name = "Run root" if found["finished"] else "Run root so far"
+        rows[name] = digest(found["run_root"])
+    if found["final_state_root"] is not None:
+        rows["Final state"] = digest(found["final_state_root"])
+    rows["Checkpoints"] = count(len(found["checkpoints"]))
+    if found["signer"] is None:
+        rows["Signature"] = "none: the run is not finished"
+    else:
+        rows["Signature"] = join("valid ", trust_badge(run.trusted))
+        rows["Signer (key id)"] = digest(found["signer"])
+    words = (
+        "The run root is the root of a Merkle tree over all hashed states and the job digest. It "
+        "says nothing of time, threads or machine: whoever repeats the job gets the same one."
+    )
+    return section("What was committed to", facts(rows), paragraph(words, class_="soft small"))
+
+
+def _sizes(run: RunFacts) -> Safe:
+    found = run.found
+    session = found["sessions"][-1] if found["sessions"] else {}
+    rows: dict[str, object] = {
+        "Parameters": count(parameter_count(run.job)),
+        "On disk": size(found["disk_bytes"]),
+        "Stored states": count(len(found["stored_checkpoints"])),
+        "Traced steps": count(len(found["traced_steps"])),
+        "Computed with": f"{found['isa']}, {count(found['threads'] or 0, 'thread')}, tallystick "
+        f"{session.get('tallystick')} ({session.get('compiler')})",
+        "Sessions": f"{len(found['sessions'])} (a run that was interrupted has several)",
+    }
+    note = "The last two are the trainer's word. They are not committed to and change no bit."
+    return section("Sizes and machine", facts(rows), paragraph(note, class_="soft small"))
+
+
+def _checking(run: RunFacts) -> Safe:
+    name = run.name
+    lines = [
+        f"tallystick audit {name} --job JOB",
+        f"tallystick audit {name} --job JOB --steps 0:{min(run.job.interval, run.job.steps)}",
+        f"tallystick fsck {name}",
+    ]
+    return section(
+        "How to check it",
+        paragraph(
+            "JOB is your own copy of the job; it must have the digest above. The first line "
+            "repeats the whole run on your machine and compares every hashed state, the second one "
+            "a part of it; the third executes nothing and checks the bytes of the directory.",
+        ),
+        commands(*lines),
+        paragraph(
+            "If another run of the same job has another run root, ",
+            code("tallystick dispute"),
+            " finds the operator at which they part, and which of the two is wrong.",
+        ),
+    )
+
+
+def _meaning(run: RunFacts) -> Safe:
+    signed = run.found["signer"] is not None
+    proves = [
+        "The holder of the signing key stands by this run root for this job, and cannot take it "
+        "back."
+        if signed
+        else "Nothing yet: an unfinished run is not signed.",
+        "The hashed states listed in the run give the run root shown; this was checked when the "
+        "page was written."
+        if signed
+        else None,
+        "One different bit in any of those states, or another order of the data, would have given "
+        "another root.",
+        "Anyone with the job can find out whether the run is true by repeating it, wholly or in "
+        "part, on other hardware.",
+    ]
+    open_ = [
+        "That the run is true. This page repeated nothing; an audit does.",
+        "That the loss curve is the run's: it is drawn from the journal, and held against the "
+        "signed states by fsck and audit. Validation losses are not committed to at all.",
+        "That the data are what somebody says they are, or that the model is any good. The job "
+        "digest fixes data and model; it does not judge them.",
+        "Who the signer is. A key id is only a name for a key; --trust names the keys you know.",
+    ]
+    return join(
+        section("What this proves", items(*(p for p in proves if p is not None))),
+        section("What it does not", items(*open_)),
+    )

@@ -1,0 +1,89 @@
+"""Numbers and digests as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+
+from tallystick.report.html import Safe, el, join
+from tallystick.run.estimate import human_bytes
+
+_BITS = re.compile(r"(?P<number>.+) \(0x(?P<bits>[0-9a-f]{2,16})\)", re.DOTALL)
+PARTIES = ("Party 0", "Party 1")
+
+
+def count(n: int, what: str = "") -> str:
+    """1234567 as 1,234,567; with a noun, in its plural where there are several."""
+    if not what:
+        return f"{n:,}"
+    ending = "" if n == 1 else "es" if what.endswith(("s", "x", "ch")) else "s"
+    return f"{n:,} {what}{ending}"
+
+
+def size(n: int) -> str:
+    """Bytes with a unit people know, and exactly where that is not the same."""
+    return f"{count(n, 'byte')}" if n < 1024 else f"{human_bytes(n)} ({n:,} bytes)"
+
+
+def number(value: float) -> str:
+    """A loss to five significant digits."""
+    return f"{value:.5g}" if math.isfinite(value) else str(value)
+
+
+def digest(value: bytes | str) -> Safe:
+    """A digest, whole, in a way that may break anywhere."""
+    return el("code", value.hex() if isinstance(value, bytes) else value, class_="digest")
+
+
+def code(value: object) -> Safe:
+    """Something as it is typed or stored."""
+    return el("code", value)
+
+
+def bits_of(shown: str) -> tuple[str, str]:
+    """A value as protocol.game.show writes it, as the number and its bits in hexadecimal; the
+    bits are empty where it has none. A binary32 gets the fewest digits that name it."""
+    found = _BITS.fullmatch(shown)
+    if not found:
+        return shown, ""
+    bits = found["bits"]
+    if len(bits) != 8:
+        return found["number"], bits
+    (value,) = struct.unpack(">f", bytes.fromhex(bits))
+    return str(np.float32(value)), bits
+
+
+def stated(shown: str) -> Safe:
+    """A value or a digest as a party stated it: the number, and below it its bits."""
+    decimal, bits = bits_of(shown)
+    if not bits:
+        return el("code", shown)
+    return join(el("code", decimal), Safe("<br>"), el("code", f"0x{bits}"))
+
+
+def binary(bits: str, other: str) -> Safe:
+    """The bits of a binary32 in its three fields, those that differ from `other` marked."""
+    mine, theirs = (f"{int(h, 16):0{4 * len(h)}b}" for h in (bits, other))
+    marked = [el("mark", a) if a != b else Safe(a) for a, b in zip(mine, theirs, strict=True)]
+    if len(mine) != 32:
+        return el("code", *marked, class_="bits")
+    gap = Safe(" ")
+    return el("code", *marked[:1], gap, *marked[1:9], gap, *marked[9:], class_="bits")
+
+
+def facts(rows: Mapping[str, object]) -> Safe:
+    """A list of names and values."""
+    return el(
+        "dl",
+        *(join(el("dt", name), el("dd", value)) for name, value in rows.items()),
+        class_="facts",
+    )
+
+
+def items(*entries: object) -> Safe:
+    """A bulleted list."""
+    return el("ul", *(el("li", entry) for entry in entries))

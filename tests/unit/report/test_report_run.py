@@ -1,0 +1,174 @@
+"""The page of a run, and what pages are made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.report.pages import Page
+
+from tallystick.cli import main
+from tallystick.commit.signing import PrivateKey
+from tallystick.report.clauses import clause_text, clauses_of
+from tallystick.report.curve import Checkpoints, figure, thinned, ticks
+from tallystick.report.facts import Curve, read_run
+from tallystick.report.html import MAX_TEXT, el, join, text
+from tallystick.report.page import page
+from tallystick.report.run_page import run_page
+from tallystick.report.words import binary, bits_of, count, size
+from tallystick.run.job import Job
+from tallystick.run.trainer import RunSummary
+
+ROOT = Path(__file__).resolve().parents[3]
+EVIL = "</dd><script>alert(1)</script><img src=x onerror='a'>\"\u202e\ud800\x00"
+
+
+def test_a_run(logreg_run: RunSummary, jobs: Path) -> None:
+    facts = read_run(jobs / "logreg-run")
+    shown = Page(run_page(facts))
+    for fact in (
+        facts.job.digest.hex(),
+        logreg_run.run_root.hex(),
+        facts.found["final_state_root"].hex(),
+        facts.found["signer"],
+        facts.job.commitment.contract,
+        "complete, 6 steps",
+        "unknown signer",
+        "tallystick audit logreg-run --job JOB",
+        "4 states hashed",
+        "What it does not",
+    ):
+        assert fact in shown.text, fact
+    assert {"svg", "path", "figure", "figcaption"} <= shown.seen
+    assert any("6 steps, loss" in label for label in shown.labels)
+
+
+def test_texts_from_outside_stay_texts(logreg_run: RunSummary, jobs: Path) -> None:
+    facts = read_run(jobs / "logreg-run")
+    recipe = {"name": EVIL, "settings": {EVIL: EVIL}}
+    job = replace(facts.job, about={EVIL: EVIL}, recipe=recipe)
+    found = {**facts.found, "recipe": EVIL, "isa": EVIL, "reason": EVIL, "finished": False}
+    found["sessions"] = [{"tallystick": EVIL, "compiler": EVIL}]
+    source = run_page(replace(facts, name=EVIL, job=job, found=found))
+    shown = Page(source)
+    assert "script" not in shown.seen and "img" not in shown.seen
+    assert shown.text.count("<script>alert(1)</script>") >= 6
+    assert "\\u202e\\ud800\\u0000" in shown.text
+    source.encode("utf-8")
+
+
+def test_markup_helpers() -> None:
+    assert el("p", "<b>", el("i", 1), None, class_='"x"', aria_label=None) == (
+        '<p class="&quot;x&quot;">&lt;b&gt;<i>1</i></p>'
+    )
+    assert join("&", text("&")) == "&amp;&amp;"
+    assert len(text("x" * 10 * MAX_TEXT)) == MAX_TEXT + 1
+    long = "M0 0" * MAX_TEXT
+    assert long in el("path", d=long)
+    Page(page("t", el("p", "ok")))
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [(1.0,), (2.0, 2.0), (3.0, math.nan, 1.0, math.inf), (math.nan,), (0.0, 0.0), (1e30, -1e30)],
+)
+def test_odd_losses_are_drawn(losses: tuple[float, ...]) -> None:
+    drawn = figure([(0, Curve("a", losses, ((1, losses[0]),)))], Checkpoints((0, 1), (1,)))
+    Page(page("t", drawn))
+    coordinates = re.findall(r'(?:cx|cy|x1|y1|x|y|d)="([^"]*)"', drawn)
+    assert not [c for c in coordinates if "nan" in c or "inf" in c]
+
+
+def test_many_steps_give_a_small_page() -> None:
+    losses = tuple(5 + math.sin(i) / (1 + i / 1000) for i in range(200_000))
+    marks = Checkpoints(tuple(range(0, 200_001, 20)), (0, 200_000))
+    assert len(figure([(0, Curve("a", losses))], marks)) < 100_000
+    kept = thinned(losses, 700)
+    assert len(kept) <= 1402 and kept[0][0] == 0 and kept[-1][0] == 199_999
+    assert max(v for _, v in kept) == max(losses)
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0, 300, 6, whole=True) == [0, 50, 100, 150, 200, 250, 300]
+    assert ticks(0, 3, 9, whole=True) == [0, 1, 2, 3]
+    assert ticks(1, 1, 5) == [1]
+    for low, high in ((0.1, 0.13), (-5, 7e6), (1e-30, 3e-30)):
+        found = ticks(low, high, 5)
+        assert 2 <= len(found) <= 7 and all(low <= t <= high for t in found)
+
+
+def test_words() -> None:
+    assert count(1234567, "byte") == "1,234,567 bytes" and count(1, "loss") == "1 loss"
+    assert count(2, "loss") == "2 losses" and size(1) == "1 byte" and "1.0 KiB" in size(1024)
+    assert bits_of("0.7843179106712341 (0x3f48c90f)") == ("0.7843179", "3f48c90f")
+    assert bits_of("12") == ("12", "")
+    marked = binary("3f800001", "3f800000")
+    assert marked.count("<mark>") == 1 and marked.endswith("<mark>1</mark></code>")
+
+
+def test_clauses_are_those_of_the_specification() -> None:
+    """On failure: python -m tallystick.report.clauses spec/PROTOCOL.md."""
+    specification = (ROOT / "spec" / "PROTOCOL.md").read_text("utf-8")
+    data = json.loads((ROOT / "src/tallystick/report/clauses.json").read_text("utf-8"))
+    assert data == clauses_of(specification)
+    assert len(data) > 50
+    assert "<em>Execution.</em>" in str(clause_text("6.5")) and clause_text("99.9") is None
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_command(logreg_run: RunSummary, logreg_job: Job, jobs: Path, tmp_path: Path,
+                 capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    out, run = tmp_path / "run.html", str(jobs / "logreg-run")
+    job = str(logreg_job.directory)
+    assert main.run(["report", run, "-o", str(out), "--job", job, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {
+        "report": str(out),
+        "kind": "run",
+        "checked": True,
+        "bytes": len(out.read_bytes()),
+    }
+    assert logreg_run.run_root.hex() in Page(out.read_text("utf-8")).text
+    assert main.run(["report", run, "-o", str(tmp_path)]) == 3
+    assert main.run(["report", run, "-o", str(tmp_path / "none" / "x.html")]) == 3
+    assert main.run(["report", job, "-o", str(out)]) == 3
+    assert main.run(["report", run]) == 3
+
+
+def test_command_on_what_does_not_check_out(
+    logreg_run: RunSummary, mlp_job: Job, jobs: Path, tmp_path: Path,
+    copied: Callable[[Path], Path],
+) -> None:  # fmt: skip
+    run, out = jobs / "logreg-run", tmp_path / "run.html"
+    assert main.run(["report", str(run), "-o", str(out), "--job", str(mlp_job.directory)]) == 1
+    assert "does not check out" in Page(out.read_text("utf-8")).text
+    stranger = tmp_path / "stranger.pem"
+    PrivateKey.generate().save(stranger)
+    assert main.run(["report", str(run), "-o", str(out), "--trust", str(stranger)]) == 1
+    shown = Page(out.read_text("utf-8")).text
+    assert "not in the trust list" in shown and logreg_run.run_root.hex() not in shown
+    torn = copied(run)
+    journal = (torn / "journal").read_bytes()
+    (torn / "journal").write_bytes(journal[:-3])
+    out.unlink()
+    assert main.run(["report", str(torn), "-o", str(out)]) == 1
+    assert "the journal is damaged" in Page(out.read_text("utf-8")).text
+
+
+def test_an_unfinished_run(logreg_run: RunSummary, jobs: Path, tmp_path: Path,
+                           copied: Callable[[Path], Path]) -> None:  # fmt: skip
+    torn = copied(jobs / "logreg-run")
+    (torn / "commitment.json").unlink()
+    journal = (torn / "journal").read_bytes()
+    (torn / "journal").write_bytes(journal[:-3])
+    out = tmp_path / "run.html"
+    assert main.run(["report", str(torn), "-o", str(out)]) == 0
+    shown = Page(out.read_text("utf-8")).text
+    assert "not signed" in shown and "an unfinished run is not signed" in shown
