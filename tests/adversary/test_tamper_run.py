@@ -19,6 +19,8 @@ from tallystick.run.export import export_model, verify_model
 from tallystick.run.fsck import fsck
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
+from tallystick.run.override import Override
+from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, RunSummary, train_job
@@ -50,6 +52,7 @@ def _part_check(run: Path, path: Path, job: Job) -> Callable[[], object]:
     """The one check of fsck (and of audit, before it executes) that reads this file."""
     store = RunStore(run)
     roots = dict(store.journal().checkpoints)
+    signer = read_claim(store, job).commitment.signer
     name = path.relative_to(run).as_posix()
     if name.startswith("checkpoints/"):
         step = int(path.stem[len("step-") :])
@@ -65,6 +68,7 @@ def _part_check(run: Path, path: Path, job: Job) -> Callable[[], object]:
         "run.json": store.manifest,
         "journal": lambda: read_claim(store, job),
         "commitment.json": lambda: read_claim(store, job),
+        "signer.pem": lambda: check_own_key(path, signer),
         "job/job.json": lambda: load_job(run / "job"),
         "job/program.txt": job_part(lambda j: j.program),
         "job/eval.txt": job_part(lambda j: j.eval_program),
@@ -124,7 +128,9 @@ def test_every_file_cut_short_grown_or_gone(logreg_run: RunSummary, copied: Copy
         path.unlink()
         # A stored state or a trace may be given up; what is left must still be sound.
         last = path.name == f"step-{logreg_run.steps:08d}.safetensors"
-        if path.parent.name not in optional or last:
+        # So may the key, by who shows a copy of a run to others.
+        kept = path.parent.name not in optional and path.name != "signer.pem"
+        if kept or last:
             assert _caught(run), path
         else:
             assert not _caught(run), path
@@ -185,12 +191,12 @@ def test_a_flipped_batch_is_refused(mlp_run: RunSummary, mlp_job: Job, copied: C
 def _cheat(job: Job, out: Path, trace: tuple[int, int] | None = None) -> None:
     """Train with one bit of one batch flipped in step 7, and sign that."""
 
-    def override(step: int, state: State, batch: dict[str, Array]) -> None:
-        if step == 7:
-            batch["x"] = batch["x"].copy()
-            batch["x"].view("u4")[0, 0] ^= 1 << 20
+    class Flip(Override):
+        def batch(self, step: int, batch: dict[str, Array]) -> None:
+            if step == 7:
+                batch["x"].view("u4")[0, 0] ^= 1 << 20
 
-    train_job(job, out, Options(override=override, trace=trace))
+    train_job(job, out, Options(override=Flip(), trace=trace))
 
 
 def test_training_on_other_data_is_found(mlp_job: Job, tmp_path: Path) -> None:
@@ -217,11 +223,12 @@ def test_node_digests_name_step_and_operator(mlp_job: Job, tmp_path: Path) -> No
 
 
 def test_a_changed_state_is_found_in_its_interval(mlp_job: Job, tmp_path: Path) -> None:
-    def override(step: int, state: State, batch: dict[str, Array]) -> None:
-        if step == 11:
-            state.slots["param.0.bias"].view("u4")[0] ^= 1
+    class Flip(Override):
+        def before(self, step: int, state: State) -> None:
+            if step == 11:
+                state.slots["param.0.bias"].view("u4")[0] ^= 1
 
-    train_job(mlp_job, tmp_path / "run", Options(override=override))
+    train_job(mlp_job, tmp_path / "run", Options(override=Flip()))
     report = audit_run(tmp_path / "run", mlp_job)
     assert report.difference is not None
     assert report.difference.interval == (10, 12)

@@ -76,8 +76,8 @@ def test_a_torn_journal_is_taken_up(mlp_job: Job, mlp_run: RunSummary, tmp_path:
 def test_a_machine_that_computes_otherwise_after_a_restart_is_named(
     mlp_job: Job, tmp_path: Path
 ) -> None:
-    from tallystick.commit.tensor import Array
     from tallystick.errors import MismatchError
+    from tallystick.run.override import Override
     from tallystick.run.state import State
 
     out = tmp_path / "run"
@@ -85,11 +85,12 @@ def test_a_machine_that_computes_otherwise_after_a_restart_is_named(
     for path in (out / "checkpoints").iterdir():
         path.unlink()
 
-    def flip(step: int, state: State, batch: dict[str, Array]) -> None:
-        if step == 4:
-            state.slots["param.0.weight"].view("u4").reshape(-1)[0] ^= 1
+    class Flip(Override):
+        def before(self, step: int, state: State) -> None:
+            if step == 4:
+                state.slots["param.0.weight"].view("u4").reshape(-1)[0] ^= 1
 
     with pytest.raises(MismatchError) as caught:
-        train_job(mlp_job, out, Options(override=flip))
+        train_job(mlp_job, out, Options(override=Flip()))
     assert caught.value.exit_code == 1
     assert "fsck" in caught.value.next_action

@@ -25,10 +25,10 @@ from tallystick.run.estimate import human_seconds
 from tallystick.run.export import export_model, verify_model
 from tallystick.run.fsck import fsck
 from tallystick.run.job import DATA, Job
+from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
 from tallystick.run.sampling import sample_bytes
-from tallystick.run.state import State
 from tallystick.run.store import RunStore, checkpoint_name
 from tallystick.run.trainer import Options, train_job
 
@@ -93,6 +93,14 @@ def _fresh(out: Path) -> None:
             else:
                 path.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
+
+
+class _Poison(Override):
+    """Flips one bit of one token of one batch."""
+
+    def batch(self, step: int, batch: dict[str, Array]) -> None:
+        if step == POISONED_STEP:
+            batch["tokens"][0, 10] ^= 1
 
 
 class Demo:
@@ -192,15 +200,10 @@ class Demo:
     def poisoned(self, job: Job) -> bool:
         self.title(f"A trainer flips one bit of the batch of step {POISONED_STEP}, then signs")
 
-        def flip(step: int, state: State, batch: dict[str, Array]) -> None:
-            if step == POISONED_STEP:
-                batch["tokens"] = batch["tokens"].copy()
-                batch["tokens"][0, 10] ^= 1
-
         run = self.out / "run-poisoned"
         reporter = Reporter("train", True)
         options = Options(
-            key=PrivateKey.generate(), override=flip, trace=(POISONED_STEP, POISONED_STEP + 1)
+            key=PrivateKey.generate(), override=_Poison(), trace=(POISONED_STEP, POISONED_STEP + 1)
         )
         train_job(job, run, options, reporter)
         difference = self._audit(job, run).difference

@@ -48,7 +48,10 @@ def inspect(path: str, as_json: bool) -> None:
 
 def _say_all(found: dict[str, Any]) -> None:
     for key, value in found.items():
-        if key == "loss":
+        if key == "declared_override":
+            if value:
+                say(f"declared override: {value}")
+        elif key == "loss":
             _say_losses(value)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             say(f"{key:21}" + "  ".join(value[0]))

@@ -55,9 +55,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--keep-checkpoints",
     type=click.IntRange(1, 1_000_000),
-    default=DEFAULT_KEEP,
-    show_default=True,
-    help="How many states to keep on the disk.",
+    help=f"Keep so many states on the disk, evenly over the run [default: up to {DEFAULT_KEEP}].",
 )
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
 @click.option("--estimate", is_flag=True, help="Only say what the run will take.")
@@ -69,7 +67,7 @@ def train(
     threads: int | None,
     device: str,
     key: str | None,
-    keep_checkpoints: int,
+    keep_checkpoints: int | None,
     trace: str | None,
     estimate: bool,
     quiet: bool,
@@ -88,7 +86,7 @@ def train(
         trace=parse_steps(trace),
     )
     if estimate:
-        found = estimate_run(loaded, Path(out), threads, keep_checkpoints)
+        found = estimate_run(loaded, Path(out), threads, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:
@@ -119,6 +117,6 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
         say(f"validation  {result.validation[-1][1]:.4f} at step {result.validation[-1][0]}")
     say(f"job digest  {result.job_digest.hex()}")
     say(f"run root    {result.run_root.hex()}")
-    kind = " (a key made for this run; --key FILE signs as you)" if one_off_key else ""
+    kind = " (a key made for this run, kept in it; --key FILE signs as you)" if one_off_key else ""
     say(f"signed by   {result.signer}{kind}")
     say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -100,9 +100,13 @@ class PrivateKey:
         """The 64-byte signature over `message`."""
         return self._key.sign(message)
 
+    def pem(self) -> bytes:
+        """PKCS #8 PEM, not encrypted: the secret itself."""
+        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
     def save(self, path: Path) -> None:
         """Write PKCS #8 PEM with mode 0600; never overwrites. Raises StorageError."""
-        pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pem = self.pem()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -125,7 +129,7 @@ def load_private_key(path: Path) -> PrivateKey:
     data = _read_key_file(path)
     try:
         key = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise CannotCheckError(
@@ -141,7 +145,7 @@ def load_public_key(path: Path) -> PublicKey:
     data = _read_key_file(path)
     try:
         key = load_pem_public_key(data)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         return load_private_key(path).public
     if not isinstance(key, Ed25519PublicKey):
         raise CannotCheckError(f"{path} holds no Ed25519 key.", "Ask its owner for the right file.")

@@ -178,19 +178,28 @@ class CommitNode:
         """The slot names in slot order, counted."""
         return commit_attributes(list(self.slots))
 
+    def inputs(self) -> tuple[bytes, ...]:
+        """Digests of what it reads: slots in slot order, loss, loss chain, log chain."""
+        loss = np.array(loss_bits(self.loss), dtype="<u4").view("<f4")
+        slots = (self.slots[name] for name in slot_order(list(self.slots)))
+        chains = chain_digest(self.loss_chain), chain_digest(self.log_chain)
+        return (*slots, tensor_digest(loss), *chains)
+
+    def outputs(self) -> tuple[bytes, bytes, bytes]:
+        """Digests of the chains after it, and the state root."""
+        after = self.next_state()
+        return after[LOSS_CHAIN_SLOT], after[LOG_CHAIN_SLOT], state_root(after)
+
     def digest(self, program_digest: bytes, index: int) -> bytes:
         """The node digest of this COMMIT node, which is node `index` of its program."""
-        loss = np.array(loss_bits(self.loss), dtype="<u4").view("<f4")
-        inputs = [self.slots[name] for name in slot_order(list(self.slots))]
-        inputs += [
-            tensor_digest(loss),
-            chain_digest(self.loss_chain),
-            chain_digest(self.log_chain),
-        ]
-        after = self.next_state()
-        outputs = [after[LOSS_CHAIN_SLOT], after[LOG_CHAIN_SLOT], state_root(after)]
         return node_digest(
-            program_digest, self.step, index, COMMIT_OPERATOR, self.attributes(), inputs, outputs
+            program_digest,
+            self.step,
+            index,
+            COMMIT_OPERATOR,
+            self.attributes(),
+            self.inputs(),
+            self.outputs(),
         )
 
 

@@ -251,18 +251,22 @@ class Executor:
         scalars: Mapping[str, float] | None = None,
         rng: Sequence[int] | Array | None = None,
         tap: Tap | None = None,
+        advance: bool = True,
     ) -> StepResult:
         """Execute the program once; `state`'s arrays become the next state.
 
         `batch` and `scalars` are keyed without prefix, dtypes and shapes exactly as captured;
         `rng` is (seed, step). With `tap`, every node in program order, views and the commit
         node included, is reported as (index, node, inputs, outputs) with operands intact;
-        the arrays are valid during the call only, and may be strided views.
+        the arrays are valid during the call only, and may be strided views; what a tap writes
+        into outputs, later nodes read. Without `advance`, for tapped steps only, the state stays.
 
         Raises NodeError (a UsageError) where a kernel refuses its operands, the state being
         unchanged; StateLostError where a step fails after it began to change the state. After
         any other exception (KeyboardInterrupt) `state_intact` tells.
         """
+        if tap is None and not advance:
+            raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
         arrays = self._state_arrays(state)
         self._stage_all(batch, scalars or {}, rng)
         if self.threads is not None:
@@ -274,7 +278,8 @@ class Executor:
         else:
             bound = self._run_tapped(arrays, tap)
         results = {name: array.copy() for name, array in bound.results.items()}
-        self._write_state(bound, state)
+        if advance:
+            self._write_state(bound, state)
         loss = np.float32(results["loss"]) if "loss" in results else None
         self.state_intact = True
         return StepResult(loss, results, state)

@@ -14,7 +14,7 @@ from tallystick.run.auditor import audit_run
 from tallystick.run.job import Job as Job
 from tallystick.run.job_file import load_job as load_job
 from tallystick.run.save import save_job as save_job
-from tallystick.run.trainer import DEFAULT_KEEP, Listener, Options, RunSummary, train_job
+from tallystick.run.trainer import Listener, Options, RunSummary, train_job
 
 PathLike = str | Path
 
@@ -28,14 +28,15 @@ def train(
     out: PathLike,
     *,
     threads: int | None = None,
-    keep_checkpoints: int = DEFAULT_KEEP,
+    keep_checkpoints: int | None = None,
     key: PrivateKey | PathLike | None = None,
     trace: tuple[int, int] | None = None,
     listener: Listener | None = None,
 ) -> RunSummary:
     """Train `job` into the run directory `out`; taking up a run there that was interrupted.
 
-    `key` signs the result (a key or its file); without one a key made for this run does.
+    `key` signs the result (a key or its file); without one a key made for this run does, and stays
+    in its directory. `keep_checkpoints` states are stored evenly over the run.
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Errors: see `train_job`.
     """
     signer = key if key is None or isinstance(key, PrivateKey) else load_private_key(Path(key))

@@ -1,12 +1,13 @@
-"""One execution of a job, step by step: what a trainer and an auditor do alike.
+"""One execution of a job, step by step: what a trainer, an auditor and a prover do alike.
 
 The engine derives batch, scalars and random key of every step from the job alone, advances the
-state and the chains, and hashes where asked. It writes nothing.
+state and the chains, and hashes where asked. It writes nothing. A declared cheat (override.py)
+acts through its hooks here and nowhere else, so that whoever repeats a cheat gets its bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +16,14 @@ from tallystick import _core
 from tallystick.commit.data import batch_columns, batch_indices
 from tallystick.commit.state import extend_loss_chain, loss_bits
 from tallystick.commit.tensor import Array, check_canonical
+from tallystick.errors import UsageError
 from tallystick.numerics.environment import check_environment as check_environment
-from tallystick.program.executor import Executor
+from tallystick.program.executor import Executor, StepResult, Tap
+from tallystick.program.ir import Node
 from tallystick.run.job import Job
 from tallystick.run.nodes import NodeTrace, NodeTracer
+from tallystick.run.override import Override
 from tallystick.run.state import State
-
-# A declared cheat: may change the state or the batch before a step (DESIGN 7). Never set by
-# an honest party.
-Override = Callable[[int, State, dict[str, Array]], None]
 
 
 def is_finite(bits: int) -> bool:
@@ -31,21 +31,43 @@ def is_finite(bits: int) -> bool:
     return bits & 0x7F800000 != 0x7F800000
 
 
+def last_step(job: Job, override: Override | None) -> int:
+    """The step after which a run of `job` ends if no loss ends it before.
+
+    Raises UsageError where a declared cheat names a step that the job has not.
+    """
+    if override is None:
+        return job.steps
+    step = override.final_step(job)
+    if not 0 < step <= job.steps:
+        raise UsageError(
+            f"The declared override ends after {step} steps, the job has {job.steps}.",
+            "Give it a step of the job.",
+        )
+    return step
+
+
 @dataclass
 class Engine:
-    """`job` being executed from `state`, which is state[`step`]."""
+    """`job` being executed from `state`, which is state[`step`].
+
+    `override` is a declared cheat (DESIGN 7), never set by an honest party; `last_bits` are the
+    bits of the last step's loss, which only a cheat that skips steps needs.
+    """
 
     job: Job
     state: State
     step: int = 0
     threads: int | None = None
     override: Override | None = None
+    last_bits: int = 0
 
     def __post_init__(self) -> None:
         check_environment()
         if self.threads is not None:
             _core.set_threads(self.threads)
         self._executor = Executor(self.job.program)
+        self.last_step = last_step(self.job, self.override)
 
     @property
     def arena_bytes(self) -> int:
@@ -70,37 +92,102 @@ class Engine:
             for name, table in self.job.scalars.items()
         }
 
+    def root(self) -> bytes:
+        """The root that this run commits to for the state it is in (COMMITMENTS 5.3)."""
+        root = self.state.root()
+        return root if self.override is None else self.override.root(self.step, root)
+
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step: bits of its loss, the program's metrics, the node trace.
 
         Raises NodeError where an operator refuses its operands (the state is unchanged).
         """
-        step, state = self.step, self.state
-        batch = self.batch(step)
+        step, state, lie = self.step, self.state, self.override
+        if lie is not None:
+            lie.before(step, state)
+        if lie is not None and lie.skips(step):
+            tracer, outputs, bits = None, {}, self.last_bits
+        else:
+            tracer = self.tracer() if trace else None
+            result = self._execute(tracer.tap if tracer else None, advance=True)
+            outputs, bits = result.outputs, _bits_of(result)
+        computed = bits
+        if lie is not None:
+            bits = lie.loss(step, bits)
+        nodes = tracer.finish(computed, bits, state).trace() if tracer else None
+        state.loss_chain = extend_loss_chain(state.loss_chain, step, loss_of(bits))
+        if lie is not None:
+            lie.after(step, state)
+        self.step, self.last_bits = step + 1, bits
+        return bits, outputs, nodes
+
+    # -- the next step, looked at (PROTOCOL 5, 6) ------------------------------------------------
+
+    def tracer(self) -> NodeTracer:
+        """What digests the nodes of the next step through a tap."""
+        digest = self.job.commitment.program_digest
+        return NodeTracer(self.job.program, digest, self.step, self._watched())
+
+    def look(self, tap: Tap) -> tuple[int, int]:
+        """Execute the next step node by node and stay where we are: bits of the loss as computed
+        and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).
+
+        A step that a cheat skips is executed here: its nodes are what the job says. Under an
+        override the state has changed as `before` and `node` have it: load it anew.
+        """
         if self.override is not None:
-            self.override(step, state, batch)
-        tracer = None
-        if trace:
-            program = self.job.program
-            tracer = NodeTracer(program, self.job.commitment.program_digest, step)
-        result = self._executor.run_step(
-            state.slots,
-            batch,
-            self.scalars(step),
-            (self.job.commitment.rng_seed, step),
-            tracer.tap if tracer else None,
-        )
-        loss = float(np.float32(result.loss if result.loss is not None else np.nan))
-        nodes = tracer.finish(loss, state.loss_chain, state.log_chain) if tracer else None
-        state.loss_chain = extend_loss_chain(state.loss_chain, step, loss)
-        self.step = step + 1
-        return loss_bits(loss), result.outputs, nodes
+            self.override.before(self.step, self.state)
+        bits = _bits_of(self._execute(tap, advance=False))
+        return bits, bits if self.override is None else self.override.loss(self.step, bits)
+
+    def _watched(self) -> bool:
+        return self.override is not None and self.override.watches(self.step)
+
+    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
+        """The program on the next step's batch, scalars and key, a cheat's hooks applied."""
+        step, lie = self.step, self.override
+        key = (self.job.commitment.rng_seed, step)
+        if lie is None:
+            batch, scalars = self.batch(step), self.scalars(step)
+        else:
+            batch, scalars = self.batch(lie.data_step(step)), self.scalars(step)
+            lie.batch(step, batch)
+            lie.scalars(step, scalars)
+            key = lie.random_key(step, key)
+            if lie.watches(step):
+                tap = _lying(lie, step, tap)
+        return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""
-        last = self.step == self.job.steps
-        return last or stopped or self.step % self.job.interval == 0
+        return self.step == self.last_step or stopped or self.step % self.job.interval == 0
 
     def stops(self, bits: int) -> bool:
-        """True if a loss with these bits ends the run (COMMITMENTS 6.2)."""
-        return self.job.commitment.stop_on_non_finite and not is_finite(bits)
+        """True if a loss with these bits ends the run (COMMITMENTS 6.2).
+
+        A cheat that names its last step ends there, and goes on where an honest run stops.
+        """
+        chosen = self.last_step != self.job.steps
+        return self.job.commitment.stop_on_non_finite and not is_finite(bits) and not chosen
+
+
+def _bits_of(result: StepResult) -> int:
+    return loss_bits(np.float32(result.loss if result.loss is not None else np.nan))
+
+
+def loss_of(bits: int) -> float:
+    """The binary32 loss with these bits."""
+    return float(np.uint32(bits).view(np.float32))
+
+
+def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
+    """A tap that lets `lie` change a node's outputs before anybody sees them."""
+
+    def both(
+        index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> None:
+        lie.node(step, index, node, outputs)
+        if tap is not None:
+            tap(index, node, inputs, outputs)
+
+    return both

@@ -78,11 +78,11 @@ def sync_directory(path: Path) -> None:
         raise storage_error(path, error) from error
 
 
-def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
+def write_file(path: Path, chunks: Iterable[Chunk], mode: int = 0o644) -> None:
     """Write `path` atomically and durably. Raises StorageError; the old file then stays."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         try:
             write_chunks(descriptor, chunks, OS.write)
             OS.fsync(descriptor)

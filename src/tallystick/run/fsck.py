@@ -9,13 +9,15 @@ from pathlib import Path
 from tallystick.commit.signing import PublicKey, verify_run
 from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
 from tallystick.errors import TallystickError
+from tallystick.run.attacks import read_declaration
 from tallystick.run.claim import claim_problem
 from tallystick.run.files import TEMPORARY_SUFFIX
 from tallystick.run.job import FILES, MANIFEST, Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
+from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
-from tallystick.run.store import RunStore, checkpoint_name, trace_name
+from tallystick.run.store import SCRATCH_PREFIX, RunStore, checkpoint_name, trace_name
 
 _RESTORE = "Restore it from an intact copy."
 _RETRAIN = "Run the same `tallystick train` command again."
@@ -59,6 +61,9 @@ class _Checker:
         for path in sorted(directory.iterdir()):
             if path.name.endswith(TEMPORARY_SUFFIX):
                 self.add(path, "It was left by an interrupted write.", _RETRAIN)
+            elif path.name.startswith(SCRATCH_PREFIX):
+                why = "It holds states of a dispute under way, or of one that was killed."
+                self.add(path, why, "Remove it when the dispute is over.")
             elif path.name not in known:
                 self.add(path, "It does not belong here.", "Remove it.")
 
@@ -99,6 +104,7 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
         _check_states(checker, store, job, journal)
         _check_traces(checker, store, job)
         _check_commitment(checker, store, job, journal, trust)
+    _check_own_files(checker, store)
     _check_layout(checker, store)
     finished = journal is not None and journal.finished
     return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), finished)
@@ -227,10 +233,37 @@ def _check_commitment(
     checker.guard(path, check)
 
 
+def _check_own_files(checker: _Checker, store: RunStore) -> None:
+    """The key of a run that was signed without one, and the cheat that it declares."""
+    if store.signer_path.exists():
+        checker.guard(store.signer_path, lambda: check_own_key(store.signer_path, _signer(store)))
+    if store.override_path.exists():
+        checker.guard(store.override_path, lambda: read_declaration(store.override_path))
+
+
+def _signer(store: RunStore) -> PublicKey | None:
+    """Who has signed the run; None where nobody has, or a fault reported elsewhere hides it."""
+    try:
+        envelope = store.envelope()
+        return None if envelope is None else verify_run(envelope)[0].signer
+    except TallystickError:
+        return None
+
+
 def _check_layout(checker: _Checker, store: RunStore) -> None:
     checker.foreign(
         store.directory,
-        {"run.json", "job", "journal", "checkpoints", "nodes", "commitment.json", "lock"},
+        {
+            "run.json",
+            "job",
+            "journal",
+            "checkpoints",
+            "nodes",
+            "commitment.json",
+            "lock",
+            "signer.pem",
+            "override.json",
+        },
     )
     checker.foreign(
         store.checkpoints_path, {checkpoint_name(step) for step in store.stored_steps()}

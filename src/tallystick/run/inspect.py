@@ -7,6 +7,7 @@ from typing import Any
 
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
+from tallystick.run.attacks import read_declaration
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import loss_value
@@ -56,6 +57,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     manifest = store.manifest()
     job = store.job()
     journal = store.journal()
+    declared = read_declaration(store.override_path)
     envelope = store.envelope()
     signer = None
     if envelope is not None:
@@ -73,6 +75,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "job_steps": job.steps,
         "checkpoint_interval": job.interval,
         "finished": journal.finished,
+        "declared_override": declared.attack if declared else None,
         "damage": journal.torn_why or "its end is missing" if damaged else None,
         "reason": journal.reason,
         "checkpoints": [{"step": s, "state_root": r} for s, r in journal.checkpoints],

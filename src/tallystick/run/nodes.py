@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.commit.node import node_digest, node_root
-from tallystick.commit.state import CommitNode
+from tallystick.commit.state import COMMIT_OPERATOR, CommitNode
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.errors import DigestMismatchError
 from tallystick.limits import LIMITS
 from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.text import attribute_text
 from tallystick.run.files import read_file, write_file
+from tallystick.run.state import State
 
 TRACE_TAG = tag("node-trace/1")
 
@@ -76,15 +79,30 @@ def load_trace(path: Path, program_digest: bytes, step: int, nodes: int) -> Node
     return trace
 
 
+@dataclass(frozen=True)
+class NodeRecord:
+    """Digests of everything one node has read and made (COMMITMENTS 4.1)."""
+
+    operator: str
+    attributes: bytes
+    inputs: tuple[bytes, ...]
+    outputs: tuple[bytes, ...]
+
+
 @dataclass
 class NodeTracer:
-    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once."""
+    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once.
+
+    `fresh` hashes inputs anew: where outputs were changed, a value may be read otherwise than it
+    was made.
+    """
 
     program: Program
     program_digest: bytes
     step: int
+    fresh: bool = False
+    records: list[NodeRecord] = field(default_factory=list)
     _values: dict[Value, bytes] = field(default_factory=dict)
-    _digests: list[bytes] = field(default_factory=list)
     _slots: dict[str, bytes] = field(default_factory=dict)
 
     def tap(
@@ -99,7 +117,7 @@ class NodeTracer:
         for value, array in zip(node.inputs, inputs, strict=True):
             if value is None or array is None:
                 continue  # the program's text says which optional operands are absent
-            if value not in self._values:
+            if self.fresh or value not in self._values:
                 self._values[value] = tensor_digest(array)
             given.append(self._values[value])
         if node.op == COMMIT:
@@ -110,16 +128,29 @@ class NodeTracer:
             made.append(tensor_digest(array))
             self._values[Value(index, out)] = made[-1]
         attributes = attribute_text(node.attrs).encode("ascii")
-        self._digests.append(
-            node_digest(self.program_digest, self.step, index, node.op, attributes, given, made)
-        )
+        self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(made)))
 
-    def finish(self, loss: float, loss_chain: bytes, log_chain: bytes) -> NodeTrace:
-        """The trace, given the step's loss and the chains before it (COMMITMENTS 5.7)."""
-        commit = CommitNode(self._slots, self.step, loss, loss_chain, log_chain)
-        index = len(self.program.nodes) - 1
-        digests = (*self._digests, commit.digest(self.program_digest, index))
-        return NodeTrace(self.program_digest, self.step, digests)
+    def finish(self, computed: int, entered: int, state: State) -> NodeTracer:
+        """Add the COMMIT node (COMMITMENTS 5.7), given the bits of the loss as it was computed
+        and as it enters the chain (equal in an honest run), and the chains before the step."""
+        losses = (float(np.uint32(bits).view(np.float32)) for bits in (computed, entered))
+        read, made = (
+            CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain)
+            for loss in losses
+        )
+        record = NodeRecord(COMMIT_OPERATOR, read.attributes(), read.inputs(), made.outputs())
+        self.records.append(record)
+        return self
+
+    def trace(self) -> NodeTrace:
+        """The digests of all nodes."""
+        digests = (
+            node_digest(
+                self.program_digest, self.step, i, r.operator, r.attributes, r.inputs, r.outputs
+            )
+            for i, r in enumerate(self.records)
+        )
+        return NodeTrace(self.program_digest, self.step, tuple(digests))
 
 
 TraceRange = tuple[int, int]

@@ -6,6 +6,9 @@ journal        losses and checkpoint roots, append-only
 checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
 commitment.json  the signed run commitment, once the run is finished
+signer.pem     the key that signed, mode 0600, where none was given (signer.py): not for others
+override.json  the declared cheat that made the run (attacks.py); an honest run has none
+scratch-*/     states of a dispute under way; removed at its end
 lock           empty; held by a running trainer
 """
 
@@ -38,6 +41,7 @@ from tallystick.run.job_file import copy_job, load_job
 from tallystick.run.journal import JournalContent, read_journal
 from tallystick.run.manifest import load_manifest, manifest_bytes
 from tallystick.run.nodes import NodeTrace, load_trace
+from tallystick.run.override import Override
 from tallystick.run.state import State
 from tallystick.run.tensorfile import file_size, read_tensors, write_tensors
 from tallystick.run.version import tallystick_version
@@ -47,6 +51,7 @@ MANIFEST = "run.json"
 _STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
 _TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
 STATE_FORMAT = "tallystick-state/1"
+SCRATCH_PREFIX = "scratch-"
 
 
 def checkpoint_name(step: int) -> str:
@@ -88,6 +93,14 @@ class RunStore:
     @property
     def commitment_path(self) -> Path:
         return self.directory / "commitment.json"
+
+    @property
+    def signer_path(self) -> Path:
+        return self.directory / "signer.pem"
+
+    @property
+    def override_path(self) -> Path:
+        return self.directory / "override.json"
 
     @property
     def lock_path(self) -> Path:
@@ -222,14 +235,23 @@ class RunStore:
         metadata = {"format": STATE_FORMAT, "step": str(step)}
         write_tensors(self.checkpoint_path(step), state.tensors(), metadata)
 
-    def load_state(self, job: Job, step: int, root: bytes, copy: bool = True) -> State:
-        """state[step] from its file, checked against its committed root.
+    def load_state(
+        self,
+        job: Job,
+        step: int,
+        root: bytes,
+        copy: bool = True,
+        override: Override | None = None,
+    ) -> State:
+        """state[step] from its file, checked against its committed root, which a declared cheat
+        may have changed.
 
         Raises StorageError, CorruptFileError, CounterpartyError, DigestMismatchError.
         """
         path = self.checkpoint_path(step)
         state = self.read_state(job, step, copy)
-        if state.root() != root:
+        found = state.root()
+        if (found if override is None else override.root(step, found)) != root:
             raise DigestMismatchError(
                 f"The stored checkpoint {path} does not have the state root committed for step "
                 f"{step}.",
@@ -267,10 +289,20 @@ def state_file_bytes(state: State) -> int:
     return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})
 
 
-def to_drop(stored: list[int], keep: int, pauses: set[int]) -> int | None:
+def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
+    """The checkpoints of a run of `steps` steps whose `keep` states lie evenly: the end, and
+    before it no gap of more than steps / keep + interval."""
+    at = (steps * k // keep // interval * interval for k in range(1, keep))
+    return frozenset({steps, *at} - {0})
+
+
+def to_drop(
+    stored: list[int], keep: int, pauses: set[int], wanted: frozenset[int] = frozenset()
+) -> int | None:
     """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
 
-    The newest always stays. States of pauses go first: no commitment covers them.
+    The newest always stays. States of pauses go first: no commitment covers them; then those
+    that are not `wanted`.
     """
     if len(stored) <= max(1, keep):
         return None
@@ -279,5 +311,6 @@ def to_drop(stored: list[int], keep: int, pauses: set[int]) -> int | None:
             return step
     # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
     points = [0, *stored]
-    gaps = [points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)]
-    return points[1 + gaps.index(min(gaps))]
+    gaps = {points[i]: points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)}
+    spare = {step: gap for step, gap in gaps.items() if step not in wanted} or gaps
+    return min(spare, key=lambda step: (spare[step], step))

@@ -15,31 +15,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
-from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
+from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
     StorageError,
-    TallystickError,
     UsageError,
 )
-from tallystick.run.engine import Engine, Override, check_environment
+from tallystick.run.attacks import Declaration, read_declaration
+from tallystick.run.engine import Engine, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
 from tallystick.run.evaluation import Evaluator
 from tallystick.run.files import locked, write_file
 from tallystick.run.job import Job
 from tallystick.run.journal import REASONS, Journal, loss_value
 from tallystick.run.nodes import TraceRange, traced
+from tallystick.run.override import Override
+from tallystick.run.signer import sign, signed_already
 from tallystick.run.state import State
-from tallystick.run.store import RunStore, state_file_bytes, to_drop
+from tallystick.run.store import RunStore, spread, state_file_bytes, to_drop
+from tallystick.run.summary import RunSummary as RunSummary
+from tallystick.run.summary import summary
 from tallystick.run.version import tallystick_version
 
 # Storing states may take this share of the time, and this much in any run.
@@ -81,39 +85,29 @@ class Silent:
         return None
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """A finished run, or one that was interrupted (`finished` false, roots so far)."""
-
-    directory: Path
-    job_digest: bytes
-    contract: str
-    steps: int
-    finished: bool
-    reason: str
-    checkpoints: tuple[tuple[int, bytes], ...]
-    run_root: bytes
-    final_state_root: bytes
-    losses: tuple[float, ...]
-    validation: tuple[tuple[int, float], ...]
-    signer: str
-    isa: str
-    threads: int
-    seconds: float
-
-
 @dataclass
 class Options:
-    """How to train; none of it changes a bit of the run."""
+    """How to train; none of it but a cheat changes a bit of the run.
+
+    `keep` states are stored, evenly over the run however long that takes; by default a few, as
+    far as the time for it is small. `declared` is a cheat by name, written into the run directory;
+    `override` its hooks, where a program makes them itself.
+    """
 
     threads: int | None = None
-    keep: int = DEFAULT_KEEP
+    keep: int | None = None
     key: PrivateKey | None = None
     trace: TraceRange | None = None
     override: Override | None = None
+    declared: Declaration | None = None
     # Stop before this step as if interrupted; for tests and demonstrations.
     stop_before: int | None = None
     clock: Callable[[], float] = time.monotonic
+
+    @property
+    def kept(self) -> int:
+        """How many states are kept."""
+        return DEFAULT_KEEP if self.keep is None else self.keep
 
 
 @dataclass
@@ -175,25 +169,30 @@ class _Training:
     engine: Engine = field(init=False)
     policy: _StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
+    wanted: frozenset[int] = frozenset()
 
     def prepare(self) -> None:
         """Load the state to start from; check room on the disk; begin a session."""
+        options, losses = self.options, self.journal.content.losses
         state, step = self._newest_state()
-        self.engine = Engine(self.job, state, step, self.options.threads, self.options.override)
+        before = losses[step - 1] if step else 0
+        self.engine = Engine(self.job, state, step, options.threads, options.override, before)
+        if options.keep is not None:
+            self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
         size = state_file_bytes(state)
-        estimate = estimate_disk(self.job, size, self.options.keep)
+        estimate = estimate_disk(self.job, size, options.kept)
         present = size * len(self.store.stored_steps()) + estimate.job
         need = max(0, estimate.total - present)
         check_disk(self.store.directory, need, estimate.sentence())
         self.listener.notice(estimate.sentence())
-        self.policy = _StorePolicy(size, self.options.clock)
+        self.policy = _StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job)
         self.journal.session(
             {
                 "compiler": _core.compiler(),
                 "isa": _core.isa(),
-                "keep_checkpoints": self.options.keep,
+                "keep_checkpoints": options.kept,
                 "start_step": step,
                 "tallystick": tallystick_version(),
                 "threads": _core.threads(),
@@ -203,15 +202,18 @@ class _Training:
     def _newest_state(self) -> tuple[State, int]:
         """The newest stored state that has the root the journal says, or genesis."""
         content = self.journal.content
-        roots = content.roots
+        roots, override = content.roots, self.options.override
         for step in reversed(self.store.stored_steps()):
             if step not in roots or step > len(content.losses):
                 continue
             try:
-                return self.store.load_state(self.job, step, roots[step]), step
+                return self.store.load_state(self.job, step, roots[step], True, override), step
             except (CounterpartyError, StorageError) as error:
                 self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
-        return self.genesis or self.job.genesis(), 0
+        state = self.genesis or self.job.genesis()
+        if override is not None:
+            override.genesis(state)
+        return state, 0
 
     def run(self, stop: _Stop) -> bool:
         """Execute to the end; False when interrupted before it."""
@@ -219,14 +221,14 @@ class _Training:
         self.policy.started = self.options.clock()
         self.listener.begin(job, engine.step)
         if engine.step == 0 and not journal.content.checkpoints:
-            journal.checkpoint(0, job.commitment.genesis_root)
+            journal.checkpoint(0, self._genesis_root())
         elif engine.step == 0:
-            self._expect_root(0, job.commitment.genesis_root)
+            self._expect_root(0, self._genesis_root())
         if engine.step > 0 and engine.step == len(journal.content.losses):
             bits = journal.content.losses[-1]
             if engine.stops(bits):
                 return self._finish(bits)
-        while engine.step < job.steps:
+        while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
                 return False
@@ -236,7 +238,7 @@ class _Training:
             self._loss(step, bits)
             if trace is not None:
                 self.store.save_trace(trace)
-            ends = engine.stops(bits) or engine.step == job.steps
+            ends = engine.stops(bits) or engine.step == engine.last_step
             if engine.checkpoint_due(ends):
                 self._checkpoint(force=ends)
             self.listener.step(step, loss_value(bits), self.options.clock() - began)
@@ -244,6 +246,11 @@ class _Training:
             if ends:
                 return self._finish(bits)
         return self._finish(journal.content.losses[-1] if journal.content.losses else 0)
+
+    def _genesis_root(self) -> bytes:
+        # Loading state[0] has hashed it; only a cheat can have changed it since.
+        honest = self.options.override is None
+        return self.job.commitment.genesis_root if honest else self.engine.root()
 
     def _loss(self, step: int, bits: int) -> None:
         """Append a new step's loss, or compare a repeated one."""
@@ -268,13 +275,13 @@ class _Training:
 
     def _checkpoint(self, force: bool) -> None:
         """Hash the state; commit to it in the journal; store it if that is worth it."""
-        step, root = self.engine.step, self.engine.state.root()
+        step, root = self.engine.step, self.engine.root()
         done = self.journal.content.checkpoints
         if done and done[-1][0] >= step:
             self._expect_root(step, root)
         else:
             self.journal.checkpoint(step, root)
-        if force or self.policy.worth():
+        if force or step in self.wanted or self.policy.worth():
             self._store(step)
 
     def _store(self, step: int) -> None:
@@ -282,7 +289,8 @@ class _Training:
         if step not in self.store.stored_steps():
             self.store.store_state(step, self.engine.state)
         pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
-        while (drop := to_drop(self.store.stored_steps(), self.options.keep, pauses)) is not None:
+        kept, wanted = self.options.kept, self.wanted
+        while (drop := to_drop(self.store.stored_steps(), kept, pauses, wanted)) is not None:
             self.store.drop_state(drop)
         self.policy.wrote(self.options.clock() - began)
 
@@ -292,7 +300,7 @@ class _Training:
         if step == 0 or len(self.journal.content.losses) > step:
             return  # nothing new: what is stored already serves
         if step not in self.journal.content.roots:
-            self.journal.pause(step, self.engine.state.root())
+            self.journal.pause(step, self.engine.root())
         self._store(step)
 
     def _evaluate(self, last: bool) -> None:
@@ -318,26 +326,6 @@ class _Training:
         root = run_root(self.job.digest, self.journal.content.checkpoints)
         self.journal.end(step, reason, root)
         return True
-
-
-def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) -> str:
-    """Write the signed run commitment of a finished run; the signer's key id.
-
-    Without a key a new one signs and is forgotten: the signature then only binds the parts.
-    """
-    content = journal.content
-    signer = key if key is not None else PrivateKey.generate()
-    step, root = content.checkpoints[-1]
-    commitment = RunCommitment(
-        job_digest=job.digest,
-        run_root=run_root(job.digest, content.checkpoints),
-        final_step=step,
-        final_state_root=root,
-        checkpoints=len(content.checkpoints),
-        signer=signer.public,
-    )
-    write_file(store.commitment_path, [sign_run(signer, commitment).to_bytes()])
-    return signer.public.key_id
 
 
 def train_job(
@@ -368,11 +356,29 @@ def train_job(
     _room_for_job(job, store)
     store.create(job)
     with locked(store.lock_path):
+        options = _declared(job, store, options)
         journal = Journal.open(store.journal_path, job.digest)
         try:
             return _train_locked(job, store, journal, options, listener, genesis, began)
         finally:
             journal.close()
+
+
+def _declared(job: Job, store: RunStore, options: Options) -> Options:
+    """The options with the hooks of the cheat that the run declares, which is on disk first."""
+    before, now = read_declaration(store.override_path), options.declared
+    if now is not None:
+        options = replace(options, override=now.make(job))
+    if before is None and now is not None and not store.journal_path.exists():
+        write_file(store.override_path, [now.to_bytes()])
+    elif before != now:
+        was = f"by the declared override {before.attack}" if before else "without an override"
+        raise UsageError(
+            f"{store.directory} holds a run that was begun {was}.", "Choose another --out."
+        )
+    if options.override is not None:
+        options.override.begin(job)
+    return options
 
 
 def _room_for_job(job: Job, store: RunStore) -> None:
@@ -400,37 +406,5 @@ def _train_locked(
             finished = training.run(stop)
     signer = ""
     if finished:
-        envelope = _signed_already(store)
-        signer = envelope or sign(store, job, journal, options.key)
+        signer = signed_already(store) or sign(store, job, journal, options.key)
     return summary(job, store, journal, signer, options.clock() - began)
-
-
-def _signed_already(store: RunStore) -> str:
-    try:
-        envelope = store.envelope()
-    except TallystickError:
-        return ""
-    return envelope.signatures[0].key_id if envelope and envelope.signatures else ""
-
-
-def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
-    """What the journal says, as a summary."""
-    content = journal.content
-    session: dict[str, Any] = content.sessions[-1] if content.sessions else {}
-    return RunSummary(
-        directory=store.directory,
-        job_digest=job.digest,
-        contract=job.commitment.contract,
-        steps=len(content.losses),
-        finished=content.finished,
-        reason=content.reason,
-        checkpoints=tuple(content.checkpoints),
-        run_root=run_root(job.digest, content.checkpoints),
-        final_state_root=content.checkpoints[-1][1],
-        losses=tuple(loss_value(bits) for bits in content.losses),
-        validation=tuple((s, loss_value(bits)) for s, bits in content.evaluations),
-        signer=signer,
-        isa=str(session.get("isa", _core.isa())),
-        threads=int(session.get("threads", _core.threads())),
-        seconds=seconds,
-    )

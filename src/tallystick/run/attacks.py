@@ -1,0 +1,99 @@
+"""The registry of declared cheats: `override.json` of a run, and the attack files it may name.
+
+A cheating run is a signed run plus the name of the attack that produced it (DESIGN 7). The code
+of an attack is always our own, from this installation; a run directory holds a name and numbers.
+Each file `attacks/NAME.py` defines `ATTACK`, an `Attack`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
+from tallystick.errors import CorruptFileError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.run.files import read_file
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+Params = Mapping[str, JsonValue]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
+_PACKAGE = "tallystick_attacks"
+
+
+class Attack(Protocol):
+    """What `ATTACK` of an attack file must offer; it may offer more."""
+
+    def make(self, job: Job, params: Params) -> Override:
+        """The cheat's hooks for `job`. Raises UsageError for parameters it does not know."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a cheating run says about itself. Numbers are integers, anything else text."""
+
+    attack: str
+    params: Params = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The contents of override.json."""
+        return canonical_json({"attack": self.attack, "params": dict(self.params)})
+
+    def make(self, job: Job) -> Override:
+        """The hooks it names. Raises UsageError where this installation has no such attack."""
+        return load_attack(self.attack).make(job, self.params)
+
+
+def read_declaration(path: Path) -> Declaration | None:
+    """The declaration at `path`, None where there is no such file. Raises CorruptFileError."""
+    if not path.exists():
+        return None
+    data = read_file(path, LIMITS.key_file_bytes, "declared override")
+    value = parse_canonical_json(data, f"declared override {path}")
+    if isinstance(value, dict) and set(value) == {"attack", "params"}:
+        name, params = value["attack"], value["params"]
+        if isinstance(name, str) and _NAME.fullmatch(name) and isinstance(params, dict):
+            return Declaration(name, params)
+    raise CorruptFileError(f"The declared override {path} is malformed.", "Restore it.")
+
+
+def attacks_directory() -> Path:
+    """Where attack files lie: beside `src` in a checkout, inside the package when installed."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_attacks"
+    checkout = package.parent.name == "src" and not installed.is_dir()
+    return package.parent.parent / "attacks" if checkout else installed
+
+
+def attack_names() -> list[str]:
+    """Names of all attacks of this installation, sorted."""
+    names = (path.stem for path in attacks_directory().glob("*.py"))
+    return sorted(name for name in names if _NAME.fullmatch(name))
+
+
+def load_attack(name: str) -> Attack:
+    """The attack `name`. Raises UsageError where there is none."""
+    known = attack_names()
+    if name not in known:
+        raise UsageError(
+            f"There is no attack {name[:80]!r}.", f"Choose one of: {', '.join(known) or 'none'}."
+        )
+    # Attack files form a package, so that they can share code by relative imports.
+    directory = str(attacks_directory())
+    package = sys.modules.get(_PACKAGE)
+    if package is None or list(package.__path__) != [directory]:
+        for stale in [m for m in sys.modules if m.split(".")[0] == _PACKAGE]:
+            del sys.modules[stale]
+        package = ModuleType(_PACKAGE)
+        package.__path__ = [directory]
+        sys.modules[_PACKAGE] = package
+    attack: Attack = importlib.import_module(f"{_PACKAGE}.{name}").ATTACK
+    return attack
