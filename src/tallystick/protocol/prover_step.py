@@ -1,0 +1,227 @@
+"""One step of a run, looked into: its node tree, and the operands of one node at a time.
+
+The step is executed once for the digests of all nodes, which are small, and once more, up to
+the node in question, for the operands of that node. Nothing else of a step is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.node import node_tree
+from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
+from tallystick.errors import CannotCheckError, TallystickError, UsageError
+from tallystick.numerics.opening.quantity import Quantity, Site, opening_rule, rules
+from tallystick.numerics.opening.values import WholeSource
+from tallystick.numerics.opening.views import Path, View, locate, view_dtypes, view_values
+from tallystick.numerics.types import TensorType
+from tallystick.program.executor import Tap
+from tallystick.program.ir import COMMIT, Node, Program
+from tallystick.protocol.prover_states import States
+from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
+from tallystick.run.nodes import NodeRecord
+
+_CHAINS = 2
+_RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickError)
+
+
+@dataclass(frozen=True)
+class StepTree:
+    """The records of all nodes of a step, and their tree."""
+
+    records: tuple[NodeRecord, ...]
+    tree: merkle.Tree
+
+
+class _DoneError(Exception):
+    """The node in question has been seen: the rest of the step need not be executed."""
+
+
+@dataclass
+class Operand:
+    """One tensor of a node, and what its proofs are made of."""
+
+    array: Array
+
+    @cached_property
+    def hashes(self) -> bytes:
+        return leaf_hashes(self.array)
+
+    @cached_property
+    def tree(self) -> merkle.Tree:
+        return merkle.Tree(self.hashes)
+
+    def parts(self, first: int, count: int) -> tuple[bytes, ...]:
+        """Hashes of the parts of a range of leaves (PROTOCOL 2.4)."""
+        return tuple(self.tree.parts(first, count, DEPTH))
+
+    def leaf(self, index: int) -> bytes:
+        """The bytes of a leaf."""
+        flat = self.array.reshape(-1).view(np.uint8)
+        return flat[index * LEAF_BYTES : (index + 1) * LEAF_BYTES].tobytes()
+
+    def opening(self, leaves: Sequence[int]) -> bytes:
+        """The opening of these leaves (COMMITMENTS 3.6)."""
+        header = header_of(self.array)
+        per = LEAF_BYTES // header.itemsize
+        ranges = [(n * per, min(header.elements, (n + 1) * per)) for n in leaves]
+        return open_tensor(self.array, ranges, self.hashes).to_bytes()
+
+
+@dataclass
+class Capture:
+    """Operands of one node of one step by (side, number), as executed."""
+
+    step: int
+    node: int
+    tensors: dict[tuple[int, int], Operand] = field(default_factory=dict)
+
+
+def operand_type(program: Program, node: int, side: int, number: int) -> TensorType:
+    """The type of an operand (PROTOCOL 2.2, 5.6.5). Raises UsageError where there is none."""
+    given = program.nodes[node]
+    count = len(given.inputs)
+    if side == OUTPUT and number < len(given.out_types):
+        return given.out_types[number]
+    if side == INPUT and number < count:
+        value = given.inputs[number]
+        if value is not None:
+            return program.type_of(value)
+    if side == INPUT and given.op == COMMIT and count <= number <= count + _CHAINS:
+        return TensorType("f32", ()) if number == count else TensorType("u8", (32,))
+    raise UsageError(f"Node {node} has no operand {number} on side {side}.", "Ask the program.")
+
+
+class Steps:
+    """Looks into steps. What was found last is kept, since a dispute asks about one place."""
+
+    def __init__(self, states: States) -> None:
+        self.states = states
+        self.program = states.job.program
+        self._tree: tuple[int, StepTree] | None = None
+        self._capture: Capture | None = None
+
+    # -- phase 2 -----------------------------------------------------------------------------------
+
+    def tree(self, step: int) -> StepTree:
+        """All node records of a step. Raises NodeError where it cannot be executed."""
+        if self._tree is None or self._tree[0] != step:
+            engine = self.states.at(step)
+            tracer = engine.tracer()
+            losses = self.states.look(step, tracer.tap)
+            done = tracer.finish(*losses, engine.state)
+            made = StepTree(tuple(done.records), node_tree(done.trace().digests))
+            self._tree = step, made
+        return self._tree[1]
+
+    # -- phase 3 -----------------------------------------------------------------------------------
+
+    def operand(self, step: int, node: int, side: int, number: int) -> Operand:
+        """One operand of a node as executed; of a type that `operand_type` has given."""
+        return self._captured(step, node, {(side, number)}).tensors[side, number]
+
+    def _captured(self, step: int, node: int, wanted: set[tuple[int, int]]) -> Capture:
+        capture = self._capture
+        if capture is not None and (capture.step, capture.node) == (step, node):
+            if wanted <= set(capture.tensors):
+                return capture
+        else:
+            capture = Capture(step, node)
+        if self.program.nodes[node].op == COMMIT:
+            self._capture_commit(capture, wanted)
+        else:
+            self._capture_node(capture)
+        self._capture = capture
+        return capture
+
+    def _capture_node(self, capture: Capture) -> None:
+        """All operands at once: whoever asks for one asks for the others."""
+
+        def tap(
+            index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+        ) -> None:
+            if index == capture.node:
+                for side, arrays in ((INPUT, inputs), (OUTPUT, outputs)):
+                    for number, array in enumerate(arrays):
+                        if array is not None:
+                            own = np.array(array, order="C")
+                            capture.tensors[side, number] = Operand(own)
+                raise _DoneError
+
+        self._look(capture.step, tap)
+
+    def _capture_commit(self, capture: Capture, wanted: set[tuple[int, int]]) -> None:
+        """Only what is asked for: together they are the whole state."""
+        count = len(self.program.nodes[capture.node].inputs)
+        loss = self.program.output_values["loss"]
+
+        def keep(number: int, array: Array) -> None:
+            if (INPUT, number) in wanted:
+                capture.tensors[INPUT, number] = Operand(np.array(array, order="C"))
+
+        def tap(
+            index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+        ) -> None:
+            if index == loss.node:
+                keep(count, outputs[loss.out])
+            if index == capture.node:
+                for number, array in enumerate(inputs):
+                    if array is not None:
+                        keep(number, array)
+                raise _DoneError
+
+        state = self.states.at(capture.step).state
+        for at, chain in enumerate((state.loss_chain, state.log_chain)):
+            keep(count + 1 + at, np.frombuffer(chain, dtype=np.uint8))
+        if not wanted <= set(capture.tensors):
+            self._look(capture.step, tap)
+
+    def _look(self, step: int, tap: Tap) -> None:
+        with suppress(_DoneError):
+            self.states.look(step, tap)
+
+    # -- below an element (PROTOCOL 6) -------------------------------------------------------------
+
+    def quantity(self, node: int, output: int, element: int, path: Path) -> Quantity:
+        """What an output element, or a part of it, is. Raises UsageError where there is none."""
+        given, program = self.program.nodes[node], self.program
+        type_ = operand_type(program, node, OUTPUT, output)
+        if element >= type_.numel:
+            raise UsageError(f"Output {output} of node {node} has no element {element}.")
+        if given.op not in rules():
+            raise CannotCheckError(
+                f"This build has no opening rule for {given.op}.", "Use a newer build."
+            )
+        types = tuple(None if v is None else program.type_of(v) for v in given.inputs)
+        site = Site(given.op, given.attrs, types, given.out_types, output, element)
+        try:
+            return locate(opening_rule(site), path)
+        except LookupError as error:
+            raise UsageError(
+                f"Element {element} of node {node}: {error}.", "Ask the rule."
+            ) from None
+
+    def values(self, step: int, node: int, quantity: Quantity, view: View) -> bytes:
+        """The values of a view of a quantity of this node, each in its dtype's bytes (6.4)."""
+        try:
+            view_dtypes(quantity, view)
+        except LookupError as error:
+            raise UsageError(f"Node {node}: {error}.", "Ask the rule.") from None
+        inputs = self.program.nodes[node].inputs
+        there = {(INPUT, n) for n, value in enumerate(inputs) if value is not None}
+        tensors = self._captured(step, node, there).tensors
+        arrays = [tensors[INPUT, n].array if v is not None else None for n, v in enumerate(inputs)]
+        try:
+            values = view_values(quantity, view, WholeSource(arrays))
+        except _RULE_FAULTS as error:
+            # Never signed as "unable": a fault of ours is no fault of the run (PROTOCOL 2.8).
+            raise CannotCheckError(
+                f"The opening rule of node {node} fails: {error}.", "Report it."
+            ) from error
+        return b"".join(np.asarray(value).tobytes() for value in values)
