@@ -3,4 +3,7 @@
 from __future__ import annotations
 
 from tallystick.numerics.opening import loss as loss
+from tallystick.numerics.opening import movement as movement
 from tallystick.numerics.opening import normalisation as normalisation
+from tallystick.numerics.opening import pointwise as pointwise
+from tallystick.numerics.opening import random as random

@@ -1,0 +1,191 @@
+"""Opening rules of operators that move, choose or make data (NUMERICS 9): bits are unchanged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tallystick.errors import UsageError
+from tallystick.numerics.opening.pointwise import (
+    broadcast_position,
+    coordinates,
+    one,
+    position,
+)
+from tallystick.numerics.opening.quantity import Local, Needs, Quantity, Site, Source, opens
+from tallystick.numerics.ops._common import axis_of, constant, integer, integers, number
+from tallystick.numerics.types import DTYPES, TensorType
+
+At = tuple[int, ...]
+
+
+def _type(site: Site, operand: int) -> TensorType:
+    type_ = site.inputs[operand]
+    assert type_ is not None  # no operator of this family has optional operands
+    return type_
+
+
+def _moved(site: Site, operand: int, flat: int) -> Quantity:
+    """The element is one known element of one operand."""
+
+    def compute(source: Source, _: Needs) -> Any:
+        return one(source, operand, flat)[0]
+
+    return Local("out", site.outputs[0].dtype, compute)
+
+
+def _here(site: Site) -> At:
+    return coordinates(site.element, site.outputs[0].shape)
+
+
+def _with(at: At, axis: int, value: int) -> At:
+    return (*at[:axis], value, *at[axis + 1 :])
+
+
+@opens("aten.view")
+def _view(site: Site) -> Quantity:
+    return _moved(site, 0, site.element)
+
+
+@opens("aten.permute")
+def _permute(site: Site) -> Quantity:
+    at = [0] * len(_here(site))
+    for here, dim in zip(_here(site), integers(site.attrs, "dims"), strict=True):
+        at[dim] = here
+    return _moved(site, 0, position(tuple(at), _type(site, 0).shape))
+
+
+@opens("aten.expand")
+def _expand(site: Site) -> Quantity:
+    flat = broadcast_position(site.element, site.outputs[0].shape, _type(site, 0).shape)
+    return _moved(site, 0, flat)
+
+
+def _range(site: Site) -> tuple[int, int, int, int]:
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(_type(site, 0).shape))
+    start, end, step = (integer(site.attrs, k) for k in ("start", "end", "step"))
+    return axis, start, end, step
+
+
+@opens("aten.slice")
+def _slice(site: Site) -> Quantity:
+    axis, start, _, step = _range(site)
+    at = _here(site)
+    return _moved(site, 0, position(_with(at, axis, start + at[axis] * step), _type(site, 0).shape))
+
+
+@opens("aten.slice_scatter")
+def _slice_scatter(site: Site) -> Quantity:
+    axis, start, end, step = _range(site)
+    at = _here(site)
+    inside = start <= at[axis] < end and (at[axis] - start) % step == 0
+    if not inside:
+        return _moved(site, 0, site.element)
+    from_ = _with(at, axis, (at[axis] - start) // step)
+    return _moved(site, 1, position(from_, _type(site, 1).shape))
+
+
+@opens("aten.cat")
+def _cat(site: Site) -> Quantity:
+    at = _here(site)
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(at))
+    before = 0
+    for operand in range(len(site.inputs)):
+        shape = _type(site, operand).shape
+        if at[axis] < before + shape[axis]:
+            return _moved(site, operand, position(_with(at, axis, at[axis] - before), shape))
+        before += shape[axis]
+    raise UsageError("aten.cat: an element lies after all operands.")
+
+
+def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
+    """The element of operand 0 at place(i), i being element `index_at` of operand 1."""
+
+    def compute(source: Source, _: Needs) -> Any:
+        i = int(one(source, 1, index_at)[0])
+        if not 0 <= i < size:  # NUMERICS 9.2: kernels refuse it
+            raise UsageError(f"{site.op}: an index is outside [0, {size}).")
+        return one(source, 0, place(i))[0]
+
+    return Local("out", site.outputs[0].dtype, compute)
+
+
+@opens("aten.gather")
+def _gather(site: Site) -> Quantity:
+    at, shape = _here(site), _type(site, 0).shape
+    if not shape:
+        return _indexed(site, site.element, 1, lambda i: 0)
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
+    return _indexed(site, site.element, shape[axis], lambda i: position(_with(at, axis, i), shape))
+
+
+@opens("aten.index_select")
+def _index_select(site: Site) -> Quantity:
+    at, shape = _here(site), _type(site, 0).shape
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
+    return _indexed(site, at[axis], shape[axis], lambda i: position(_with(at, axis, i), shape))
+
+
+@opens("aten.embedding")
+def _embedding(site: Site) -> Quantity:
+    rows, width = _type(site, 0).shape
+    token, column = divmod(site.element, width)
+    return _indexed(site, token, rows, lambda i: i * width + column)
+
+
+@opens("aten.where")
+def _where(site: Site) -> Quantity:
+    out = site.outputs[0].shape
+    flats = [broadcast_position(site.element, out, _type(site, k).shape) for k in range(3)]
+
+    def compute(source: Source, _: Needs) -> Any:
+        chosen = 1 if one(source, 0, flats[0])[0] else 2
+        return one(source, chosen, flats[chosen])[0]
+
+    return Local("out", site.outputs[0].dtype, compute)
+
+
+@opens("aten.masked_fill")
+def _masked_fill(site: Site) -> Quantity:
+    type_ = site.outputs[0]
+    mask_at = broadcast_position(site.element, type_.shape, _type(site, 1).shape)
+    fill = constant(site.op, "value", number(site.attrs, "value"), type_.dtype)
+
+    def compute(source: Source, _: Needs) -> Any:
+        return fill if one(source, 1, mask_at)[0] else one(source, 0, site.element)[0]
+
+    return Local("out", type_.dtype, compute)
+
+
+@opens("aten.full")
+def _full(site: Site) -> Quantity:
+    dtype = site.outputs[0].dtype
+    value = constant(site.op, "value", number(site.attrs, "value"), dtype)
+    return Local("out", dtype, lambda source, needs: value)
+
+
+@opens("aten.arange")
+def _arange(site: Site) -> Quantity:
+    """NUMERICS 9.1."""
+    dtype = site.outputs[0].dtype
+    start, step = number(site.attrs, "start"), number(site.attrs, "step")
+    value: int | np.float32
+    if dtype == "i64":
+        value = int(start) + site.element * int(step)
+    else:
+        with np.errstate(over="ignore"):
+            value = np.float32(np.float64(site.element) * step + start)
+    return Local("out", dtype, lambda source, needs: value)
+
+
+@opens("aten.tril", "aten.triu")
+def _triangle(site: Site) -> Quantity:
+    row, column = _here(site)[-2:]
+    diagonal = integer(site.attrs, "diagonal")
+    lower = site.op == "aten.tril"
+    kept = column - row <= diagonal if lower else column - row >= diagonal
+    if kept:
+        return _moved(site, 0, site.element)
+    zero = np.zeros((), DTYPES[site.outputs[0].dtype])[()]
+    return Local("out", site.outputs[0].dtype, lambda source, needs: zero)

@@ -1,0 +1,67 @@
+"""Opening rules of random operators: the element's own Philox word (NUMERICS 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.philox import philox4x32
+from tallystick.errors import UsageError
+from tallystick.numerics.opening.arithmetic import fma, function, rn32
+from tallystick.numerics.opening.quantity import Local, Needs, Quantity, Site, Source, opens
+from tallystick.numerics.ops._common import integer, number
+
+_WORD = 1 << 32
+_MASK = _WORD - 1
+_TWO_PI = np.uint32(0x40C90FDB).view(np.float32)  # C6 of NUMERICS 8.7
+_UNIT = np.float32(2.0**-24)
+
+
+def _words(site: Site, source: Source, block: int) -> tuple[int, ...]:
+    """The four words of a block of this draw (NUMERICS 8.1)."""
+    seed, step = (int(v) for v in source.read(0, np.array([0, 1], dtype=np.int64)))
+    if seed < 0 or not 0 <= step < _WORD:
+        raise UsageError(f"{site.op}: the key (seed {seed}, step {step}) is out of range.")
+    counter = (block & _MASK, block >> 32, integer(site.attrs, "draw"), step)
+    return philox4x32(counter, (seed & _MASK, seed >> 32))
+
+
+def _word(site: Site, source: Source) -> int:
+    return _words(site, source, site.element // 4)[site.element % 4]
+
+
+@opens("tallystick.dropout_mask")
+def _dropout_mask(site: Site) -> Quantity:
+    threshold = round(number(site.attrs, "p") * _WORD)  # NUMERICS 8.4: the product is exact
+    return Local("mask", "bool", lambda source, _: _word(site, source) >= threshold)
+
+
+@opens("tallystick.uniform")
+def _uniform(site: Site) -> Quantity:
+    low, high = rn32(number(site.attrs, "low")), rn32(number(site.attrs, "high"))
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, _: Needs) -> Any:
+        u = np.float32(_word(site, source) >> 8) * _UNIT
+        return fma(u, high - low, low)[()]
+
+    return Local("out", "f32", compute)
+
+
+@opens("tallystick.normal")
+def _normal(site: Site) -> Quantity:
+    """NUMERICS 8.7; the steps are named there."""
+    mean, std = rn32(number(site.attrs, "mean")), rn32(number(site.attrs, "std"))
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, _: Needs) -> Any:
+        words = _words(site, source, site.element // 2)
+        w1, w2 = words[2 * (site.element % 2) : 2 * (site.element % 2) + 2]
+        u1 = (np.float32(w1 >> 8) + np.float32(1)) * _UNIT
+        u2 = np.float32(w2 >> 8) * _UNIT
+        root = np.sqrt(np.float32(-2) * function("aten.log", np.array([u1])))
+        z = root * function("aten.cos", np.array([u2 * _TWO_PI], dtype=np.float32))
+        return fma(z, std, mean)[0]
+
+    return Local("out", "f32", compute)

@@ -1,0 +1,65 @@
+"""Every operator has an opening rule, and every golden kernel call is reproduced through it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from disputes import check_lies, check_values, sites, some_elements
+from vectors.kernel_format import Case, groups, load
+
+from tallystick.errors import UsageError
+from tallystick.numerics.opening.quantity import opening_rule, rules
+from tallystick.numerics.opening.values import WholeSource, value_of
+from tallystick.numerics.registry import all_ops
+
+KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}
+CASES = {group: load(group, KINDS) for group in groups()}
+
+
+def test_every_operator_has_an_opening_rule() -> None:
+    assert set(rules()) == set(all_ops())
+
+
+@pytest.mark.parametrize("group", groups())
+def test_golden_calls_through_the_rules(group: str) -> None:
+    checked: Counter[str] = Counter()
+    for case in CASES[group]:
+        check_values(case.op, dict(case.attrs), *case.inputs, most=6)
+        checked[case.op] += 1
+    assert checked
+
+
+def small(case: Case) -> bool:
+    return sum(x.size for x in case.inputs if x is not None) <= 4000
+
+
+@pytest.mark.parametrize("op", sorted(all_ops()))
+def test_a_lie_about_each_operator_convicts_the_liar(op: str) -> None:
+    cases = [
+        case
+        for group in CASES.values()
+        for case in group
+        if case.op == op and small(case) and any(y.size for y in case.outputs)
+    ]
+    assert cases
+    for case in [cases[k] for k in some_elements(len(cases), 3)]:
+        if all(y.size for y in case.outputs):
+            check_lies(op, dict(case.attrs), *case.inputs, most=2)
+
+
+@pytest.mark.parametrize("op", ["aten.embedding", "aten.gather", "aten.index_select"])
+def test_an_index_outside_is_refused(op: str) -> None:
+    x, index = np.zeros((3, 4), np.float32), np.array([1, 2], np.int64)
+    attrs: dict[str, object] = {"dim": 0}
+    if op == "aten.gather":
+        index = index.reshape(1, 2)
+    if op == "aten.embedding":
+        attrs = {"padding_idx": -1}
+    site, _ = sites(op, attrs, [x, index])[0]
+    bad = index.copy()
+    bad.reshape(-1)[0] = 3
+    with pytest.raises(UsageError, match="outside"):
+        value_of(opening_rule(replace(site, element=0)), WholeSource([x, bad]))
