@@ -1,7 +1,8 @@
-"""`tallystick report`: a run as a page."""
+"""`tallystick report`: a run, or the evidence of a dispute, as a page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,41 +16,94 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
+from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
-from tallystick.report.facts import read_run
+from tallystick.report.dispute_page import dispute_page, headline
+from tallystick.report.facts import read_dispute, read_run
 from tallystick.report.page import refusal_page
+from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
 from tallystick.run.files import write_file
-from tallystick.run.job_file import load_job
+from tallystick.run.job import Job
+from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
 
+Page = tuple[str, str]  # its main sentence, and the whole document
 
-@click.command(short_help="A run as one HTML page.")
+
+def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) -> Page:
+    run = read_run(source, job, trust)
+    return run_headline(run), run_page(run)
+
+
+def _of_evidence(
+    source: Path, job: Job, trust: Sequence[PublicKey] | None, beside: Sequence[str]
+) -> Page:
+    runs = [read_run(Path(name), job) for name in beside]
+    dispute = read_dispute(source, job, trust, runs)
+    return headline(dispute), dispute_page(dispute)
+
+
+@click.command(short_help="A run or a dispute as one HTML page.")
 @click.argument("path", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
-@click.option("--job", type=click.Path(), help="Your own copy of the job.")
+@click.option("--job", type=click.Path(), help="Your own copy of the job; evidence needs it.")
+@click.option(
+    "--run", "beside", multiple=True, type=click.Path(), help="A party's run: draw its losses too."
+)
 @trust_option
 @json_option
-def report(path: str, out: str, job: str | None, trust: tuple[str, ...], as_json: bool) -> None:
-    """Write PATH, a run, as one HTML page that needs nothing else to be read."""
+def report(
+    path: str,
+    out: str,
+    job: str | None,
+    beside: tuple[str, ...],
+    trust: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write PATH, a run or the evidence of a dispute, as one HTML page.
+
+    Evidence is judged before anything of it is shown. What does not check out gets a page that
+    says so and nothing else, and exit code 1 or 2.
+    """
     source, target = Path(path), Path(out)
     if target.is_dir() or not target.parent.is_dir():
         raise UsageError(f"{out} is not a file in an existing directory.", "Name a file.")
-    if not RunStore(source).exists:
-        raise UsageError(f"{path} is not a run.", "Name its directory.")
-    keys = load_trust(trust)
-    own = load_job(Path(job)) if job else None
-    code = 0
+    if target.resolve() == source.resolve():
+        raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
+    is_run = RunStore(source).exists
+    if not is_run and not source.is_file():
+        raise UsageError(f"{path} is neither a run nor evidence.", "Name a run's directory.")
+    if is_run and beside:
+        raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
+    keys, own = load_trust(trust), load_terms(Path(job)) if job else None
+    if not is_run and own is None:
+        raise UsageError("Evidence is judged by a job.", "Pass your copy of it with --job.")
+    kind, code = ("run" if is_run else "evidence"), 0
     try:
-        html = run_page(read_run(source, own, keys))
+        if is_run:
+            sentence, page = _of_run(source, own, keys)
+        else:
+            assert own is not None
+            sentence, page = _of_evidence(source, own, keys, beside)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
-        html, code = refusal_page(source.name, "run", error), error.exit_code
-    data = html.encode("utf-8")
+        sentence, code = error.message, error.exit_code
+        page = refusal_page(source.name, "run" if is_run else "evidence", error)
+    data = page.encode("utf-8")
     write_file(target, [data])
     if as_json:
-        print_json({"report": out, "kind": "run", "checked": code == 0, "bytes": len(data)})
+        print_json(
+            {
+                "report": out,
+                "kind": kind,
+                "checked": code == 0,
+                "sentence": sentence,
+                "bytes": len(data),
+            }
+        )
     else:
-        say(f"{out}: {len(data):,} bytes" + ("" if code == 0 else "; it says why nothing is shown"))
+        say(sentence if code == 0 else "Nothing is shown of it; the page says why.")
+        say(f"{out}: {len(data):,} bytes")
     if code:
         finish(code)

@@ -46,7 +46,9 @@ def headline(dispute: DisputeFacts) -> str:
     how = "by silence" if verdict.forfeit else f"of breaking clause {verdict.convicted[0].clause}"
     if verdict.accepted is None:
         return f"{PARTIES[party]} is convicted {how}; no run is accepted."
-    return f"{PARTIES[party]} is convicted {how}; the run of party {verdict.accepted} is accepted."
+    return (
+        f"{PARTIES[party]} is convicted {how}; the run of {PARTIES[verdict.accepted]} is accepted."
+    )
 
 
 def _lead(dispute: DisputeFacts) -> list[Safe]:
@@ -81,8 +83,9 @@ def _lead(dispute: DisputeFacts) -> list[Safe]:
     if verdict.forfeit:
         told.append(
             paragraph(
-                "A conviction by silence is the referee's word: it counts for those who trust the "
-                "referee's key, and nobody can check it offline."
+                "A conviction by silence is the word of the referee with the key ",
+                code(dispute.referee or "(none named)"),
+                ": it counts for those who trust that key; nobody can check the silence itself.",
             )
         )
     lead = [paragraph(" ".join(words), class_="lead")] if words else []
@@ -161,6 +164,7 @@ def _again(dispute: DisputeFacts) -> Safe:
     return section(
         "How to check it yourself",
         paragraph(
+            "Party A is party 0 of the protocol, B is 1. "
             "Get the job from whoever you trust to know it; it must have the job digest above. "
             "The judge repeats the referee's whole game from the signed answers and believes no "
             "verdict, this page's included. It needs seconds and no training.",

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.commit.signing import PublicKey, RunCommitment
-from tallystick.errors import DigestMismatchError
+from tallystick.commit.encoding import sha256
+from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
+from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.claim import read_claim
+from tallystick.run.files import read_file
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
@@ -59,6 +64,7 @@ class DisputeFacts:
     arity: int
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
+    referee: str | None = None  # key id of the referee on whose word a forfeit rests
 
 
 def read_run(
@@ -82,6 +88,39 @@ def read_run(
     return RunFacts(directory.resolve().name, own, inspect_run(directory), trusted)
 
 
-def trusted_by(signer: PublicKey, trust: Sequence[PublicKey] | None) -> bool | None:
-    """Whether `signer` is among the trusted keys; None where none was named."""
-    return None if trust is None else any(key.key_id == signer.key_id for key in trust)
+def read_dispute(
+    path: Path,
+    job: Job,
+    trust: Sequence[PublicKey] | None = None,
+    runs: Sequence[RunFacts] = (),
+) -> DisputeFacts:
+    """The evidence at `path`, judged under `job`; `runs` lend their losses.
+
+    Raises CorruptFileError for evidence that is refused, CannotCheckError for a forfeit by a
+    referee who is not trusted, UsageError for a run that is of neither party.
+    """
+    data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+    judgement = judge(job, data, trust)
+    evidence = Evidence.from_bytes(data)
+    first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
+    curves: list[Curve | None] = [None, None]
+    for run in runs:
+        parties = [p for p in (0, 1) if judgement.run_roots[p] == run.found["run_root"]]
+        if not parties:
+            raise UsageError(
+                f"The run {run.name} is of neither party.", "Name the directory of a party's run."
+            )
+        for party in parties:
+            curves[party] = run.curve
+    return DisputeFacts(
+        path.name,
+        len(data),
+        sha256(data),
+        job,
+        (first, second),
+        judgement.verdict,
+        evidence.arity,
+        judgement.trusted,
+        (curves[0], curves[1]),
+        judgement.referee,
+    )

@@ -38,14 +38,16 @@ def _how_it_ended(run: RunFacts) -> str:
     return f"complete, {count(done, 'step')}"
 
 
+def headline(run: RunFacts) -> str:
+    """The run in one sentence."""
+    signed = "signed" if run.found["signer"] is not None else "not signed"
+    return f"{run.name}: {_how_it_ended(run)}, {signed}"
+
+
 def _banner(run: RunFacts) -> Safe:
     found, recipe = run.found, run.found["recipe"]
     what = f"{recipe} under {run.job.commitment.contract}" if recipe else "A model"
     signed = found["signer"] is not None
-    if signed:
-        sentence = f"{run.name}: {_how_it_ended(run)}, signed"
-    else:
-        sentence = f"{run.name}: {_how_it_ended(run)}, not signed"
     words = [f"{what}, {count(parameter_count(run.job), 'parameter')}."]
     if run.found["loss"]:
         first, last = found["loss"][0], found["loss"][-1]
@@ -53,7 +55,7 @@ def _banner(run: RunFacts) -> Safe:
     if found["validation"]:
         words.append(f"Last validation loss {number(found['validation'][-1]['loss'])}.")
     return banner(
-        sentence,
+        headline(run),
         paragraph(" ".join(words), class_="lead"),
         paragraph(trust_badge(run.trusted)) if signed else None,
         good=run.trusted or None,

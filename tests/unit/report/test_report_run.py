@@ -133,6 +133,7 @@ def test_command(logreg_run: RunSummary, logreg_job: Job, jobs: Path, tmp_path: 
         "report": str(out),
         "kind": "run",
         "checked": True,
+        "sentence": "logreg-run: complete, 6 steps, signed",
         "bytes": len(out.read_bytes()),
     }
     assert logreg_run.run_root.hex() in Page(out.read_text("utf-8")).text

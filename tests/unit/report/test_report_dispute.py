@@ -1,0 +1,194 @@
+"""The page of a dispute: facts of the verdict, escaping, and what happens to bad evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.protocol.simulator import Party
+from unit.report.conftest import ELEMENT, OPERATOR, STEP, wrong_node
+from unit.report.pages import Page
+
+from tallystick.cli import main
+from tallystick.commit.encoding import sha256
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
+from tallystick.report.dispute_page import dispute_page, headline
+from tallystick.report.facts import DisputeFacts, read_dispute, read_run
+from tallystick.report.ruling import apart
+from tallystick.run.job import Job
+from tallystick.run.trainer import RunSummary
+
+EVIL = "</p><script>alert(1)</script>"
+Evidence = Callable[..., Path]
+
+
+def shown(facts: DisputeFacts) -> Page:
+    return Page(dispute_page(facts))
+
+
+def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> None:
+    path = evidence(node=wrong_node)
+    facts = read_dispute(path, logreg_job, trust=[upright.key.public])
+    verdict = facts.verdict
+    assert verdict.place.step == STEP and verdict.place.operator == OPERATOR
+    assert verdict.place.element == ELEMENT and verdict.accepted == 0 and verdict.terms > 0
+    (conviction,) = verdict.convicted
+    page = shown(facts)
+    number = float(verdict.value.split(" ")[0])
+    for fact in (
+        f"Party B is convicted of breaking clause {conviction.clause}; the run of Party A is "
+        "accepted.",
+        f"PROTOCOL {conviction.clause}Execution. What is left needs at most 256 terms.",
+        str(np.float32(number)),
+        "0x" + verdict.value.split("0x")[1].rstrip(")"),
+        "1,048,576 binary32 numbers away",
+        *(run.run_root.hex() for run in facts.runs),
+        *(run.signer.key_id for run in facts.runs),
+        "✓ trusted signer",
+        "unknown signer",
+        f"{verdict.received:,}bytes of answers",
+        f"{len(path.read_bytes()):,}bytes of evidence",
+        f"{verdict.rounds}rounds of questions",
+        f"{verdict.terms}terms computed by the referee",
+        "tallystick judge case.evidence --job JOB",
+        sha256(path.read_bytes()).hex(),
+        logreg_job.digest.hex(),
+    ):
+        assert fact in page.text, fact
+    for event in verdict.story[:-1]:
+        assert event.sentence in page.text
+    # Every stage from run to element is drawn, and differences are told in words.
+    assert sum("is disputed" in label for label in page.labels) == 5
+    assert "≠different" in page.text and "=equal" in page.text
+    assert page.seen >= {"mark", "blockquote", "table", "ol"}
+
+
+@pytest.mark.parametrize("field", ["job", "name", "story", "quantity", "conviction"])
+def test_texts_from_outside_stay_texts(logreg_job: Job, evidence: Evidence, field: str) -> None:
+    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    verdict = facts.verdict
+    changed = {
+        "job": replace(facts, job=replace(logreg_job, commitment=replace(
+            logreg_job.commitment, contract=EVIL))),
+        "name": replace(facts, name=EVIL),
+        "story": replace(facts, verdict=replace(verdict, story=(
+            Event(2, "5.4", EVIL, (EVIL, "x")), *verdict.story))),
+        "quantity": replace(facts, verdict=replace(
+            verdict, place=replace(verdict.place, quantity=EVIL))),
+        "conviction": replace(facts, verdict=replace(
+            verdict, convicted=(Conviction(1, "6.5", EVIL),), value=EVIL, claimed=(EVIL, EVIL))),
+    }  # fmt: skip
+    page = shown(changed[field])
+    assert "script" not in page.seen and EVIL in page.text
+
+
+def test_losses_of_runs_at_hand(logreg_job: Job, logreg_run: RunSummary, jobs: Path,
+                                evidence: Evidence) -> None:  # fmt: skip
+    run = read_run(jobs / "logreg-run")
+    facts = read_dispute(evidence(node=wrong_node), logreg_job, runs=[run])
+    assert facts.curves == (run.curve, None)
+    page = shown(facts)
+    assert "training" in page.text and f"step {STEP}" in page.text
+    stranger = replace(run, found={**run.found, "run_root": b"x" * 32})
+    with pytest.raises(UsageError):
+        read_dispute(evidence(node=wrong_node), logreg_job, runs=[stranger])
+
+
+def test_agreement(logreg_job: Job, evidence: Evidence) -> None:
+    page = shown(read_dispute(evidence(), logreg_job))
+    assert "The parties agree" in page.text and "two liars may agree" in page.text
+    assert "Where they part" not in page.text
+
+
+def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
+    path = evidence(silent=True, node=wrong_node)
+    with pytest.raises(CannotCheckError):
+        read_dispute(path, logreg_job)
+    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    lost = replace(
+        facts,
+        verdict=Verdict(False, (Conviction(1, "2.10", EVIL),), 0, 0, "", Place(), forfeit=True),
+        referee="ab" * 32,
+    )
+    page = shown(lost)
+    assert "by silence" in page.text and "ab" * 32 in page.text
+
+
+def test_nobody_is_left(logreg_job: Job, evidence: Evidence) -> None:
+    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    both = (Conviction(0, "6.5", "x"), Conviction(1, "6.6", "y"))
+    lost = replace(facts, verdict=replace(facts.verdict, convicted=both, accepted=None))
+    assert headline(lost) == "Both parties are convicted; no run is accepted."
+    text = shown(lost).text
+    assert "PROTOCOL 6.5" in text and "PROTOCOL 6.6" in text
+
+
+@pytest.mark.parametrize("node", [0, 4, 11])
+@pytest.mark.parametrize("side", ["input", "output", None])
+def test_every_place_can_be_drawn(logreg_job: Job, evidence: Evidence, node: int,
+                                  side: str | None) -> None:  # fmt: skip
+    """Also the COMMIT node's operands beyond the program's, and places found in part."""
+    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    last = len(logreg_job.program.nodes[node].inputs) + 2 if side == "input" else 2
+    for interval in (None, (2, 4)):
+        for operand in (None,) if side is None else (0, last):
+            place = Place(interval, 3, node, logreg_job.program.nodes[node].op, side, operand, 0)
+            shown(replace(facts, verdict=replace(facts.verdict, place=place)))
+    for place in (Place(), Place((2, 4)), Place(step=3)):
+        shown(replace(facts, verdict=replace(facts.verdict, place=place, case="0", phase=1)))
+
+
+def test_distance_between_numbers() -> None:
+    assert apart("3f800000", "3f800001") == 1 and apart("80000001", "00000001") == 2
+    assert apart("80000000", "00000000") == 0
+    assert apart("7f800000", "3f800000") is None and apart("3f80", "3f81") is None
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_command(logreg_job: Job, logreg_run: RunSummary, jobs: Path, evidence: Evidence,
+                 tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    path, out = evidence(node=wrong_node), tmp_path / "page.html"
+    given = ["report", str(path), "-o", str(out)]
+    job = ["--job", str(logreg_job.directory)]
+    assert main.run(given) == 3
+    assert not out.exists()
+    assert main.run([*given, *job, "--run", str(jobs / "logreg-run"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["kind"] == "evidence" and said["checked"] and "Party B is" in said["sentence"]
+    assert said["sentence"] in Page(out.read_text("utf-8")).text
+    assert main.run(["report", str(path), "-o", str(path), *job]) == 3
+
+
+def test_evidence_that_does_not_judge(logreg_job: Job, mlp_job: Job, evidence: Evidence,
+                                      tmp_path: Path) -> None:  # fmt: skip
+    path, out = evidence(node=wrong_node), tmp_path / "page.html"
+    roots = [run.run_root.hex() for run in read_dispute(path, logreg_job).runs]
+    whole = path.read_bytes()
+    for data, job in (
+        (whole[:-1], logreg_job),
+        (whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], logreg_job),
+        (b"", logreg_job),
+        (whole, mlp_job),
+    ):
+        path.write_bytes(data)
+        out.unlink(missing_ok=True)
+        given = ["report", str(path), "-o", str(out), "--job", str(job.directory)]
+        assert main.run(given) == 2
+        text = Page(out.read_text("utf-8")).text
+        assert "Nothing is shown: this evidence does not check out." in text
+        assert "convicts nobody" in text and not any(root in text for root in roots)
+
+
+def test_a_forfeit_of_an_unknown_referee(logreg_job: Job, evidence: Evidence,
+                                         tmp_path: Path) -> None:  # fmt: skip
+    path, out = evidence(silent=True, node=wrong_node), tmp_path / "page.html"
+    given = ["report", str(path), "-o", str(out), "--job", str(logreg_job.directory)]
+    assert main.run(given) == 2
+    assert "word of referee" in Page(out.read_text("utf-8")).text
