@@ -1,0 +1,357 @@
+"""The prover against the simulator, which keeps everything in memory: the same answers, to the
+byte, for honest runs and for every lie told by hooks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.protocol.scenarios import COMMIT, ENDINGS, MM, SCENARIOS, STEP, Lie, Scenario, liar
+from unit.protocol.simulator import Party
+
+from tallystick.errors import (
+    CannotCheckError,
+    CorruptFileError,
+    DigestMismatchError,
+    TallystickError,
+    UsageError,
+)
+from tallystick.numerics.opening.views import View
+from tallystick.protocol import prover_states
+from tallystick.protocol import queries as q
+from tallystick.protocol.answers import open_answer
+from tallystick.protocol.prover import Prover
+from tallystick.protocol.referee import Referee
+from tallystick.run import attacks
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+from tallystick.run.store import RunStore
+from tallystick.run.trainer import Options, train_job
+
+BY_HOOKS = {n: s for n, s in SCENARIOS.items() if s.tamper is None and not s.statement}
+
+
+def hooks_of(scenario: Scenario) -> Lie:
+    """The scenario's hooks; a trainer calls `node` only in steps that are watched."""
+    return Lie(**{"watches": lambda step: "node" in scenario.hooks, **scenario.hooks})
+
+
+@pytest.fixture(scope="module")
+def honest_run(game_job: Job, honest: Party, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on disk that `honest` is in memory."""
+    out = tmp_path_factory.mktemp("prover") / "run"
+    train_job(game_job, out, Options(key=honest.key))
+    return out
+
+
+@pytest.fixture
+def prover(honest_run: Path, honest: Party) -> Iterator[Prover]:
+    with Prover(honest_run, honest.key) as made:
+        yield made
+
+
+def asked(prover: Prover, query: q.Query) -> bytes:
+    return prover.answer(q.encode_query(query))
+
+
+def game(job: Job, provers: tuple[Prover, Prover], parties: tuple[Party, Party]) -> Referee:
+    """Played to a verdict; each prover's answer is the simulator's."""
+    referee = Referee(job, (provers[0].commitment, provers[1].commitment))
+    while referee.verdict is None:
+        for party, query in sorted(referee.pending.items()):
+            answer = provers[party].answer(query)
+            assert answer == parties[party].answer(query), q.decode_query(query)
+            if referee.verdict is None:
+                referee.receive(party, answer)
+    return referee
+
+
+def against(
+    job: Job, honest: Party, honest_run: Path, scenario: Scenario, out: Path, zero: bool
+) -> None:
+    """A game of the honest run against the lie, which loses by its clause."""
+    party = liar(job, scenario)
+    train_job(job, out, Options(key=party.key, override=hooks_of(scenario)))
+    with (
+        Prover(honest_run, honest.key) as good,
+        Prover(out, party.key, override=hooks_of(scenario)) as bad,
+    ):
+        assert good.commitment == honest.commitment
+        assert bad.commitment == party.commitment
+        pair, sides = ((bad, good), (party, honest)) if zero else ((good, bad), (honest, party))
+        verdict = game(job, pair, sides).verdict
+    assert verdict is not None
+    assert [c.party for c in verdict.convicted] == [0 if zero else 1]
+    assert verdict.convicted[0].clause == scenario.clause
+    assert verdict.case == scenario.case
+    assert not list(out.glob("scratch-*")) and not list(honest_run.glob("scratch-*"))
+
+
+@pytest.mark.parametrize("name", BY_HOOKS)
+def test_every_lie_by_hooks(
+    name: str, game_job: Job, honest: Party, honest_run: Path, tmp_path: Path
+) -> None:
+    """PROTOCOL 1.3: a repeated cheat says what the cheat has said."""
+    scenario = BY_HOOKS[name]
+    for zero in (True, False)[: 1 + (not scenario.zero_only)]:
+        against(game_job, honest, honest_run, scenario, tmp_path / f"{zero}", zero)
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_runs_that_end_elsewhere(name: str, diverging_job: Job, tmp_path: Path) -> None:
+    """PROTOCOL 4.7: kinds 2 and 3 at the end of the shorter run."""
+    honest = Party(diverging_job)
+    train_job(diverging_job, tmp_path / "honest", Options(key=honest.key))
+    against(diverging_job, honest, tmp_path / "honest", ENDINGS[name], tmp_path / "lie", True)
+
+
+def every_query(job: Job) -> list[q.Query]:
+    """Queries of every kind about one step; the operands of an ordinary node and of COMMIT."""
+    found: list[q.Query] = [
+        q.Checkpoints((0, 2, 4)),
+        q.States((1, 4, 7, 13)),
+        q.Loss(STEP),
+        q.Loss(12),
+        q.Nodes(STEP),
+        q.NodeHashes(STEP, 0, 12),
+        q.NodeHashes(STEP, 8, 4),
+        q.NodeRecord(STEP, COMMIT),
+        q.Slot(STEP, "param.0.weight"),
+        q.Slot(13, "chain.loss"),
+        q.TensorHashes(STEP, MM, q.OUTPUT, 0, 0, 3),
+        q.TensorHashes(STEP, MM, q.INPUT, 1, 2, 1),
+        q.Leaf(STEP, MM, q.OUTPUT, 0, 2),
+        q.Values(STEP, MM, 0, 650, (), View("needs")),
+        q.Opening(STEP, MM, 1, (0, 2)),
+        q.Record(13),
+    ]
+    inputs = len(job.program.nodes[COMMIT].inputs)
+    for operand in range(inputs + 3):
+        found.append(q.Opening(STEP, COMMIT, operand, (0,)))
+    return found
+
+
+def test_each_kind_has_the_simulators_bytes(
+    game_job: Job, honest: Party, prover: Prover, honest_run: Path
+) -> None:
+    """PROTOCOL 2.1: and in any order, on a fresh prover, the same ones (1.3)."""
+    queries = [q.encode_query(query) for query in every_query(game_job)]
+    assert {q.decode_query(query).KIND for query in queries} == set(q.KINDS)
+    answers = [prover.answer(query) for query in queries]
+    assert answers == [honest.answer(query) for query in queries]
+    with Prover(honest_run, honest.key) as other:
+        assert [other.answer(query) for query in reversed(queries)] == answers[::-1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        q.Checkpoints((5,)),
+        q.Checkpoints(()),
+        q.Checkpoints((2, 1)),
+        q.States((14,)),
+        q.States(()),
+        q.Loss(13),
+        q.Nodes(13),
+        q.NodeHashes(STEP, 0, 3),
+        q.NodeHashes(STEP, 12, 1),
+        q.NodeHashes(STEP, 0, 0),
+        q.NodeRecord(STEP, 12),
+        q.Slot(14, "param.0.weight"),
+        q.Slot(STEP, "param.1.weight"),
+        q.TensorHashes(STEP, MM, q.OUTPUT, 1, 0, 3),
+        q.TensorHashes(STEP, MM, 2, 0, 0, 1),
+        q.TensorHashes(STEP, MM, q.INPUT, 1, 0, 2**60),
+        q.Leaf(STEP, MM, q.OUTPUT, 0, 3),
+        q.Leaf(STEP, COMMIT, q.OUTPUT, 0, 0),
+        q.Values(STEP, MM, 0, 1400, (), View("needs")),
+        q.Values(STEP, MM, 1, 0, (), View("needs")),
+        q.Values(STEP, MM, 0, 0, (7,), View("needs")),
+        q.Values(STEP, MM, 0, 0, (), View("witness")),
+        q.Opening(STEP, COMMIT, 9, (0,)),
+        q.Opening(STEP, MM, 0, (1,)),
+        q.Opening(STEP, MM, 0, ()),
+        q.Record(14),
+    ],
+    ids=str,
+)
+def test_a_query_without_sense_is_not_answered(prover: Prover, query: q.Query) -> None:
+    with pytest.raises(UsageError):
+        asked(prover, query)
+    assert prover.executed_steps == 0
+
+
+def test_bytes_that_are_no_query_are_not_answered(prover: Prover) -> None:
+    for data in (b"", b"nothing", q.encode_query(q.Nodes(1)) + b"\0"):
+        with pytest.raises(CorruptFileError):
+            prover.answer(data)
+
+
+def test_the_same_node_is_captured_once(prover: Prover) -> None:
+    asked(prover, q.Nodes(8))
+    begin = prover.executed_steps
+    for leaf in range(3):
+        asked(prover, q.Leaf(8, MM, q.OUTPUT, 0, leaf))
+        asked(prover, q.Opening(8, MM, 1, (leaf,)))
+    asked(prover, q.TensorHashes(8, MM, q.INPUT, 1, 0, 3))
+    asked(prover, q.Values(8, MM, 0, 3, (), View("needs")))
+    assert prover.executed_steps == begin + 1
+
+
+def test_a_damaged_stored_state_is_not_used(
+    honest: Party, honest_run: Path, tmp_path: Path
+) -> None:
+    """P2: a disk that rots does not make an honest party lie."""
+    run = tmp_path / "run"
+    shutil.copytree(honest_run, run)
+    for path in sorted((run / "checkpoints").iterdir()):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    query = q.encode_query(q.States((11,)))
+    with Prover(run, honest.key) as prover:
+        assert prover.answer(query) == honest.answer(query)
+        assert prover.executed_steps == 11
+
+
+def test_damaged_data_or_journal_is_not_answered_from(
+    honest: Party, honest_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(honest_run, run)
+    path = run / "job" / "data" / "train.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with Prover(run, honest.key) as prover:
+        for query in (q.States((5,)), q.Record(0), q.Nodes(STEP)):
+            with pytest.raises(DigestMismatchError, match="train"):
+                asked(prover, query)
+    journal = RunStore(run).journal_path
+    journal.write_bytes(journal.read_bytes()[:-100])
+    with pytest.raises(TallystickError, match="journal"):
+        Prover(run, honest.key)
+
+
+@pytest.mark.parametrize("room", ["none", "no files", "read-only"])
+def test_without_scratch_states_the_answers_are_the_same(
+    room: str, honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> str:
+        raise PermissionError("read-only")
+
+    if room == "none":
+        monkeypatch.setattr(prover_states, "free_bytes", lambda _: 0)
+    elif room == "no files":
+        monkeypatch.setattr(prover_states, "SCRATCH_FILES", 0)
+    else:
+        monkeypatch.setattr(prover_states.tempfile, "mkdtemp", refuse)
+    with Prover(honest_run, honest.key) as prover:
+        for step in (7, 6, 5):
+            query = q.encode_query(q.States((step,)))
+            assert prover.answer(query) == honest.answer(query)
+        assert prover.executed_steps == 3 + 2 + 1
+
+
+def test_a_step_that_breaks_off_is_unable(game_job: Job, tmp_path: Path) -> None:
+    """PROTOCOL 2.8: what refuses to execute gives nothing to say, and an honest answer before."""
+
+    def broken(step: int, state: object) -> None:
+        batch_lie.armed = step == STEP and batch_lie.repeating
+
+    class BatchLie(Override):
+        armed = repeating = False
+
+        def before(self, step: int, state: object) -> None:
+            broken(step, state)
+
+        def batch(self, step: int, batch: dict) -> None:
+            if self.armed:
+                batch["y"][:] = 99
+
+    batch_lie = BatchLie()
+    train_job(game_job, tmp_path / "run", Options(override=batch_lie))
+    batch_lie.repeating = True
+    with Prover(tmp_path / "run", override=batch_lie) as prover:
+        signer = prover.run.signer
+        assert open_answer(asked(prover, q.States((STEP,))), signer).status == 0
+        for query in (q.Nodes(STEP), q.States((STEP + 1,)), q.Opening(STEP, MM, 0, (0,))):
+            answer = open_answer(asked(prover, query), signer)
+            assert (answer.status, answer.body) == (1, b"")
+        assert open_answer(asked(prover, q.Nodes(STEP - 1)), signer).status == 0
+
+
+def test_a_skipped_step_cannot_be_opened(
+    game_job: Job, honest: Party, honest_run: Path, tmp_path: Path
+) -> None:
+    lie = Lie(skips=lambda step: step == STEP)
+    train_job(game_job, tmp_path / "run", Options(override=lie))
+    with Prover(honest_run, honest.key) as good, Prover(tmp_path / "run", override=lie) as bad:
+        referee = Referee(game_job, (good.commitment, bad.commitment))
+        while referee.verdict is None:
+            for party, query in sorted(referee.pending.items()):
+                referee.receive(party, (good, bad)[party].answer(query))
+    verdict = referee.verdict
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "5.3")]
+    assert verdict.place.step == STEP
+
+
+def test_who_may_answer(honest: Party, honest_run: Path, game_job: Job, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not kept"):
+        Prover(honest_run)
+    with pytest.raises(UsageError, match="not the one"):
+        Prover(honest_run, Party(game_job, Override()).key)
+    train_job(game_job, tmp_path / "begun", Options(stop_before=3))
+    with pytest.raises(CannotCheckError, match="not finished"):
+        Prover(tmp_path / "begun")
+
+
+def test_an_answer_hook_may_say_that_it_is_unable(game_job: Job, tmp_path: Path) -> None:
+    scenario = replace(SCENARIOS["unable"], hooks={"answer": lambda query, body: None})
+    lie = hooks_of(scenario)
+    train_job(game_job, tmp_path / "run", Options(override=lie))
+    with Prover(tmp_path / "run", override=lie) as prover:
+        assert open_answer(asked(prover, q.Checkpoints((0,))), prover.run.signer).status == 1
+
+
+DRIFTS = """
+from tallystick.run.override import Override
+
+class Drifts(Override):
+    def before(self, step, state):
+        state.slots["param.0.weight"][0, 0] += step == self.at
+
+class Attack:
+    def make(self, job, params):
+        made = Drifts()
+        made.at = params["step"]
+        return made
+
+ATTACK = Attack()
+"""
+
+
+def test_a_declared_cheat_answers_for_itself(
+    game_job: Job,
+    honest_run: Path,
+    honest: Party,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DESIGN 7: from its directory alone, by the name in override.json."""
+    (tmp_path / "attacks").mkdir()
+    (tmp_path / "attacks" / "drifts.py").write_text(DRIFTS)
+    monkeypatch.setattr(attacks, "attacks_directory", lambda: tmp_path / "attacks")
+    declared = attacks.Declaration("drifts", {"step": 10})
+    train_job(game_job, tmp_path / "run", Options(declared=declared))
+    with Prover(honest_run, honest.key) as good, Prover(tmp_path / "run") as bad:
+        referee = Referee(game_job, (bad.commitment, good.commitment))
+        while referee.verdict is None:
+            for party, query in sorted(referee.pending.items()):
+                referee.receive(party, (bad, good)[party].answer(query))
+    verdict = referee.verdict
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "5.6.1")]
+    assert verdict.place.step == 10
