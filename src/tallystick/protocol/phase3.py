@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.numerics.opening.quantity import Quantity, Site, opening_rule, rules
+from tallystick.numerics.opening.quantity import (
+    Quantity,
+    RefusedOperandsError,
+    Site,
+    opening_rule,
+    rules,
+)
 from tallystick.numerics.types import DTYPES
 from tallystick.protocol.answers import BytesBody
 from tallystick.protocol.element import Ask, Open, Outcome, resolve
@@ -90,9 +96,9 @@ def element(game: Game) -> Rounds:
             wanted = play.send(reply)
         except StopIteration as end:
             raise _ruled(game, end.value) from None
-        except OutsideOperandError as error:
+        except (OutsideOperandError, RefusedOperandsError) as error:
             # Kernels refuse such operands: nobody can have executed this node honestly.
-            why = f"its operands, as both state them, refer outside: {error}"
+            why = f"its operands, as both state them, are none the operator takes: {error}"
             raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
         except _RULE_FAULTS as error:
             raise CannotCheckError(

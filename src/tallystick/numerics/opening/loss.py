@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from tallystick.errors import UsageError
 from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.arithmetic import canonical, fma, function, rn32
 from tallystick.numerics.opening.normalisation import Row, exponential_sum, row_maximum
@@ -22,6 +21,7 @@ from tallystick.numerics.opening.quantity import (
     Local,
     Needs,
     Quantity,
+    RefusedOperandsError,
     Site,
     Source,
     Terms,
@@ -59,15 +59,11 @@ class _Targets:
         self.ignore = integer(site.attrs, "ignore_index")
 
     def read(self, source: Source, rows: Index) -> tuple[Array, Array]:
-        """Targets of `rows`, and which of the rows count. Raises UsageError (NUMERICS 7.1)."""
+        """Targets of `rows`, and which of the rows count. Raises RefusedOperandsError (7.1)."""
         target = source.read(self._operand, rows)
         kept = target != self.ignore
         if np.any(kept & ((target < 0) | (target >= self.classes))):
-            raise UsageError(
-                f"{self._op}: a target is not one of {self.classes} classes: the operator is not "
-                "defined there, and neither is a value of its output.",
-                "Refuse a run whose data has such targets.",
-            )
+            raise RefusedOperandsError(self._op, f"a target is not one of {self.classes} classes.")
         return target, kept
 
     def count(self) -> Tree:

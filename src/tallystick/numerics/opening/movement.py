@@ -6,14 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.errors import UsageError
 from tallystick.numerics.opening.pointwise import (
     broadcast_position,
     coordinates,
     one,
     position,
 )
-from tallystick.numerics.opening.quantity import Local, Needs, Quantity, Site, Source, opens
+from tallystick.numerics.opening.quantity import (
+    Local,
+    Needs,
+    Quantity,
+    RefusedOperandsError,
+    Site,
+    Source,
+    opens,
+)
 from tallystick.numerics.ops._common import axis_of, constant, integer, integers, number
 from tallystick.numerics.types import DTYPES, TensorType
 
@@ -90,13 +97,12 @@ def _slice_scatter(site: Site) -> Quantity:
 def _cat(site: Site) -> Quantity:
     at = _here(site)
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(at))
-    before = 0
-    for operand in range(len(site.inputs)):
-        shape = _type(site, operand).shape
-        if at[axis] < before + shape[axis]:
-            return _moved(site, operand, position(_with(at, axis, at[axis] - before), shape))
-        before += shape[axis]
-    raise UsageError("aten.cat: an element lies after all operands.")
+    operand, before = 0, 0
+    while at[axis] >= before + _type(site, operand).shape[axis]:
+        before += _type(site, operand).shape[axis]
+        operand += 1
+    from_ = _with(at, axis, at[axis] - before)
+    return _moved(site, operand, position(from_, _type(site, operand).shape))
 
 
 def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
@@ -105,7 +111,7 @@ def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
     def compute(source: Source, _: Needs) -> Any:
         i = int(one(source, 1, index_at)[0])
         if not 0 <= i < size:  # NUMERICS 9.2: kernels refuse it
-            raise UsageError(f"{site.op}: an index is outside [0, {size}).")
+            raise RefusedOperandsError(site.op, f"index {i} is outside [0, {size}).")
         return one(source, 0, place(i))[0]
 
     return Local("out", site.outputs[0].dtype, compute)

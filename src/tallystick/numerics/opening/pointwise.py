@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.errors import UsageError
 from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.arithmetic import canonical, rn32
 from tallystick.numerics.opening.quantity import (
@@ -19,6 +20,7 @@ from tallystick.numerics.opening.quantity import (
     Local,
     Needs,
     Quantity,
+    RefusedOperandsError,
     Site,
     Source,
     Terms,
@@ -92,7 +94,10 @@ def _pointwise(site: Site) -> Quantity:
             for k, type_ in enumerate(site.inputs)
         ]
         attributes = cast(dict[str, Any], dict(site.attrs))
-        result = evaluate(site.op, *given, **attributes)
+        try:
+            result = evaluate(site.op, *given, **attributes)
+        except UsageError as error:  # types and attributes are the program's, and were checked
+            raise RefusedOperandsError(site.op, error.message) from error
         chosen = result[site.out] if isinstance(result, tuple) else result
         return np.asarray(chosen).reshape(-1)[0]
 

@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.philox import philox4x32
-from tallystick.errors import UsageError
 from tallystick.numerics.opening.arithmetic import fma, function, rn32
-from tallystick.numerics.opening.quantity import Local, Needs, Quantity, Site, Source, opens
+from tallystick.numerics.opening.quantity import (
+    Local,
+    Needs,
+    Quantity,
+    RefusedOperandsError,
+    Site,
+    Source,
+    opens,
+)
 from tallystick.numerics.ops._common import integer, number
 
 _WORD = 1 << 32
@@ -22,7 +29,7 @@ def _words(site: Site, source: Source, block: int) -> tuple[int, ...]:
     """The four words of a block of this draw (NUMERICS 8.1)."""
     seed, step = (int(v) for v in source.read(0, np.array([0, 1], dtype=np.int64)))
     if seed < 0 or not 0 <= step < _WORD:
-        raise UsageError(f"{site.op}: the key (seed {seed}, step {step}) is out of range.")
+        raise RefusedOperandsError(site.op, f"the key ({seed}, {step}) is out of range.")
     counter = (block & _MASK, block >> 32, integer(site.attrs, "draw"), step)
     return philox4x32(counter, (seed & _MASK, seed >> 32))
 
