@@ -220,9 +220,7 @@ def path_section(facts: DisputeFacts) -> Safe:
         entries.append(el("li", head, stage.words, *map(_told, mine), drawing))
     if verdict.place.quantity is not None:
         quantity = verdict.place.quantity
-        itself = quantity == "element"
-        what = "The element itself" if itself else f"One value that it rests on: {quantity}"
-        title = f"{len(shown) + 1}. {what}"
+        title = f"{len(shown) + 1}. The value it was decided on: {quantity}"
         scale = f"{count(verdict.terms, 'term')} computed by the referee"
         head = el("div", el("h3", title), el("span", scale, class_="soft"), class_="stage")
         a, b = verdict.claimed

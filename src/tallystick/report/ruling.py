@@ -20,6 +20,7 @@ CASES = {
     "2d": "case 2d: a scalar or the random key",
     "3": "case 3: an operator's output",
 }
+_NEAR = 1 << 24  # binary32 numbers: beyond this a distance says nothing
 PHASES = ("commitments and genesis", "the diverging step", "the diverging operator", "one element")
 
 
@@ -51,7 +52,7 @@ def _row(name: str, shown: str, true: str, wrong: bool | None) -> Safe:
     if wrong is not None:
         told = el("span", "✗ false" if wrong else "✓ stands", class_="bad" if wrong else "good")
         distance = apart(bits, true_bits) if compared else None
-        if wrong and distance:
+        if wrong and distance is not None and 0 < distance <= _NEAR:
             told = join(told, el("div", f"{count(distance)} binary32 numbers away",
                                  class_="soft small"))  # fmt: skip
     return el("tr", el("th", name, scope="row"), el("td", *cells), el("td", told))

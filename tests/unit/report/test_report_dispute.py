@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -192,3 +195,18 @@ def test_a_forfeit_of_an_unknown_referee(logreg_job: Job, evidence: Evidence,
     given = ["report", str(path), "-o", str(out), "--job", str(logreg_job.directory)]
     assert main.run(given) == 2
     assert "word of referee" in Page(out.read_text("utf-8")).text
+
+
+def test_terms_are_enough_and_torch_is_not_needed(logreg_job: Job, evidence: Evidence,
+                                                  tmp_path: Path) -> None:  # fmt: skip
+    terms, out = tmp_path / "terms", tmp_path / "page.html"
+    terms.mkdir()
+    for name in ("job.json", "program.txt"):
+        shutil.copy(logreg_job.directory / name, terms / name)
+    given = ["report", str(evidence(node=wrong_node)), "-o", str(out), "--job", str(terms)]
+    code = (
+        "import sys; from tallystick.cli import main; "
+        f"code = main.run({given!r}); sys.exit(9 if 'torch' in sys.modules else code)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert "Party B is convicted" in Page(out.read_text("utf-8")).text
