@@ -110,7 +110,7 @@ def _pair(name: str, attrs: Attrs, key: str, low: int) -> tuple[int, int]:
     return value[0], value[1]
 
 
-def _geometry(
+def geometry(
     name: str, attrs: Attrs
 ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
     if attrs["transposed"]:
@@ -132,7 +132,7 @@ def _conv_shape(
     name: str, attrs: Attrs, x: tuple[int, ...], w: tuple[int, ...]
 ) -> tuple[int, int, int, int]:
     """Shape of a convolution's output; refuses an input and weight that do not fit."""
-    stride, padding, dilation, groups = _geometry(name, attrs)
+    stride, padding, dilation, groups = geometry(name, attrs)
     if x[1] % groups or w[0] % groups or w[1] * groups != x[1]:
         raise UsageError(
             f"{name}: input {list(x)} and weight {list(w)} do not fit {groups} group(s)."
@@ -165,11 +165,11 @@ def _run_convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         _need(inputs[1]),
         bias,
         outputs[0],
-        *_geometry("aten.convolution", attrs),
+        *geometry("aten.convolution", attrs),
     )
 
 
-def _masked(attrs: Attrs) -> tuple[bool, bool, bool]:
+def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
     mask = cast("tuple[bool, ...]", attrs["output_mask"])
     if len(mask) != 3:
         raise UsageError(
@@ -187,18 +187,20 @@ def _infer_convolution_backward(attrs: Attrs, inputs: Types) -> tuple[TensorType
     if _conv_shape(name, attrs, x, w) != grad:
         raise UsageError(f"{name}: gradient {inputs[0]} does not fit {inputs[1]} and {inputs[2]}.")
     shapes = (x, w, w[:1])
-    return tuple(TensorType("f32", s) for s, on in zip(shapes, _masked(attrs), strict=True) if on)
+    return tuple(
+        TensorType("f32", s) for s, on in zip(shapes, output_mask(attrs), strict=True) if on
+    )
 
 
 def _run_convolution_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, x, w = _need(inputs[0]), _need(inputs[1]), _need(inputs[2])
-    geometry = _geometry("aten.convolution_backward", attrs)
-    want_input, want_weight, want_bias = _masked(attrs)
+    form = geometry("aten.convolution_backward", attrs)
+    want_input, want_weight, want_bias = output_mask(attrs)
     remaining = iter(outputs)
     if want_input:
-        _core.convolution_input_grad(grad, w, next(remaining), *geometry)
+        _core.convolution_input_grad(grad, w, next(remaining), *form)
     if want_weight:
-        _core.convolution_weight_grad(grad, x, next(remaining), *geometry)
+        _core.convolution_weight_grad(grad, x, next(remaining), *form)
     if want_bias:
         _core.convolution_bias_grad(grad, next(remaining))
 

@@ -34,7 +34,7 @@ _DIMS = {"dim": AttrSpec("ints"), "keepdim": AttrSpec("bool")}
 _DIM = {"dim": AttrSpec("int"), "keepdim": AttrSpec("bool")}
 
 
-def _axes(op: str, attrs: Attrs, rank: int) -> tuple[int, ...]:
+def reduced_axes(op: str, attrs: Attrs, rank: int) -> tuple[int, ...]:
     """The reduced axes, ascending (NUMERICS 3.3); without `dim`, or with none in it, all."""
     if "dim" not in attrs:
         return tuple(range(rank))
@@ -49,7 +49,7 @@ def _axes(op: str, attrs: Attrs, rank: int) -> tuple[int, ...]:
 
 
 def _shape(op: str, attrs: Attrs, shape: tuple[int, ...]) -> tuple[int, ...]:
-    axes = _axes(op, attrs, len(shape))
+    axes = reduced_axes(op, attrs, len(shape))
     if "keepdim" in attrs and flag(attrs, "keepdim"):
         return tuple(1 if i in axes else n for i, n in enumerate(shape))
     return tuple(n for i, n in enumerate(shape) if i not in axes)
@@ -100,7 +100,7 @@ def _infer_sum(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 def _run_sum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, out = operand(inputs, 0), outputs[0]
-    axes = _axes(op, attrs, x.ndim)
+    axes = reduced_axes(op, attrs, x.ndim)
     if x.dtype != np.float32:
         np.sum(x, axis=axes, dtype=np.int64, out=out.reshape(_kept(x, axes)))
         return
@@ -130,7 +130,7 @@ def _infer_extreme(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 def _run_extreme(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, out = operand(inputs, 0), outputs[0]
-    axes, which = _axes(op, attrs, x.ndim), op[-3:]
+    axes, which = reduced_axes(op, attrs, x.ndim), op[-3:]
     if x.dtype != np.float32:
         function: Any = np.max if which == "max" else np.min
         if out.size:
@@ -151,7 +151,7 @@ def _run_argmax(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None
     if x.ndim == 0:
         out.fill(0)
         return
-    axes = _axes(op, attrs, x.ndim)
+    axes = reduced_axes(op, attrs, x.ndim)
     if x.dtype != np.float32:
         if out.size:
             np.argmax(x, axis=axes[0], out=out.reshape(_kept(x, axes)))
@@ -173,7 +173,7 @@ def _infer_var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 def _run_var_mean(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x = operand(inputs, 0)
-    seen, outer, n, _ = _seen(x, _axes(op, attrs, x.ndim), rows=True)
+    seen, outer, n, _ = _seen(x, reduced_axes(op, attrs, x.ndim), rows=True)
     divisor = max(float(n) - number(attrs, "correction"), 0.0)
     _core.var_mean(seen, outer, n, divisor, outputs[0], outputs[1])
 

@@ -1,0 +1,204 @@
+"""Opening rules of the dot class: products, convolution and its gradients (NUMERICS 2).
+
+An element is a DOT: a chain whose links are chunks of 128 terms, each of them a partial that the
+referee can execute. Where a bias or a factor enters, a local quantity over that chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tallystick.numerics.opening.arithmetic import canonical, dot_chunk, dot_partials, rn32
+from tallystick.numerics.opening.quantity import (
+    CHUNK,
+    Array,
+    Chain,
+    Index,
+    Local,
+    Needs,
+    Quantity,
+    Site,
+    Source,
+    Tree,
+    opens,
+)
+from tallystick.numerics.ops._common import number
+from tallystick.numerics.ops.dot import geometry, output_mask
+
+# Both factors of the terms number `index` of a DOT.
+Factors = Callable[[Source, Index], tuple[Array, Array]]
+# Whole chunks whose factors a prover gathers at once: bounds working memory.
+_AT_ONCE = 1 << 13
+
+
+def dot(name: str, length: int, factors: Factors) -> Chain:
+    """DOT over `length` terms as a chain of chunks (NUMERICS 2.1, 2.2)."""
+
+    @np.errstate(all="ignore")
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        whole = min(last, length // CHUNK)  # the last chunk may be shorter, and is not padded (2.3)
+        for at in range(first, whole, _AT_ONCE):
+            until = min(at + _AT_ONCE, whole)
+            a, b = factors(source, np.arange(at * CHUNK, until * CHUNK, dtype=np.int64))
+            partials = dot_partials(a.reshape(-1, CHUNK), b.reshape(-1, CHUNK))
+            # Chunk 0 initialises: it is not added to +0 (2.2).
+            terms = partials if at == 0 else np.append(state, partials).astype(np.float32)
+            state = np.add.accumulate(terms)[-1]
+        if last > whole:
+            short = dot_chunk(*factors(source, np.arange(whole * CHUNK, length, dtype=np.int64)))
+            state = short if whole == 0 else state + short
+        return state
+
+    return Chain(name, "f32", -(-length // CHUNK), 1, np.float32(0), advance)
+
+
+def _shape(site: Site, operand: int) -> tuple[int, ...]:
+    t = site.inputs[operand]
+    assert t is not None  # the shape rule refused an absent operand
+    return t.shape
+
+
+# --- matrix products (2.4, 2.5) -------------------------------------------------------------------
+def _product(site: Site, left: int) -> Chain:
+    """DOT of a row of operand `left` and a column of the next, both of 2 or 3 axes."""
+    rows, length = _shape(site, left)[-2:]
+    columns = _shape(site, left + 1)[-1]
+    row, j = divmod(site.element, columns)
+    a0, b0 = row * length, row // rows * length * columns + j
+
+    def factors(source: Source, k: Index) -> tuple[Array, Array]:
+        return source.read(left, a0 + k), source.read(left + 1, b0 + k * columns)
+
+    return dot("dot", length, factors)
+
+
+@opens("aten.mm", "aten.bmm")
+def _mm(site: Site) -> Quantity:
+    return _product(site, 0)
+
+
+@opens("aten.addmm")
+def _addmm(site: Site) -> Quantity:
+    product = _product(site, 1)
+    # The tests are on the binary64 attributes, the factors are rounded (2.5).
+    alpha, beta = number(site.attrs, "alpha"), number(site.attrs, "beta")
+    if alpha == 1 and beta == 0:
+        return product
+    place = np.unravel_index(site.element, site.outputs[0].shape)
+    at = 0
+    for size, coordinate in zip(_shape(site, 0), place[2 - len(_shape(site, 0)) :], strict=True):
+        at = at * size + (0 if size == 1 else int(coordinate))
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, needs: Needs) -> Array:
+        d = needs[0] if alpha == 1 else rn32(alpha) * needs[0]
+        if beta != 0:
+            c = source.read(0, np.array([at], dtype=np.int64))[0]
+            d = d + (c if beta == 1 else rn32(beta) * c)
+        return canonical(d)
+
+    return Local("out", "f32", compute, (product,))
+
+
+# --- convolution (2.6, 2.7) -----------------------------------------------------------------------
+def _inside(
+    source: Source, operand: int, shape: tuple[int, ...], plane: Index, row: Index, column: Index
+) -> Array:
+    """Elements at (row, column) of planes of a 4-axis operand, +0 outside of them (2.6)."""
+    height, width = shape[2:]
+    there = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    values = np.zeros(len(row), np.float32)
+    flat = (plane * height + row) * width + column
+    values[there] = source.read(operand, flat[there])
+    return values
+
+
+def _digits(index: Index, *sizes: int) -> tuple[Index, ...]:
+    """Row-major coordinates of `index` where the axes after the first have `sizes`."""
+    digits: list[Index] = []
+    for size in reversed(sizes):
+        digits.append(index % size)
+        index = index // size
+    return (index, *reversed(digits))
+
+
+@opens("aten.convolution")
+def _convolution(site: Site) -> Quantity:
+    stride, padding, dilation, groups = geometry(site.op, site.attrs)
+    image, weight = _shape(site, 0), _shape(site, 1)
+    outs, taps = weight[0], weight[1] * weight[2] * weight[3]
+    n, o, y, x = (int(v) for v in np.unravel_index(site.element, site.outputs[0].shape))
+    channel = n * image[1] + o // (outs // groups) * weight[1]
+
+    def factors(source: Source, k: Index) -> tuple[Array, Array]:
+        c, i, j = _digits(k, *weight[2:])
+        row = y * stride[0] - padding[0] + i * dilation[0]
+        column = x * stride[1] - padding[1] + j * dilation[1]
+        seen = _inside(source, 0, image, channel + c, row, column)
+        return seen, source.read(1, o * taps + k)
+
+    product = dot("dot", taps, factors)
+    if len(site.inputs) < 3 or site.inputs[2] is None:
+        return product
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, needs: Needs) -> Array:
+        return canonical(needs[0] + source.read(2, np.array([o], dtype=np.int64))[0])
+
+    return Local("out", "f32", compute, (product,))
+
+
+@opens("aten.convolution_backward")
+def _convolution_backward(site: Site) -> Quantity:
+    gradients = (_input_gradient, _weight_gradient, _bias_gradient)
+    on = [g for g, wanted in zip(gradients, output_mask(site.attrs), strict=True) if wanted]
+    return on[site.out](site)
+
+
+def _input_gradient(site: Site) -> Quantity:
+    stride, padding, dilation, groups = geometry(site.op, site.attrs)
+    grad, image, weight = _shape(site, 0), _shape(site, 1), _shape(site, 2)
+    of_group, kernel = weight[0] // groups, weight[2] * weight[3]
+    n, channel, h, w = (int(v) for v in np.unravel_index(site.element, image))
+    group, c = divmod(channel, weight[1])
+
+    def factors(source: Source, k: Index) -> tuple[Array, Array]:
+        o, i, j = _digits(k, *weight[2:])
+        o = group * of_group + o
+        row, column = h + padding[0] - i * dilation[0], w + padding[1] - j * dilation[1]
+        met = (row % stride[0] == 0) & (column % stride[1] == 0)
+        row = np.where(met, row // stride[0], -1)  # outside: +0, and multiplied
+        seen = _inside(source, 0, grad, n * grad[1] + o, row, column // stride[1])
+        return seen, source.read(2, (o * weight[1] + c) * kernel + k % kernel)
+
+    return dot("input gradient", of_group * kernel, factors)
+
+
+def _weight_gradient(site: Site) -> Quantity:
+    stride, padding, dilation, groups = geometry(site.op, site.attrs)
+    grad, image, weight = _shape(site, 0), _shape(site, 1), _shape(site, 2)
+    o, c, i, j = (int(v) for v in np.unravel_index(site.element, weight))
+    channel, plane = o // (weight[0] // groups) * weight[1] + c, grad[2] * grad[3]
+
+    def factors(source: Source, k: Index) -> tuple[Array, Array]:
+        n, y, x = _digits(k, *grad[2:])
+        row = y * stride[0] - padding[0] + i * dilation[0]
+        column = x * stride[1] - padding[1] + j * dilation[1]
+        taps = _inside(source, 1, image, n * image[1] + channel, row, column)
+        return source.read(0, (n * grad[1] + o) * plane + k % plane), taps
+
+    return dot("weight gradient", grad[0] * plane, factors)
+
+
+def _bias_gradient(site: Site) -> Quantity:
+    grad = _shape(site, 0)
+    plane = grad[2] * grad[3]
+
+    def terms(source: Source, _: Needs, index: Index) -> Array:
+        at = (index // plane * grad[1] + site.element) * plane + index % plane
+        return source.read(0, at)
+
+    return Tree("bias gradient", "f32", grad[0] * plane, terms)

@@ -1,0 +1,88 @@
+"""Opening rules of the scatter class: contributions in ascending source order (NUMERICS 4).
+
+A destination is a chain over all sources; one that goes elsewhere leaves the state as it is, so
+that a stretch costs its indices and, of the sources, only the elements that are added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tallystick.numerics.opening.quantity import (
+    LIMIT,
+    Array,
+    Chain,
+    Index,
+    Local,
+    Needs,
+    Quantity,
+    Site,
+    Source,
+    opens,
+)
+from tallystick.numerics.ops._common import axis_of, integer
+from tallystick.numerics.types import TensorType
+
+
+def _type(site: Site, operand: int) -> TensorType:
+    t = site.inputs[operand]
+    assert t is not None  # the shape rule refused an absent operand
+    return t
+
+
+def _scatter(
+    count: int,
+    row: int,
+    begin: Callable[[Source], Any],
+    contributions: Callable[[Source, Index], Array],
+) -> Chain:
+    """d: `begin`, then the `contributions` of the sources whose index, operand 1, is `row`."""
+
+    @np.errstate(all="ignore")
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        if first == 0:
+            state = begin(source)
+        sources = np.arange(first, last, dtype=np.int64)
+        sources = sources[source.read(1, sources) == row]
+        added = np.append(state, contributions(source, sources)).astype(np.float32)
+        return np.add.accumulate(added)[-1]  # one after the other, left to right
+
+    return Chain("d", "f32", count, LIMIT, np.float32(0), advance)
+
+
+@opens("aten.embedding_dense_backward")
+def _embedding_backward(site: Site) -> Quantity:
+    width = site.outputs[0].shape[1]
+    row, column = divmod(site.element, width)
+    padding = integer(site.attrs, "padding_idx")
+    # Every source of the padding row is skipped (4.2).
+    count = 0 if row == padding else _type(site, 1).numel
+
+    def gradients(source: Source, sources: Index) -> Array:
+        return source.read(0, sources * width + column)
+
+    return _scatter(count, row, lambda _: np.float32(0), gradients)
+
+
+@opens("aten.index_add")
+def _index_add(site: Site) -> Quantity:
+    shape = site.outputs[0].shape
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
+    size, inner = shape[axis], math.prod(shape[axis + 1 :])
+    slice_, column = divmod(site.element, inner)
+    outer, row = divmod(slice_, size)
+    count = _type(site, 1).numel
+
+    def own(source: Source) -> Any:
+        return source.read(0, np.array([site.element], dtype=np.int64))[0]
+
+    def added(source: Source, sources: Index) -> Array:
+        return source.read(2, (outer * count + sources) * inner + column)
+
+    if count == 0:  # a chain without links is its start, which is a constant
+        return Local("x", "f32", lambda source, _: own(source))
+    return _scatter(count, row, own, added)
