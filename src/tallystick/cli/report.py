@@ -19,7 +19,7 @@ from tallystick.cli.output import (
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.report.dispute_page import dispute_page, headline
-from tallystick.report.facts import read_dispute, read_run
+from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
@@ -37,9 +37,8 @@ def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) ->
 
 
 def _of_evidence(
-    source: Path, job: Job, trust: Sequence[PublicKey] | None, beside: Sequence[str]
+    source: Path, job: Job, trust: Sequence[PublicKey] | None, runs: Sequence[RunFacts]
 ) -> Page:
-    runs = [read_run(Path(name), job) for name in beside]
     dispute = read_dispute(source, job, trust, runs)
     return headline(dispute), dispute_page(dispute)
 
@@ -79,17 +78,18 @@ def report(
     keys, own = load_trust(trust), load_terms(Path(job)) if job else None
     if not is_run and own is None:
         raise UsageError("Evidence is judged by a job.", "Pass your copy of it with --job.")
+    runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
     kind, code = ("run" if is_run else "evidence"), 0
     try:
         if is_run:
             sentence, page = _of_run(source, own, keys)
         else:
             assert own is not None
-            sentence, page = _of_evidence(source, own, keys, beside)
+            sentence, page = _of_evidence(source, own, keys, runs)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code
-        page = refusal_page(source.name, "run" if is_run else "evidence", error)
+        page = refusal_page(source.name, kind, error)
     data = page.encode("utf-8")
     write_file(target, [data])
     if as_json:

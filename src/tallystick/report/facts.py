@@ -105,7 +105,10 @@ def read_dispute(
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]
     for run in runs:
-        parties = [p for p in (0, 1) if judgement.run_roots[p] == run.found["run_root"]]
+        root, signer = run.found["run_root"], run.found["signer"]
+        parties = [p for p in (0, 1) if judgement.run_roots[p] == root]
+        # Equal runs have one root: the signer tells them apart, where it does.
+        parties = [p for p in parties if judgement.signers[p] == signer] or parties
         if not parties:
             raise UsageError(
                 f"The run {run.name} is of neither party.", "Name the directory of a party's run."

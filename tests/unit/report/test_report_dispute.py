@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 from unit.report.conftest import ELEMENT, OPERATOR, STEP, wrong_node
 from unit.report.pages import Page
@@ -19,6 +20,7 @@ from unit.report.pages import Page
 from tallystick.cli import main
 from tallystick.commit.encoding import sha256
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.protocol.local import play
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute, read_run
@@ -102,8 +104,17 @@ def test_losses_of_runs_at_hand(logreg_job: Job, logreg_run: RunSummary, jobs: P
         read_dispute(evidence(node=wrong_node), logreg_job, runs=[stranger])
 
 
-def test_agreement(logreg_job: Job, evidence: Evidence) -> None:
-    page = shown(read_dispute(evidence(), logreg_job))
+def test_agreement(logreg_job: Job, upright: Party, logreg_run: RunSummary, jobs: Path,
+                   tmp_path: Path) -> None:  # fmt: skip
+    run = read_run(jobs / "logreg-run")
+    other = Party(logreg_job, Lie())  # who has hooks has another key
+    path = tmp_path / "case.evidence"
+    path.write_bytes(play(logreg_job, (upright, other)).evidence.to_bytes())
+    mine = replace(run, found={**run.found, "signer": upright.key.public.key_id})
+    theirs = replace(run, name="theirs", found={**run.found, "signer": other.key.public.key_id})
+    facts = read_dispute(path, logreg_job, runs=[mine, theirs])
+    assert facts.curves == (mine.curve, theirs.curve)
+    page = shown(facts)
     assert "The parties agree" in page.text and "two liars may agree" in page.text
     assert "Where they part" not in page.text
 
@@ -156,7 +167,8 @@ def test_distance_between_numbers() -> None:
 
 
 def test_command(logreg_job: Job, logreg_run: RunSummary, jobs: Path, evidence: Evidence,
-                 tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+                 tmp_path: Path, copied: Callable[[Path], Path],
+                 capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     path, out = evidence(node=wrong_node), tmp_path / "page.html"
     given = ["report", str(path), "-o", str(out)]
     job = ["--job", str(logreg_job.directory)]
@@ -167,6 +179,11 @@ def test_command(logreg_job: Job, logreg_run: RunSummary, jobs: Path, evidence: 
     assert said["kind"] == "evidence" and said["checked"] and "Party B is" in said["sentence"]
     assert said["sentence"] in Page(out.read_text("utf-8")).text
     assert main.run(["report", str(path), "-o", str(path), *job]) == 3
+    torn = copied(jobs / "logreg-run")
+    (torn / "journal").write_bytes((torn / "journal").read_bytes()[:-3])
+    out.unlink()
+    assert main.run([*given, *job, "--run", str(torn)]) == 1
+    assert not out.exists()
 
 
 def test_evidence_that_does_not_judge(logreg_job: Job, mlp_job: Job, evidence: Evidence,
