@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.cli.memory import peak_bytes
 from tallystick.run.recipes.gpt2 import Gpt2Settings, make_module
 
 
@@ -21,22 +22,6 @@ class Engines:
     """Names of the two sides; torch's are its optimizer variants."""
 
     OURS = "tallystick"
-
-
-def peak_bytes() -> int:
-    """Peak resident memory of this process, in bytes.
-
-    Linux's VmHWM begins anew at exec; ru_maxrss does not, so it only serves elsewhere.
-    """
-    status = Path("/proc/self/status")
-    if status.is_file():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
 
 
 class TorchStep:

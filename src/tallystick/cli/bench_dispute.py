@@ -1,0 +1,254 @@
+"""A whole dispute over one falsified number, and what it costs the referee and the judge.
+
+The liar changes one element of one node's output in one step and is honest otherwise: the game
+goes through all phases, down to the contract's own partials. Who was right is known here, so a
+game that ends otherwise is an error and no figure. What a dispute executes again is counted on a
+long run of a small model: there only the number of steps matters (PROTOCOL 4.6).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.numerics.opening.quantity import rules
+from tallystick.program.ir import Node, Program
+from tallystick.protocol.local import Played, play
+from tallystick.protocol.prover import Prover
+from tallystick.run.job import MANIFEST, PROGRAM, Job
+from tallystick.run.job_file import load_terms
+from tallystick.run.override import Override
+from tallystick.run.recipes import new_job
+from tallystick.run.trainer import Options, train_job
+
+SECONDS_TARGET = 5.0
+PEAK_MB_TARGET = 256.0
+BYTES_TARGET = 5_000_000
+MIB = 1 << 20
+
+# GPT-2 124M; a few steps are enough, since only the disputed one matters here.
+GPT2 = {
+    "size": "124m",
+    "block_size": "64",
+    "batch_size": "8",
+    "text_bytes": "200000",
+    "validation": "0",
+    "schedule": "constant",
+    "warmup": "0",
+}
+STEPS, STEP = 4, 2
+ARITY = 20
+# The worst operator of GPT-2 by what an element's opening costs (docs/adr/0004).
+WORST = "aten.embedding_dense_backward"
+CHEAP = "tallystick.cross_entropy_backward"
+# Run length, interval, stored states; and the share that may be executed again (PROTOCOL 4.6).
+SHARES = ((400, 20, 20, 0.06), (10_000, 100, 100, 0.011))
+
+
+class OneNumber(Override):
+    """Changes the largest number of one node's first output in one step."""
+
+    def __init__(self, node: int, step: int = STEP) -> None:
+        self.at, self.step = node, step
+
+    def watches(self, step: int) -> bool:
+        return step == self.step
+
+    def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
+        if (step, index) != (self.step, self.at):
+            return
+        output: Any = outputs[0]
+        if output.dtype.kind == "f":
+            size = np.where(np.isfinite(output), np.abs(output), 0)
+            place = np.unravel_index(int(size.argmax()), output.shape)
+            output[place] = output[place] * 2 if output[place] else 1
+        else:
+            place = np.unravel_index(output.size // 2, output.shape)
+            output[place] = not output[place] if output.dtype.kind == "b" else output[place] + 1
+
+
+@dataclass(frozen=True)
+class Game:
+    """A played game and what it took: steps executed by the honest party, seconds of both."""
+
+    played: Played
+    executed: int
+    seconds: float
+
+
+def largest_node(program: Program, operator: str) -> int:
+    """The node of `operator` with the most bytes going in and out.
+
+    Raises UsageError where the program has none, or this build no opening rule for it.
+    """
+    nodes = [index for index, node in enumerate(program.nodes) if node.op == operator]
+    if not nodes or operator not in rules():
+        ours = sorted({node.op for node in program.nodes} & set(rules()))
+        raise UsageError(
+            f"There is no disputable operator {operator!r} in this program.",
+            f"Choose one of: {', '.join(ours)}.",
+        )
+
+    def size(index: int) -> int:
+        node = program.nodes[index]
+        given = sum(program.type_of(v).nbytes for v in node.inputs if v is not None)
+        return given + sum(t.nbytes for t in node.out_types)
+
+    return max(nodes, key=lambda index: (size(index), -index))
+
+
+def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | None) -> Game:
+    """The game of the two runs; the liar is party 0, who opens what one true answer decides."""
+    began = time.monotonic()
+    with Prover(liar, None, threads, lie) as bad, Prover(honest, None, threads) as good:
+        played = play(load_terms(job.directory), (bad, good), ARITY)
+        executed = good.executed_steps
+    verdict = played.verdict
+    if [conviction.party for conviction in verdict.convicted] != [0]:
+        raise CannotCheckError(
+            f"The game ended otherwise than it must: {verdict.convicted}, {verdict.place}.",
+            "This is a bug; report it.",
+        )
+    return Game(played, executed, time.monotonic() - began)
+
+
+def judged(job: Job, evidence: bytes, directory: Path) -> dict[str, Any]:
+    """What bench_dispute_child says about the evidence."""
+    terms = directory / "terms"
+    terms.mkdir(exist_ok=True)
+    for name in (MANIFEST, PROGRAM):
+        shutil.copyfile(job.directory / name, terms / name)
+    path = directory / "evidence"
+    path.write_bytes(evidence)
+    command = [sys.executable, "-m", "tallystick.cli.bench_dispute_child", str(terms), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotCheckError(
+            f"The judge's process failed: {done.stderr.strip()[-500:]}", "Report it."
+        )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def rows_of(
+    job: Job, directory: Path, honest: Path, operator: str, prefix: str, threads: int | None
+) -> list[dict[str, Any]]:
+    """One dispute over an element of `operator`, measured."""
+    node = largest_node(job.program, operator)
+    lie, liar = OneNumber(node), directory / "liar"
+    train_job(job, liar, Options(threads=threads, keep=1, override=lie))
+    try:
+        game = play_out(job, honest, liar, lie, threads)
+    finally:
+        shutil.rmtree(liar)
+    verdict = game.played.verdict
+    if (verdict.place.step, verdict.place.node) != (STEP, node):
+        raise CannotCheckError(f"The lie was found elsewhere: {verdict.place}.", "Report it.")
+    evidence = game.played.evidence.to_bytes()
+    judge = judged(job, evidence, directory)
+    if (judge["convicted"], judge["node"]) != ([0], node):
+        raise CannotCheckError("The judge says otherwise than the referee.", "Report it.")
+    place = {
+        "operator": operator,
+        "node": node,
+        "element": verdict.place.element,
+        "quantity": verdict.place.quantity,
+        "clause": verdict.convicted[0].clause,
+        "terms": verdict.terms,
+    }
+
+    def row(
+        name: str, value: float, unit: str, target: float | None = None, **more: Any
+    ) -> dict[str, Any]:
+        return {"name": f"{prefix}/{name}", "value": value, "unit": unit, "target": target,
+                **place, **more}  # fmt: skip
+
+    return [
+        row("rounds", verdict.rounds, "rounds"),
+        row("received_bytes", verdict.received, "bytes", BYTES_TARGET),
+        row("evidence_bytes", len(evidence), "bytes"),
+        row("referee_seconds", game.played.referee_seconds, "s", SECONDS_TARGET),
+        row("judge_seconds", judge["seconds"], "s", SECONDS_TARGET),
+        row(
+            "referee_peak_mb",
+            judge["peak_bytes"] / MIB,
+            "MiB",
+            PEAK_MB_TARGET,
+            note="the judge's process, which is the referee's code on the same messages",
+        ),
+        row("reexecuted_steps", game.executed, "steps", run_steps=STEPS),
+        row("parties_seconds", game.seconds, "s"),
+    ]
+
+
+def share_row(steps: int, interval: int, kept: int, target: float, out: Path) -> dict[str, Any]:
+    """The share of a long run that the honest party executes again in a whole dispute."""
+    pairs = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
+    job = new_job(
+        "logreg",
+        out / "job",
+        pairs,
+        steps=steps,
+        checkpoint_interval=interval,
+        evaluate_every=0,
+    )
+    lie = OneNumber(largest_node(job.program, CHEAP), steps - 1)
+    train_job(job, out / "honest", Options(keep=kept))
+    train_job(job, out / "liar", Options(keep=kept, override=lie))
+    game = play_out(job, out / "honest", out / "liar", lie, None)
+    return {
+        "name": f"dispute/{steps}-steps/keep-{kept}/reexecuted_share",
+        "value": game.executed / steps,
+        "unit": "of the run",
+        "target": target,
+        "steps": game.executed,
+        "rounds": game.played.verdict.rounds,
+    }
+
+
+def rows(
+    threads: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    operators: Sequence[str] = (),
+    shares: Sequence[tuple[int, int, int, float]] = SHARES,
+) -> list[dict[str, Any]]:
+    """The rows of `bench dispute`: GPT-2 124M, or what `settings` make of it.
+
+    Without `operators`, the worst one by opening cost. Raises UsageError for unknown settings or
+    operators, CannotCheckError where a game does not end as it must.
+    """
+    name = "gpt2-124m" if not settings else "gpt2-set"
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as temporary:
+        directory = Path(temporary)
+        job = new_job(
+            "gpt2",
+            directory / "job",
+            {**GPT2, **(settings or {})},
+            steps=STEPS,
+            checkpoint_interval=STEPS,
+            evaluate_every=0,
+        )
+        for operator in operators:
+            largest_node(job.program, operator)
+        honest = directory / "honest"
+        train_job(job, honest, Options(threads=threads, keep=1))
+        for operator in operators or (WORST,):
+            prefix = f"dispute/{name}/{operator}" if operators else f"dispute/{name}"
+            found += rows_of(job, directory, honest, operator, prefix, threads)
+        for number, (steps, interval, kept, target) in enumerate(shares):
+            out = directory / f"share{number}"
+            found.append(share_row(steps, interval, kept, target, out))
+    return found
