@@ -28,7 +28,7 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.numerics.opening.values import best_index, scalar, sum_block, top_level
+from tallystick.numerics.opening.values import best_index, scalar, sum_block, summed, top_level
 from tallystick.numerics.opening.views import (
     FAN_OUT,
     NEEDS,
@@ -181,7 +181,7 @@ def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Ne
     value = state
     if high > low:
         value = yield from _execute(source, lambda s: q.advance(s, needs, state, low, high))
-    return _judged(q, path, claims, scalar(q.dtype, value), high - low)
+    return _judged(q, path, claims, summed(q.dtype, value), high - low)
 
 
 def _resolve_extremum(q: Extremum, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

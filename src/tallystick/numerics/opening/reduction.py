@@ -120,7 +120,7 @@ def _var_mean(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def squares(source: Source, needs: Needs, index: Index) -> Array:
-        d = wide(source, needs, index) - needs[0]
+        d: Array = wide(source, needs, index) - needs[0]
         return d * d
 
     divisor = np.float64(max(float(row.count) - number(site.attrs, "correction"), 0.0))

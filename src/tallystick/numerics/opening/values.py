@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.numerics.evaluate import evaluate
+from tallystick.numerics.opening.arithmetic import canonical
 from tallystick.numerics.opening.quantity import (
     BLOCK,
     Array,
@@ -49,6 +50,12 @@ def scalar(dtype: str, value: Any) -> Scalar:
     return cast(Scalar, np.asarray(value, dtype=DTYPES[dtype])[()])
 
 
+def summed(dtype: str, value: Any) -> Scalar:
+    """As `scalar` for what additions made: a NaN is the canonical one (NUMERICS 1.5)."""
+    made = scalar(dtype, value)
+    return cast(Scalar, canonical(made)[()]) if made.dtype.kind == "f" else made
+
+
 def needs_of(quantity: Quantity, source: Source) -> Needs:
     """Values of everything `quantity` needs."""
     return tuple(value_of(need, source) for need in quantity.needs)
@@ -74,7 +81,7 @@ def _sum_block_64(values: Array) -> Scalar:
         while width:
             lanes = lanes[:width] + lanes[width : 2 * width]
             width //= 2
-    return cast(Scalar, np.float64(lanes[0]))
+    return summed("f64", lanes[0])
 
 
 def blocks_at(count: int, level: int) -> int:
@@ -128,7 +135,7 @@ def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Arra
         if position > at:
             state = chain.advance(source, needs, state, at, position)
             at = position
-        states.append(scalar(chain.dtype, state))
+        states.append(summed(chain.dtype, state))
     return np.array(states, dtype=DTYPES[chain.dtype])
 
 

@@ -1,0 +1,103 @@
+"""Every byte of an evidence file changed, and files cut, doubled or shuffled (PROTOCOL 8.3, P2)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from adversary.games import Answers, make_job, random_lie
+from unit.protocol.simulator import Party
+
+from tallystick.commit.encoding import HASH_BYTES, sha256
+from tallystick.errors import TallystickError
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.judge import judge
+from tallystick.protocol.local import play
+from tallystick.run.job import Job
+
+LIAR = 0
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_job(tmp_path_factory.mktemp("flips") / "job")
+
+
+@pytest.fixture(scope="module")
+def evidence(job: Job) -> Evidence:
+    honest, seed = Party(job), 3
+    while True:
+        cheat = random_lie(job, random.Random(seed))
+        if cheat.run != honest.run:
+            played = play(job, [Answers(cheat), Answers(honest)])
+            if played.verdict.phase == 3:
+                return played.evidence
+        seed += 1
+
+
+def survives(job: Job, data: bytes) -> bool:
+    """False if the evidence is refused; the honest party is never convicted by it."""
+    try:
+        found = judge(job, data)
+    except TallystickError:
+        return False
+    assert [c.party for c in found.verdict.convicted] == [LIAR]
+    assert found.verdict.accepted == 1 - LIAR
+    return True
+
+
+def test_the_evidence_itself_convicts(job: Job, evidence: Evidence) -> None:
+    assert survives(job, evidence.to_bytes())
+
+
+def test_every_flipped_byte_is_noticed(job: Job, evidence: Evidence) -> None:
+    data = evidence.to_bytes()
+    for at in range(len(data)):
+        bad = bytearray(data)
+        bad[at] ^= 1 << (at % 8)
+        assert not survives(job, bytes(bad)), at
+
+
+def test_every_flipped_byte_under_a_digest_made_anew(job: Job, evidence: Evidence) -> None:
+    """Whoever carries the evidence can hash it again: signatures and the game must hold."""
+    body = evidence.to_bytes()[:-HASH_BYTES]
+    kept = []
+    for at in range(len(body)):
+        bad = bytearray(body)
+        bad[at] ^= 1 << (at % 8)
+        if survives(job, bytes(bad) + sha256(bytes(bad))):
+            kept.append(at)
+    # The arity alone is nobody's signed word; another one asks other questions, mostly.
+    assert set(kept) <= set(range(len(b"tallystick/evidence/1\0") + 32, 22 + 32 + 8))
+
+
+def test_cut_longer_doubled_and_shuffled(job: Job, evidence: Evidence) -> None:
+    data, rng = evidence.to_bytes(), random.Random(7)
+    for _ in range(200):
+        assert not survives(job, data[: rng.randrange(len(data))])
+    assert not survives(job, data + b"\0")
+    for k in range(len(evidence.messages)):
+        left = evidence.messages[:k] + evidence.messages[k + 1 :]
+        assert not survives(job, replace(evidence, messages=left).to_bytes())
+        twice = evidence.messages[: k + 1] + evidence.messages[k:]
+        assert not survives(job, replace(evidence, messages=twice).to_bytes())
+    for _ in range(100):
+        mixed = list(evidence.messages)
+        a, b = rng.sample(range(len(mixed)), 2)
+        mixed[a], mixed[b] = mixed[b], mixed[a]
+        # Within one round the order of the two answers is free.
+        survives(job, replace(evidence, messages=tuple(mixed)).to_bytes())
+    swapped = replace(evidence, commitments=evidence.commitments[::-1])
+    assert not survives(job, swapped.to_bytes())
+    strangers = tuple((1 - party, message) for party, message in evidence.messages)
+    assert not survives(job, replace(evidence, messages=strangers).to_bytes())
+
+
+def test_evidence_is_about_one_job(evidence: Evidence, tmp_path: Path) -> None:
+    from tallystick.run.recipes import new_job
+
+    pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2"}
+    other = new_job("logreg", tmp_path / "job", pairs, steps=13, checkpoint_interval=4)
+    assert not survives(other, evidence.to_bytes())

@@ -1,0 +1,77 @@
+"""The game as a state machine: whatever a liar says, in any order (PROTOCOL P1, P2, P4)."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+import pytest
+from adversary.games import MOVES, Answers, Table, liars, make_job
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from unit.protocol.simulator import Party
+
+from tallystick.run.job import Job
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+class GameMachine(RuleBasedStateMachine):
+    """One game: who lies, where it sits, the arity, and every message are drawn."""
+
+    job: ClassVar[Job]
+    honest: ClassVar[Answers]
+    cheats: ClassVar[list[Answers]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Table | None = None
+
+    @initialize(which=SEEDS, seat=st.sampled_from([0, 1]), arity=st.sampled_from([2, 3, 5, 20]))
+    def begin(self, which: int, seat: int, arity: int) -> None:
+        cheat = self.cheats[which % len(self.cheats)]
+        self.table = Table(self.job, self.honest, cheat, seat, arity)
+
+    @rule()
+    def honest_party_answers(self) -> None:
+        assert self.table is not None
+        if self.table.referee.verdict is None:
+            self.table.honest_answers()
+
+    @rule(move=st.sampled_from(("facts",) * 12 + MOVES), seed=SEEDS)
+    def liar_sends(self, move: str, seed: int) -> None:
+        assert self.table is not None
+        if self.table.referee.verdict is None:
+            self.table.liar_sends(move, random.Random(seed))
+
+    @rule(seed=SEEDS, really=st.integers(0, 9))
+    def liar_repeats(self, seed: int, really: int) -> None:
+        assert self.table is not None
+        if really == 0:
+            self.table.liar_repeats(random.Random(seed))
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if self.table is not None:
+            self.table.check()
+
+    def teardown(self) -> None:
+        if self.table is not None:
+            self.table.finish(lambda: "facts", random.Random(0))
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> type[GameMachine]:
+    GameMachine.job = make_job(tmp_path_factory.mktemp("machine") / "job")
+    honest = Party(GameMachine.job)
+    GameMachine.honest = Answers(honest)
+    GameMachine.cheats = liars(GameMachine.job, honest, random.Random(5), 25)
+    return GameMachine
+
+
+def test_games(machine: type[GameMachine]) -> None:
+    assert len(machine.cheats) > 20
+    case = machine.TestCase
+    case.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    case("runTest").runTest()
