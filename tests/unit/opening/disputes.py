@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -159,10 +159,24 @@ def paths(quantity: Quantity, at: Path = ()) -> Iterator[Path]:
             yield from paths(quantity.term(i), (*at, len(quantity.needs) + i))
 
 
-def play(site: Site, operands: Operands, liar: Claimant, liar_first: bool) -> Outcome:
-    """The game between an honest claimant and `liar`; checks what it asks, opens and decides."""
-    honest = Claimant(liar.true, WholeSource(operands), liar.true)
-    players = (liar, honest) if liar_first else (honest, liar)
+class Player(Protocol):
+    """One of the two: a value of the element, and answers to what is asked below it."""
+
+    def value(self) -> Scalar: ...
+
+    def state(self, ask: Ask) -> tuple[Scalar, ...]: ...
+
+
+class Liar(Player, Protocol):
+    """`true` is what the element is by the rule."""
+
+    true: Quantity
+
+
+def drive(
+    site: Site, operands: Operands, players: tuple[Player, Player]
+) -> tuple[Outcome, SparseSource]:
+    """The game between two players, with what was opened; checks what it asks and opens."""
     claims = (players[0].value(), players[1].value())
     sparse = SparseSource(operands)
     game = resolve(opening_rule(site), claims, sparse)
@@ -181,9 +195,18 @@ def play(site: Site, operands: Operands, liar: Claimant, liar_first: bool) -> Ou
         else:
             sparse.open(step.operand, step.flat)
             sent = None
-    assert outcome.convicted == (liar_first, not liar_first), outcome
+    assert any(outcome.convicted), outcome
     assert outcome.terms <= LIMIT
     assert sparse.elements <= OPENED
+    return outcome, sparse
+
+
+def play(site: Site, operands: Operands, liar: Liar, liar_first: bool) -> Outcome:
+    """The game between an honest claimant and `liar`, who alone is convicted."""
+    honest = Claimant(liar.true, WholeSource(operands), liar.true)
+    players = (liar, honest) if liar_first else (honest, liar)
+    outcome, _ = drive(site, operands, players)
+    assert outcome.convicted == (liar_first, not liar_first), outcome
     return outcome
 
 
