@@ -1,0 +1,229 @@
+"""Disable one check of referee or judge at a time: some test must fail each time.
+
+    python tests/adversary/mutation.py [--jobs 2] [--only TEXT] [--out docs/proofs/mutation.md]
+
+A check is an `if` that convicts or refuses (each alternative of its condition by itself), a filter
+of a comprehension that says who is guilty, or a call that raises for what does not verify. Each is
+taken out of a copy of the package, and the tests of protocol and adversary run until one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = (
+    "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
+    "protocol/tensors.py", "protocol/game.py", "protocol/referee.py", "protocol/element.py",
+    "protocol/sparse.py", "protocol/answers.py", "protocol/judge.py", "protocol/evidence.py",
+    "protocol/forfeit.py",
+)  # fmt: skip
+TESTS = (
+    "tests/unit/protocol/test_protocol_lies.py",
+    "tests/unit/protocol/test_protocol_referee.py",
+    "tests/unit/protocol",
+    "tests/unit/opening",
+    "tests/adversary/test_evidence_flips.py",
+    "tests/adversary/test_game_machine.py",
+)
+# Names that hold who is guilty, and calls that raise for what does not verify.
+GUILT = {"guilt", "false", "odd", "lost", "wrong", "why"}
+VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One disabled check."""
+
+    module: str
+    line: int
+    function: str
+    clause: str
+    check: str
+    source: str
+
+
+def _convicts(body: list[ast.stmt]) -> bool:
+    """True if the statements raise, end in a verdict or a refusal, or name a guilty party."""
+    for statement in body:
+        if isinstance(statement, ast.Raise):
+            return True
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            value = ast.unparse(statement.value)
+            if value.startswith(("Outcome", "f'", 'f"', "'", "None", "False")):
+                return True
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
+            if isinstance(target, ast.Subscript) and ast.unparse(target.value) in GUILT:
+                return True
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            name = ast.unparse(statement.value.func)
+            if name.split(".")[-1] in {"convict", "_convict", "fail"}:
+                return True
+    return False
+
+
+def _alternatives(test: ast.expr) -> list[ast.expr]:
+    return list(test.values) if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else []
+
+
+class _Sites(ast.NodeVisitor):
+    """Finds (function, node, how) of every check."""
+
+    def __init__(self) -> None:
+        self.stack: list[str] = []
+        self.found: list[tuple[str, ast.AST, int]] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.stack.append(node.name)
+        self.generic_visit(node)
+        self.stack.pop()
+
+    def add(self, node: ast.AST, how: int) -> None:
+        self.found.append((".".join(self.stack), node, how))
+
+    def visit_If(self, node: ast.If) -> None:
+        if _convicts(node.body):
+            parts = _alternatives(node.test)
+            for how in range(len(parts)) if parts else [-1]:
+                self.add(node, how)
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        for how in range(len(node.ifs)):
+            self.add(node, how)
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        call = node.value
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in VERIFIERS:
+            self.add(node, -2)
+        self.generic_visit(node)
+
+
+def mutants(module: str) -> Iterator[Mutant]:
+    """Every mutant of a module."""
+    text = (ROOT / "src/tallystick" / module).read_text()
+    count = len(_sites(ast.parse(text)))
+    for number in range(count):
+        tree = ast.parse(text)
+        function, node, how = _sites(tree)[number]
+        before = copy.deepcopy(node)
+        check, line = "", getattr(node, "lineno", 0)
+        if isinstance(node, ast.If):
+            if how < 0:
+                check, node.test = ast.unparse(node.test), ast.Constant(False)
+            else:
+                assert isinstance(node.test, ast.BoolOp)
+                check = ast.unparse(node.test.values[how])
+                node.test.values[how] = ast.Constant(False)
+        elif isinstance(node, ast.comprehension):
+            check, line = ast.unparse(node.ifs[how]), node.target.lineno
+            node.ifs[how] = ast.Constant(False)
+        else:
+            assert isinstance(node, ast.Expr)
+            check, node.value = ast.unparse(node.value), ast.Constant(None)
+        clause = re.search(r"['\"](\d+\.\d+(?:\.\d+)?)['\"]", ast.unparse(before))
+        source = ast.unparse(ast.fix_missing_locations(tree))
+        yield Mutant(module, line, function, clause.group(1) if clause else "", check, source)
+
+
+def _sites(tree: ast.AST) -> list[tuple[str, ast.AST, int]]:
+    visitor = _Sites()
+    visitor.visit(tree)
+    return visitor.found
+
+
+def killed_by(mutant: Mutant, package: Path) -> str:
+    """The first test that fails with the check disabled; empty if none does."""
+    target = package / "tallystick" / mutant.module
+    original = target.read_text()
+    target.write_text(mutant.source)
+    env = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS],
+            cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "does not end"
+    finally:
+        target.write_text(original)
+    if done.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    return failed.group(1).replace("tests/", "", 1) if failed else "collection"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="checks whose text or module has this")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    every = [m for module in MODULES for m in mutants(module)]
+    chosen = [m for m in every if given.only in m.module + ":" + m.check]
+    if given.list:
+        for m in chosen:
+            print(f"{m.module}:{m.line} {m.function} [{m.clause}] {m.check}")
+        return
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        packages = []
+        for number in range(given.jobs):
+            package = Path(scratch) / str(number)
+            shutil.copytree(ROOT / "src/tallystick", package / "tallystick")
+            packages.append(package)
+
+        def run(number: int) -> list[tuple[Mutant, str]]:
+            mine = []
+            for mutant in chosen[number :: given.jobs]:
+                mine.append((mutant, killed_by(mutant, packages[number])))
+                print(f"{mutant.module}:{mutant.line} {mine[-1][1] or 'SURVIVED'}", flush=True)
+            return mine
+
+        with ThreadPoolExecutor(given.jobs) as pool:
+            results = [pair for part in pool.map(run, range(given.jobs)) for pair in part]
+    results.sort(key=lambda pair: (MODULES.index(pair[0].module), pair[0].line))
+    survivors = [m for m, test in results if not test]
+    minutes = (time.monotonic() - began) / 60
+    print(f"{len(results)} checks, {len(survivors)} survive, {minutes:.0f} minutes")
+    if given.out:
+        given.out.write_text(_page(results, minutes))
+    sys.exit(1 if survivors else 0)
+
+
+def _page(results: list[tuple[Mutant, str]], minutes: float) -> str:
+    survivors = sum(not test for _, test in results)
+    rows = [
+        f"| {m.module.removeprefix('protocol/')} | `{m.function}` | {m.clause} | "
+        f"`{m.check[:110].replace('|', '/')}` | {test or '**none**'} |"
+        for m, test in results
+    ]
+    return (
+        "# Every check of referee and judge, disabled one at a time\n\n"
+        "`python tests/adversary/mutation.py --out docs/proofs/mutation.md` "
+        f"({time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes on two cores): each row's check was "
+        "taken out of a copy of the package and the tests of protocol and adversary run until one "
+        f"failed. {len(results)} checks, {survivors} that no test misses.\n\n"
+        "| module | in | clause | check that was disabled | first test that fails |\n"
+        "|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Evidence, judge, forfeits and statements (PROTOCOL 2.9, 2.10, 8, 9)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from unit.protocol.simulator import Party
+
+from tallystick.commit.encoding import canonical_json, sha256
+from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verify_envelope
+from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.protocol import forfeit as forfeits
+from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
+from tallystick.protocol.evidence import Evidence, evidence_of
+from tallystick.protocol.judge import judge
+from tallystick.protocol.local import Played, SilenceError, play
+from tallystick.protocol.referee import Referee
+from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
+from tallystick.run.job import Job
+
+REFEREE = PrivateKey(bytes([3]) * 32)
+
+
+class Mute:
+    """A party that answers `words` times and then keeps silent."""
+
+    def __init__(self, party: Party, words: int, garbage: bool = False) -> None:
+        self.party, self.words, self.garbage = party, words, garbage
+        self.commitment = party.commitment
+
+    def answer(self, query: bytes) -> bytes:
+        self.words -= 1
+        if self.words >= 0:
+            return self.party.answer(query)
+        if self.garbage:
+            return b"not an answer"
+        raise SilenceError("It says nothing.")
+
+
+@pytest.fixture
+def played(game_job: Job, honest: Party, cheat: Party) -> Played:
+    """The whole game: cheat is party 1 and is convicted."""
+    return play(game_job, [honest, cheat])
+
+
+@pytest.fixture
+def silent(game_job: Job, honest: Party, cheat: Party) -> Evidence:
+    """The cheat falls silent after three answers."""
+    return play(game_job, [honest, Mute(cheat, 3)], key=REFEREE).evidence
+
+
+def refused(job: Job, evidence: Evidence, **more: object) -> str:
+    with pytest.raises(CorruptFileError) as caught:
+        judge(job, evidence.to_bytes(), **more)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_the_judge_finds_what_the_referee_found(
+    game_job: Job, played: Played, honest: Party
+) -> None:
+    found = judge(game_job, played.evidence.to_bytes())
+    assert found.verdict == played.verdict
+    assert [c.party for c in found.verdict.convicted] == [1]
+    assert found.trusted == (None, None)
+    assert found.run_roots[0] == honest.run.run_root
+    assert judge(game_job, played.evidence.to_bytes(), [honest.key.public]).trusted == (True, False)
+
+
+def test_evidence_survives_its_own_layout(played: Played) -> None:
+    assert Evidence.from_bytes(played.evidence.to_bytes()) == played.evidence
+
+
+def test_messages_missing_left_over_or_doubled(game_job: Job, played: Played) -> None:
+    e = played.evidence
+    assert "missing" in refused(game_job, replace(e, messages=e.messages[:-1]))
+    assert "follow" in refused(game_job, replace(e, messages=(*e.messages, e.messages[-1])))
+    assert "twice" in refused(game_job, replace(e, messages=(e.messages[0], *e.messages)))
+
+
+def test_evidence_of_another_job(game_job: Job, played: Played) -> None:
+    assert "another job" in refused(game_job, replace(played.evidence, job_digest=bytes(32)))
+
+
+def test_evidence_that_lies_about_its_sizes(game_job: Job, played: Played) -> None:
+    e, limit = played.evidence, LIMITS.evidence_bytes
+    for arity in (0, 1, 257):
+        assert "arity" in refused(game_job, replace(e, arity=arity))
+    assert "party" in refused(game_job, replace(e, messages=((2, b""),)))
+    with pytest.raises(UsageError, match="limit"):
+        replace(e, messages=((0, bytes(limit)),)).to_bytes()
+    with pytest.raises(CorruptFileError, match="limit"):
+        Evidence.from_bytes(bytes(limit + 1))
+    with pytest.raises(CorruptFileError, match="altered or cut"):
+        Evidence.from_bytes(b"short")
+    body = e.to_bytes()[:-32]
+    with pytest.raises(CorruptFileError, match="follow"):
+        Evidence.from_bytes(body + b"\0" + sha256(body + b"\0"))
+    other = b"tallystick/evidence/2\0" + body[22:]
+    with pytest.raises(CorruptFileError, match="begin"):
+        Evidence.from_bytes(other + sha256(other))
+
+
+def test_an_equivocation_is_evidence(game_job: Job, honest: Party, cheat: Party) -> None:
+    commitments = (honest.commitment, cheat.commitment)
+    referee = Referee(game_job, commitments)
+    query = referee.pending[1]
+    referee.receive(1, cheat.answer(query))
+    answer = Answer(game_job.digest, cheat.run.run_root, query, ANSWERED, b"other")
+    referee.receive(1, sign_answer(cheat.key, answer))
+    evidence = evidence_of(referee, game_job.digest, 20, commitments)
+    verdict = judge(game_job, evidence.to_bytes()).verdict
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "2.9")]
+    assert verdict.accepted == 0
+
+
+# --- silence (2.10) -------------------------------------------------------------------------------
+@pytest.mark.parametrize("garbage", [False, True])
+def test_silence_forfeits(game_job: Job, honest: Party, cheat: Party, garbage: bool) -> None:
+    played = play(game_job, [honest, Mute(cheat, 3, garbage)], key=REFEREE)
+    assert played.verdict.forfeit
+    assert [c.party for c in played.verdict.convicted] == [1]
+    found = judge(game_job, played.evidence.to_bytes(), [REFEREE.public])
+    assert found.verdict == played.verdict
+    assert found.referee == REFEREE.public.key_id
+
+
+def test_a_forfeit_is_the_referees_word_only(game_job: Job, silent: Evidence) -> None:
+    for trust in (None, [PrivateKey(bytes(32)).public]):
+        with pytest.raises(CannotCheckError, match="word of referee"):
+            judge(game_job, silent.to_bytes(), trust)
+
+
+def test_a_forfeit_fits_the_game_where_it_ended(
+    game_job: Job, silent: Evidence, honest: Party, cheat: Party
+) -> None:
+    assert silent.forfeit is not None
+    trust = [REFEREE.public]
+    word = forfeits.open_forfeit(silent.forfeit)
+    roots = (honest.run.run_root, cheat.run.run_root)
+    assert word.run_roots == roots
+
+    def signed(**changes: object) -> Evidence:
+        changed = replace(word, **changes)  # type: ignore[arg-type]
+        return replace(silent, forfeit=forfeits.sign_forfeit(REFEREE, changed))
+
+    assert "another game" in refused(game_job, signed(job_digest=bytes(32)), trust=trust)
+    assert "another game" in refused(game_job, signed(run_roots=roots[::-1]), trust=trust)
+    assert "not open" in refused(game_job, signed(query=b"q"), trust=trust)
+    assert "not open" in refused(game_job, signed(party=0), trust=trust)
+    early = replace(silent, messages=silent.messages[:1])
+    assert "not open" in refused(game_job, early, trust=trust)
+
+
+def test_a_forfeit_after_the_end(game_job: Job, played: Played, silent: Evidence) -> None:
+    late = replace(played.evidence, forfeit=silent.forfeit)
+    assert "follows" in refused(game_job, late, trust=[REFEREE.public])
+
+
+def test_malformed_forfeits(silent: Evidence) -> None:
+    assert silent.forfeit is not None
+    good = json.loads(Envelope.from_bytes(silent.forfeit).payload)
+
+    def fails(value: object) -> None:
+        payload = canonical_json(value)  # type: ignore[arg-type]
+        data = sign_envelope(REFEREE, forfeits.FORFEIT_TYPE, payload).to_bytes()
+        with pytest.raises(CounterpartyError, match="malformed"):
+            forfeits.open_forfeit(data)
+
+    fails([])
+    fails({**good, "more": 1})
+    for name, value in (
+        ("kind", "tallystick/forfeit/2"), ("party", 2), ("party", True), ("party", "1"),
+        ("run_roots", good["run_roots"][:1]), ("run_roots", "ab"), ("query", "abc"),
+        ("query", "AB"), ("query", 7), ("job_digest", "00"),
+    ):  # fmt: skip
+        fails({**good, name: value})
+    other = sign_envelope(PrivateKey(bytes(32)), forfeits.FORFEIT_TYPE, canonical_json(good))
+    with pytest.raises(CounterpartyError):
+        forfeits.open_forfeit(other.to_bytes())
+    type_ = sign_envelope(REFEREE, "text/plain", canonical_json(good))
+    with pytest.raises(CounterpartyError):
+        forfeits.open_forfeit(type_.to_bytes())
+
+
+# --- statements (9) -------------------------------------------------------------------------------
+def test_the_accepted_claim_is_an_in_toto_statement(
+    game_job: Job, played: Played, honest: Party
+) -> None:
+    data = played.evidence.to_bytes()
+    payload = statement(game_job, honest.run, played.verdict, data)
+    envelope = Envelope.from_bytes(sign_statement(REFEREE, payload).to_bytes())
+    verify_envelope(envelope, PAYLOAD_TYPE, [REFEREE.public], None)
+    value = json.loads(envelope.payload)
+    assert value["_type"] == "https://in-toto.io/Statement/v1"
+    digests = {s["name"]: s["digest"]["sha256"] for s in value["subject"]}
+    assert digests == {
+        "run": honest.run.run_root.hex(),
+        "final-state": honest.run.final_state_root.hex(),
+    }
+    assert value["predicate"]["evidence"] == sha256(data).hex()
+    assert [c["party"] for c in value["predicate"]["convicted"]] == [1]
+    assert value["predicate"]["disputed"] is True
+    alone = json.loads(statement(game_job, honest.run, None, None))
+    assert alone["predicate"]["disputed"] is False
+
+
+def test_no_statement_without_an_accepted_run(game_job: Job, played: Played, honest: Party) -> None:
+    nobody = replace(played.verdict, accepted=None)
+    with pytest.raises(UsageError, match="nothing to state"):
+        statement(game_job, honest.run, nobody, None)
