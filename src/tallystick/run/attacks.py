@@ -68,7 +68,7 @@ def read_declaration(path: Path) -> Declaration | None:
 def attacks_directory() -> Path:
     """Where attack files lie: beside `src` in a checkout, inside the package when installed."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_attacks"
+    installed = package / "attacks"
     checkout = package.parent.name == "src" and not installed.is_dir()
     return package.parent.parent / "attacks" if checkout else installed
 
