@@ -20,6 +20,7 @@ from tallystick.numerics.opening.quantity import (
     Local,
     Needs,
     Quantity,
+    RefusedOperandsError,
     Site,
     Source,
     opens,
@@ -35,19 +36,29 @@ def _type(site: Site, operand: int) -> TensorType:
 
 
 def _scatter(
+    site: Site,
     count: int,
     row: int,
+    rows: int,
     begin: Callable[[Source], Any],
     contributions: Callable[[Source, Index], Array],
 ) -> Chain:
-    """d: `begin`, then the `contributions` of the sources whose index, operand 1, is `row`."""
+    """d: `begin`, then the `contributions` of the sources whose index, operand 1, is `row`.
+
+    An index outside of the `rows` destinations is refused, as the kernel does (NUMERICS 4.2, 9.2).
+    """
 
     @np.errstate(all="ignore")
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
         if first == 0:
             state = begin(source)
         sources = np.arange(first, last, dtype=np.int64)
-        sources = sources[source.read(1, sources) == row]
+        index = source.read(1, sources)
+        outside = (index < 0) | (index >= rows)
+        if outside.any():
+            bad = index[outside][0]
+            raise RefusedOperandsError(site.op, f"index {bad} is outside [0, {rows}).")
+        sources = sources[index == row]
         added = np.append(state, contributions(source, sources)).astype(np.float32)
         return np.add.accumulate(added)[-1]  # one after the other, left to right
 
@@ -56,7 +67,7 @@ def _scatter(
 
 @opens("aten.embedding_dense_backward")
 def _embedding_backward(site: Site) -> Quantity:
-    width = site.outputs[0].shape[1]
+    rows, width = site.outputs[0].shape
     row, column = divmod(site.element, width)
     padding = integer(site.attrs, "padding_idx")
     # Every source of the padding row is skipped (4.2).
@@ -65,7 +76,7 @@ def _embedding_backward(site: Site) -> Quantity:
     def gradients(source: Source, sources: Index) -> Array:
         return source.read(0, sources * width + column)
 
-    return _scatter(count, row, lambda _: np.float32(0), gradients)
+    return _scatter(site, count, row, rows, lambda _: np.float32(0), gradients)
 
 
 @opens("aten.index_add")
@@ -85,4 +96,4 @@ def _index_add(site: Site) -> Quantity:
 
     if count == 0:  # a chain without links is its start, which is a constant
         return Local("x", "f32", lambda source, _: own(source))
-    return _scatter(count, row, own, added)
+    return _scatter(site, count, row, size, own, added)

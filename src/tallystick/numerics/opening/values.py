@@ -70,18 +70,23 @@ def sum_block(values: Array) -> Scalar:
 
 def _sum_block_64(values: Array) -> Scalar:
     """The same tree in binary64, which no operator has by itself (NUMERICS 3.6)."""
-    if not len(values):
-        return scalar("f64", 0)
-    lanes = np.full(32, -0.0)
+    return cast(Scalar, _sum_rows_64(values[None])[0])
+
+
+def _sum_rows_64(rows: Array) -> Array:
+    """The SUM64 block of each row of at most BLOCK values (NUMERICS 3.1, 3.6)."""
+    if not rows.shape[1]:
+        return np.zeros(len(rows))
+    lanes = np.full((len(rows), 32), -0.0)
     with np.errstate(all="ignore"):
-        for at in range(0, len(values), 32):
-            row = values[at : at + 32]
-            lanes[: len(row)] += row
+        for at in range(0, rows.shape[1], 32):
+            part = rows[:, at : at + 32]
+            lanes[:, : part.shape[1]] += part
         width = 16
         while width:
-            lanes = lanes[:width] + lanes[width : 2 * width]
+            lanes = lanes[:, :width] + lanes[:, width : 2 * width]
             width //= 2
-    return summed("f64", lanes[0])
+    return canonical(lanes[:, 0])
 
 
 def blocks_at(count: int, level: int) -> int:
@@ -117,11 +122,11 @@ def tree_values(tree: Tree | Terms, source: Source, level: int, first: int, last
 def _sum_blocks(values: Array) -> Array:
     """The block values of consecutive BLOCK-long blocks of `values`."""
     whole = len(values) // BLOCK
-    if values.dtype != np.float64:
-        rows = np.ascontiguousarray(values[: whole * BLOCK].reshape(whole, BLOCK))
-        sums = np.asarray(evaluate("aten.sum", rows, dim=(1,), keepdim=False))
+    rows = np.ascontiguousarray(values[: whole * BLOCK].reshape(whole, BLOCK))
+    if values.dtype == np.float64:
+        sums = _sum_rows_64(rows)
     else:
-        sums = np.array([sum_block(r) for r in values[: whole * BLOCK].reshape(whole, BLOCK)])
+        sums = np.asarray(evaluate("aten.sum", rows, dim=(1,), keepdim=False))
     if whole * BLOCK == len(values):
         return sums
     return np.append(sums, sum_block(values[whole * BLOCK :])).astype(values.dtype)
@@ -141,9 +146,16 @@ def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Arra
 
 def witness_of(extremum: Extremum, source: Source) -> int:
     """The lowest index of an element that has the extreme value (NUMERICS 1.11, 3.5)."""
-    needs = needs_of(extremum, source)
-    elements = extremum.element(source, needs, np.arange(extremum.count, dtype=np.int64))
-    return best_index(elements, extremum.kind)
+    needs, best, found = needs_of(extremum, source), -1, np.zeros(0)
+    for at in range(0, extremum.count, _BATCH):
+        index = np.arange(at, min(at + _BATCH, extremum.count), dtype=np.int64)
+        elements = extremum.element(source, needs, index)
+        k = best_index(elements, extremum.kind)
+        # The best so far goes first: of equal ones the lower index stays.
+        pair = np.append(found, elements[k : k + 1]).astype(elements.dtype)
+        if best_index(pair, extremum.kind) == len(pair) - 1:
+            best, found = at + k, elements[k : k + 1]
+    return best
 
 
 def best_index(elements: Array, kind: str) -> int:
