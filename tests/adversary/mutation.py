@@ -164,7 +164,7 @@ def killed_by(mutant: Mutant, package: Path) -> str:
         target.write_text(original)
     if done.returncode == 0:
         return ""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
     return failed.group(1).replace("tests/", "", 1) if failed else "collection"
 
 
