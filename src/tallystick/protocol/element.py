@@ -105,12 +105,13 @@ def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) ->
 def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
     """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.9)."""
     needs: Needs = ()
-    if q.needs:
+    while q.needs:
         mine, theirs = yield Ask(path, NEEDS, view_dtypes(q, NEEDS))
         k = _first_difference(mine, theirs)
-        if k is not None:
-            return (yield from resolve(q.needs[k], (mine[k], theirs[k]), source, (*path, k)))
-        needs = mine
+        if k is None:
+            needs = mine
+            break
+        q, claims, path = q.needs[k], (mine[k], theirs[k]), (*path, k)
     if isinstance(q, Local):
         local = q
         value = yield from _execute(source, lambda s: scalar(q.dtype, local.compute(s, needs)))
@@ -181,7 +182,8 @@ def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Ne
     value = state
     if high > low:
         value = yield from _execute(source, lambda s: q.advance(s, needs, state, low, high))
-    return _judged(q, path, claims, summed(q.dtype, value), high - low)
+    terms = (high - low) * q.weight
+    return _judged(q, path, claims, summed(q.dtype, value), terms)
 
 
 def _resolve_extremum(q: Extremum, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

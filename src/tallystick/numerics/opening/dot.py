@@ -52,7 +52,7 @@ def dot(name: str, length: int, factors: Factors) -> Chain:
             state = short if whole == 0 else state + short
         return state
 
-    return Chain(name, "f32", -(-length // CHUNK), 1, np.float32(0), advance)
+    return Chain(name, "f32", -(-length // CHUNK), 1, np.float32(0), advance, weight=CHUNK)
 
 
 def _shape(site: Site, operand: int) -> tuple[int, ...]:

@@ -116,8 +116,8 @@ class Chain:
 
     `advance(source, needs, state, first, last)` is the state after links first..last-1, given the
     state before link `first`; `start` is the state before link 0. At most `stretch` links are
-    executed at once; each costs LIMIT // stretch terms at most. count may be 0: the value is
-    `start`. A prover calls `advance` over long ranges, so it should be fast there.
+    executed at once; each is `weight` terms, stretch * weight <= LIMIT. count may be 0: the value
+    is `start`. A prover calls `advance` over long ranges, so it should be fast there.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Chain:
     start: Scalar
     advance: Callable[[Source, Needs, Any, int, int], Any]
     needs: tuple[Quantity, ...] = ()
+    weight: int = 1
 
 
 @dataclass(frozen=True)

@@ -146,15 +146,16 @@ def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Arra
 
 def witness_of(extremum: Extremum, source: Source) -> int:
     """The lowest index of an element that has the extreme value (NUMERICS 1.11, 3.5)."""
-    needs, best, found = needs_of(extremum, source), -1, np.zeros(0)
+    needs, best = needs_of(extremum, source), -1
+    found: Array | None = None
     for at in range(0, extremum.count, _BATCH):
         index = np.arange(at, min(at + _BATCH, extremum.count), dtype=np.int64)
         elements = extremum.element(source, needs, index)
         k = best_index(elements, extremum.kind)
+        one = elements[k : k + 1]
         # The best so far goes first: of equal ones the lower index stays.
-        pair = np.append(found, elements[k : k + 1]).astype(elements.dtype)
-        if best_index(pair, extremum.kind) == len(pair) - 1:
-            best, found = at + k, elements[k : k + 1]
+        if found is None or best_index(np.concatenate([found, one]), extremum.kind) == 1:
+            best, found = at + k, one
     return best
 
 
