@@ -28,7 +28,7 @@ from unit.protocol.simulator import Party, judged
 from tallystick.commit.tensor import TensorHeader, tensor_digest
 from tallystick.errors import CannotCheckError
 from tallystick.numerics.opening import quantity
-from tallystick.numerics.opening.quantity import Local, Site, Source
+from tallystick.numerics.opening.quantity import Local, RefusedOperandsError, Site, Source
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import HashesBody
 from tallystick.protocol.game import Guilty
@@ -155,6 +155,22 @@ def test_an_operand_that_refers_outside_convicts_both(
     monkeypatch.setitem(quantity._RULES, "aten.mm", rule)
     other = Lie(**WRONG_NODE)
     verdict = judged(game_job, (Party(game_job), Party(game_job, other)))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.5"), (1, "6.5")]
+
+
+def test_an_operand_that_the_operator_refuses_convicts_both(
+    game_job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL 6.5: an index outside of an axis, which may be inside of the tensor."""
+
+    def rule(site: Site) -> Local:
+        def compute(source: Source, _: object) -> object:
+            raise RefusedOperandsError(site.op, f"index {source.read(0, np.array([0]))[0]}")
+
+        return Local("element", "f32", compute)
+
+    monkeypatch.setitem(quantity._RULES, "aten.mm", rule)
+    verdict = judged(game_job, (Party(game_job), Party(game_job, Lie(**WRONG_NODE))))
     assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.5"), (1, "6.5")]
 
 
