@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -10,7 +13,9 @@ pytest.importorskip("torch")
 from tallystick.cli import bench_dispute
 from tallystick.cli.bench import bench
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.program.ir import Program
+from tallystick.program.ir import COMMIT, Program
+from tallystick.run.recipes import new_job
+from tallystick.run.trainer import Options, train_job
 
 TINY = {"size": "small", "n_layer": "1", "n_embd": "16", "block_size": "8", "batch_size": "2"}
 
@@ -33,6 +38,30 @@ def test_rows_of_an_operator() -> None:
     assert share["value"] == share["steps"] / 40 == (9 + 2) / 40
 
 
+def test_every_operator_of_a_gpt2_is_disputed_to_its_end(tmp_path: Path) -> None:
+    """PROTOCOL 6, P4, P5: with provers that execute again, and the lie found where it was told."""
+    job = new_job(
+        "gpt2",
+        tmp_path / "job",
+        {**bench_dispute.GPT2, **TINY},
+        steps=bench_dispute.STEPS,
+        checkpoint_interval=bench_dispute.STEPS,
+        evaluate_every=0,
+    )
+    honest, liar = tmp_path / "honest", tmp_path / "liar"
+    train_job(job, honest, Options(keep=1))
+    operators = sorted({node.op for node in job.program.nodes} - {COMMIT})
+    assert len(operators) > 25
+    for operator in operators:
+        node = bench_dispute.largest_node(job.program, operator)
+        lie = bench_dispute.told(job, honest, liar, node, None)
+        verdict = bench_dispute.play_out(job, honest, liar, lie, None).played.verdict
+        assert (verdict.place.step, verdict.place.node) == (bench_dispute.STEP, node), operator
+        assert verdict.accepted == 1
+        assert verdict.terms <= 256
+        shutil.rmtree(liar)
+
+
 def test_what_the_program_has_not_is_refused() -> None:
     for operator in ("aten.nothing", "tallystick.commit"):
         with pytest.raises(UsageError, match="no disputable operator"):
@@ -43,8 +72,8 @@ def test_a_lie_found_elsewhere_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> 
     right = bench_dispute.largest_node
 
     class Elsewhere(bench_dispute.OneNumber):
-        def __init__(self, node: int) -> None:
-            super().__init__(node - 1)
+        def __init__(self, node: int, pick: int) -> None:
+            super().__init__(node - 1, pick=pick)
 
     monkeypatch.setattr(bench_dispute, "OneNumber", Elsewhere)
     monkeypatch.setattr(bench_dispute, "largest_node", lambda p, o: before_a_gelu(p, right(p, o)))

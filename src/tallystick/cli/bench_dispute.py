@@ -31,6 +31,7 @@ from tallystick.run.job import MANIFEST, PROGRAM, Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
+from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
 
 SECONDS_TARGET = 5.0
@@ -58,10 +59,13 @@ SHARES = ((400, 20, 20, 0.06), (10_000, 100, 100, 0.011))
 
 
 class OneNumber(Override):
-    """Changes the largest number of one node's first output in one step."""
+    """Changes one number of one node's first output in one step: the largest, or by `pick` the
+    first, middle or last one, since not every number reaches the next state."""
 
-    def __init__(self, node: int, step: int = STEP) -> None:
-        self.at, self.step = node, step
+    PICKS = 4
+
+    def __init__(self, node: int, step: int = STEP, pick: int = 0) -> None:
+        self.at, self.step, self.pick = node, step, pick
 
     def watches(self, step: int) -> bool:
         return step == self.step
@@ -70,13 +74,15 @@ class OneNumber(Override):
         if (step, index) != (self.step, self.at):
             return
         output: Any = outputs[0]
+        flat = (self.pick - 1) * (output.size - 1) // 2
+        if self.pick == 0:
+            flat = int(np.where(np.isfinite(output), np.abs(output), 0).argmax())
+        place = np.unravel_index(flat, output.shape)
+        value = output[place]
         if output.dtype.kind == "f":
-            size = np.where(np.isfinite(output), np.abs(output), 0)
-            place = np.unravel_index(int(size.argmax()), output.shape)
-            output[place] = output[place] * 2 if output[place] else 1
+            output[place] = value * 2 if np.isfinite(value) and value else 1
         else:
-            place = np.unravel_index(output.size // 2, output.shape)
-            output[place] = not output[place] if output.dtype.kind == "b" else output[place] + 1
+            output[place] = (not value) if output.dtype.kind == "b" else abs(value - 1)
 
 
 @dataclass(frozen=True)
@@ -142,13 +148,26 @@ def judged(job: Job, evidence: bytes, directory: Path) -> dict[str, Any]:
     return found
 
 
+def told(job: Job, honest: Path, liar: Path, node: int, threads: int | None) -> OneNumber:
+    """Train a liar whose lie about `node` takes effect. Raises CannotCheckError if none does."""
+    root = RunStore(honest).journal().run_root
+    for pick in range(OneNumber.PICKS):
+        lie = OneNumber(node, pick=pick)
+        summary = train_job(job, liar, Options(threads=threads, keep=1, override=lie))
+        if summary.run_root != root:
+            return lie
+        shutil.rmtree(liar)
+    raise CannotCheckError(
+        f"No lie about node {node} changes the run.", "Choose another operator or other settings."
+    )
+
+
 def rows_of(
     job: Job, directory: Path, honest: Path, operator: str, prefix: str, threads: int | None
 ) -> list[dict[str, Any]]:
     """One dispute over an element of `operator`, measured."""
-    node = largest_node(job.program, operator)
-    lie, liar = OneNumber(node), directory / "liar"
-    train_job(job, liar, Options(threads=threads, keep=1, override=lie))
+    node, liar = largest_node(job.program, operator), directory / "liar"
+    lie = told(job, honest, liar, node, threads)
     try:
         game = play_out(job, honest, liar, lie, threads)
     finally:

@@ -30,9 +30,9 @@ from tallystick.run.state import State
 from tallystick.run.store import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
 from tallystick.run.tensorfile import read_tensors, write_tensors
 
-# Scratch files at most; and what they must leave of the disk, as a share of what was free.
+# Scratch files at most; and the share of what is free on the disk that one may take.
 SCRATCH_FILES = 256
-SCRATCH_SHARE = 0.8
+SCRATCH_SHARE = 0.5
 DIGESTS_KEPT = 512
 
 
@@ -43,7 +43,6 @@ class Scratch:
         self._directory: Path | None = None
         with suppress(OSError):  # a run on a read-only disk: more is executed again
             self._directory = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=run))
-        self._room = int(SCRATCH_SHARE * free_bytes(run)) if self._directory else 0
         self.steps: list[int] = []
 
     def _path(self, step: int) -> Path:
@@ -52,17 +51,14 @@ class Scratch:
 
     def save(self, step: int, state: State) -> None:
         """Keep state[step] if there is room."""
-        size = state_file_bytes(state)
-        if step in self.steps or len(self.steps) >= SCRATCH_FILES or size > self._room:
+        full = len(self.steps) >= SCRATCH_FILES
+        if self._directory is None or full or step in self.steps:
             return
-        try:
-            metadata = {"format": STATE_FORMAT, "step": str(step)}
-            write_tensors(self._path(step), state.tensors(), metadata)
-        except StorageError:
-            self._room = 0
-            return
-        self._room -= size
-        self.steps.append(step)
+        with suppress(StorageError):  # without it, more is executed again
+            if state_file_bytes(state) <= SCRATCH_SHARE * free_bytes(self._directory):
+                metadata = {"format": STATE_FORMAT, "step": str(step)}
+                write_tensors(self._path(step), state.tensors(), metadata)
+                self.steps.append(step)
 
     def load(self, job: Job, step: int) -> State:
         """A kept state, its arrays memory-mapped."""
