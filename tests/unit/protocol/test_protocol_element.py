@@ -155,6 +155,14 @@ def test_a_nan_made_on_the_way_is_canonical_everywhere(lie: Any) -> None:
         ),
     ):
         against(q, x, lie)
+    for stretch in (1, 2, 256):  # false from the NaN on, so that the referee makes it itself
+        q, whole = chain(1000, stretch), WholeSource([x])
+
+        def liar(ask: Ask, q: Chain = q, whole: WholeSource = whole) -> Sequence[Scalar]:
+            states = view_values(q, ask.view, whole)
+            return [lie if np.isnan(state) else state for state in states]
+
+        assert against(q, x, lie, liar).terms == 256
     wide = Tree("t", "f64", len(x), lambda s, _, i: s.read(0, i).astype(F64))
     against(wide, x, F64(lie))
     odd = np.array(0xFFF8000000000000, np.uint64).view(F64)[()]
