@@ -34,6 +34,7 @@ from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
 
 Operands = Sequence[np.ndarray | None]
 ASKED = 256  # PROTOCOL 6.4: values in one answer
+OPENINGS = 8  # PROTOCOL P4
 OPENED = 5 * LIMIT  # no rule reads more than five operand elements for a term
 
 
@@ -44,6 +45,7 @@ class SparseSource:
         self._whole = operands
         self._opened: dict[int, set[int]] = {}
         self.elements = 0
+        self.openings = 0
 
     def read(self, operand: int, flat: Index) -> Array:
         have = self._opened.get(operand, set())
@@ -60,6 +62,7 @@ class SparseSource:
         assert not opened & set(flat.tolist()), "an element is asked for twice"
         opened.update(flat.tolist())
         self.elements += len(flat)
+        self.openings += 1
 
 
 def sites(op: str, attrs: dict[str, Any], operands: Operands) -> list[tuple[Site, Array]]:
@@ -121,7 +124,8 @@ class Claimant:
 def flipped(value: Scalar) -> Scalar:
     """Another value, far enough that rounding above it does not swallow the lie."""
     if value.dtype.kind == "f":
-        return value.dtype.type(value * 1.5 if np.isfinite(value) and value != 0 else 1)
+        with np.errstate(over="ignore"):
+            return value.dtype.type(value * 1.5 if np.isfinite(value) and value != 0 else 1)
     raw = bytearray(value.tobytes())
     raw[0] ^= 1
     return np.frombuffer(bytes(raw), value.dtype)[0]
@@ -198,6 +202,7 @@ def drive(
     assert any(outcome.convicted), outcome
     assert outcome.terms <= LIMIT
     assert sparse.elements <= OPENED
+    assert sparse.openings <= OPENINGS
     return outcome, sparse
 
 
