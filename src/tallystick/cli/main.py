@@ -27,6 +27,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("tallystick.cli.audit", "audit"),
     "dispute": ("tallystick.cli.dispute", "dispute"),
     "judge": ("tallystick.cli.dispute", "judge_command"),
+    "attack": ("tallystick.cli.attack", "attack"),
     "export": ("tallystick.cli.model", "export"),
     "verify-model": ("tallystick.cli.model", "verify_model"),
     "sample": ("tallystick.cli.model", "sample"),

@@ -16,6 +16,7 @@ from tallystick.commit.tensor import Array
 if TYPE_CHECKING:
     from tallystick.program.ir import Node
     from tallystick.run.job import Job
+    from tallystick.run.nodes import NodeRecord
     from tallystick.run.state import State
 
 
@@ -70,6 +71,10 @@ class Override:
     def root(self, step: int, root: bytes) -> bytes:
         """The state root that is committed to for state[step]."""
         return root
+
+    def record(self, step: int, index: int, record: NodeRecord) -> NodeRecord:
+        """What is stated of node `index` as executed, before the step's node tree is made."""
+        return record
 
     def answer(self, query: object, body: object) -> object:
         """The body of an answer of the prover (protocol.answers), None to be unable."""

@@ -1,0 +1,39 @@
+"""A wrong output, and a record of that node that is lied about too, so that its tree holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tallystick.commit.tensor import Array
+from tallystick.program.ir import Node
+from tallystick.run.job import Job
+from tallystick.run.nodes import NodeRecord
+from tallystick.run.override import Override
+
+from ._shared import falsify, node_of
+
+Change = Callable[[NodeRecord], NodeRecord]
+
+
+class WrongRecord(Override):
+    """Node `index` of step `at`: a false output, and its record changed by `change`."""
+
+    def __init__(self, at: int, index: int, change: Change) -> None:
+        self.at, self.index, self.change = at, index, change
+
+    def watches(self, step: int) -> bool:
+        return step == self.at
+
+    def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
+        if (step, index) == (self.at, self.index):
+            falsify(outputs[0])
+
+    def record(self, step: int, index: int, record: NodeRecord) -> NodeRecord:
+        return self.change(record) if (step, index) == (self.at, self.index) else record
+
+
+def wrong_record(job: Job, params: dict[str, Any], change: Change) -> Override:
+    """The override for parameters `step` and `node`, the last matrix product by default."""
+    index = node_of(job, params["node"], "aten.mm", "aten.addmm")
+    return WrongRecord(params["step"], index, change)

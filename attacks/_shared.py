@@ -1,0 +1,99 @@
+"""What attack files share: the declaration of an attack, and how they choose a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.encoding import JsonValue
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.run.attacks import Params
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+MIDDLE = -1  # as a step: the middle of the run
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A cheat by name: one line about it, its parameters with defaults, and how it is made."""
+
+    name: str
+    summary: str
+    build: Callable[[Job, dict[str, Any]], Override]
+    defaults: dict[str, JsonValue] = field(default_factory=dict)
+
+    def make(self, job: Job, params: Params) -> Override:
+        """The cheat's hooks. Raises UsageError for unknown parameters, values of another kind, and
+        jobs that give this cheat nothing to do."""
+        chosen: dict[str, Any] = dict(self.defaults)
+        for name, value in params.items():
+            if name not in chosen:
+                known = ", ".join(chosen) or "none"
+                raise UsageError(f"{self.name} has no parameter {name!r}.", f"It has: {known}.")
+            chosen[name] = _as(self.defaults[name], value, name)
+        if "step" in chosen:
+            chosen["step"] = step_of(job, chosen["step"])
+        return self.build(job, chosen)
+
+
+def _as(default: JsonValue, value: JsonValue, name: str) -> JsonValue:
+    """`value`, perhaps typed on a command line, as what the default is: an integer or a text."""
+    if isinstance(default, int):
+        try:
+            return int(str(value))
+        except ValueError:
+            raise UsageError(f"{name} must be an integer, not {value!r}.") from None
+    return str(value)
+
+
+def step_of(job: Job, step: int) -> int:
+    """A step of the job; MIDDLE is the middle one. Raises UsageError."""
+    chosen = job.steps // 2 if step == MIDDLE else step
+    if not 0 <= chosen < job.steps:
+        raise UsageError(f"The job has no step {step}.", f"Choose 0 to {job.steps - 1}.")
+    return chosen
+
+
+def node_of(job: Job, wanted: int, *operators: str) -> int:
+    """Node number `wanted`, or, if it is negative, the last one of these operators.
+
+    The last products are gradients of weights: what is falsified there reaches the state.
+    """
+    nodes = job.program.nodes
+    if 0 <= wanted < len(nodes) - 1:
+        return wanted
+    if wanted < 0:
+        for operator in operators:
+            for index in reversed(range(len(nodes))):
+                if nodes[index].op == operator:
+                    return index
+    raise UsageError(
+        f"This job has no node {wanted} for it.", f"Choose 0 to {len(nodes) - 2}, see program.txt."
+    )
+
+
+def largest_field(batch: dict[str, Any]) -> str:
+    """The batch tensor with most bytes: the records' content."""
+    return max(sorted(batch), key=lambda name: int(batch[name].nbytes))
+
+
+def nothing_to_do(why: str) -> UsageError:
+    """This job offers nothing to this cheat."""
+    return UsageError(f"This cheat has nothing to do here: {why}.", "Choose another attack or job.")
+
+
+def falsify(output: Array) -> None:
+    """Double the largest element in place; of booleans and integers, change the middle one."""
+    array: Any = output
+    if array.dtype.kind == "f":
+        size = np.where(np.isfinite(array), np.abs(array), 0)
+        place = np.unravel_index(int(size.argmax()), array.shape)
+        array[place] = array[place] * 2 if array[place] else 1
+    elif array.size:
+        place = np.unravel_index(array.size // 2, array.shape)
+        array[place] = not array[place] if array.dtype.kind == "b" else array[place] + 1

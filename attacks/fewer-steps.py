@@ -1,0 +1,30 @@
+"""Fewer steps passed off as all: the run ends early and signs that it is finished.
+
+Gain: the rest of the compute. How: the run commits to its state after `step` steps. Caught: a run
+may end before the job's last step only with a non-finite loss, and the loss chain shows that it
+was finite (clause 4.9); in a job that never stops early already by the commitment (clause 3.2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import MIDDLE, Attack
+
+
+class Early(Override):
+    def __init__(self, end: int) -> None:
+        self.end = max(1, end)
+
+    def final_step(self, job: Job) -> int:
+        return self.end
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return Early(params["step"])
+
+
+ATTACK = Attack("fewer-steps", "the run ends early and claims to be whole", build, {"step": MIDDLE})

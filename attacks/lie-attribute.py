@@ -1,0 +1,31 @@
+"""A lie in an attribute: the node is said to have computed something slightly else.
+
+Gain: the false output is right for the attributes in the record. How: the record of a falsified
+node has other attribute bytes. Caught: operator and attributes come from the referee's own program
+(case 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.nodes import NodeRecord
+from tallystick.run.override import Override
+
+from ._records import wrong_record
+from ._shared import MIDDLE, Attack
+
+
+def change(record: NodeRecord) -> NodeRecord:
+    return replace(record, attributes=record.attributes + b"alpha=2")
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return wrong_record(job, params, change)
+
+
+ATTACK = Attack(
+    "lie-attribute", "a node's record has other attributes", build, {"step": MIDDLE, "node": -1}
+)

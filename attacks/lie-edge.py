@@ -1,0 +1,31 @@
+"""A lie in an edge: the node is said to read another value than the program wires to it.
+
+Gain: as a lie in an input digest, with a digest that does exist. How: the record of a falsified
+node has its inputs' digests in another order. Caught: edges come from the referee's own program
+(cases 2a to 2d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.nodes import NodeRecord
+from tallystick.run.override import Override
+
+from ._records import wrong_record
+from ._shared import MIDDLE, Attack
+
+
+def change(record: NodeRecord) -> NodeRecord:
+    return replace(record, inputs=record.inputs[::-1])
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return wrong_record(job, params, change)
+
+
+ATTACK = Attack(
+    "lie-edge", "a node is said to read other values", build, {"step": MIDDLE, "node": -1}
+)

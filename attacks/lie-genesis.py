@@ -1,0 +1,28 @@
+"""A lie at genesis: training starts from other weights than the client's.
+
+Gain: a model prepared beforehand is passed off as trained from the client's initial state. How:
+one weight of state[0] is changed. Caught: the job fixes the genesis state root (clause 3.4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+from tallystick.run.state import State
+
+from ._shared import Attack
+
+
+class Genesis(Override):
+    def genesis(self, state: State) -> None:
+        slot = next(name for name in state.slots if name.startswith("param."))
+        state.slots[slot].reshape(-1)[0] += 1  # type: ignore[operator]
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return Genesis()
+
+
+ATTACK = Attack("lie-genesis", "training starts from other weights", build)

@@ -1,0 +1,34 @@
+"""A lie in an input digest: the node's record names inputs that never existed.
+
+Gain: the false output looks right for the inputs it names. How: the record of a falsified node has
+another digest for its first input. Caught: the referee knows from its own program where the input
+comes from, and both have stated that value's digest before (cases 2a to 2d).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.nodes import NodeRecord
+from tallystick.run.override import Override
+
+from ._records import wrong_record
+from ._shared import MIDDLE, Attack
+
+
+def change(record: NodeRecord) -> NodeRecord:
+    return replace(record, inputs=(bytes([7]) * 32, *record.inputs[1:]))
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return wrong_record(job, params, change)
+
+
+ATTACK = Attack(
+    "lie-input-digest",
+    "a node's record names an input that never was",
+    build,
+    {"step": MIDDLE, "node": -1},
+)

@@ -1,0 +1,32 @@
+"""A lie in the node count: the step is said to have more nodes than the program.
+
+Gain: room for a node that nobody asked for. How: a falsified output, and a node tree of one leaf
+more. Caught: the number of nodes is the program's (case 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tallystick.protocol.answers import NodesBody
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._records import WrongRecord
+from ._shared import MIDDLE, Attack, node_of
+
+
+class Count(WrongRecord):
+    def answer(self, query: object, body: object) -> object:
+        return replace(body, count=body.count + 1) if isinstance(body, NodesBody) else body
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    index = node_of(job, params["node"], "aten.mm", "aten.addmm")
+    return Count(params["step"], index, lambda record: record)
+
+
+ATTACK = Attack(
+    "lie-node-count", "a step with one node too many", build, {"step": MIDDLE, "node": -1}
+)

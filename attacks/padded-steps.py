@@ -1,0 +1,29 @@
+"""Fewer steps passed off as all, padded: the first part is trained, the rest only committed to.
+
+Gain: the rest of the compute, without an early end that anyone would notice. How: from step `step`
+on nothing is executed, every checkpoint repeats the state. Caught: as skipped steps (clause 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import MIDDLE, Attack
+
+
+class Padded(Override):
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def skips(self, step: int) -> bool:
+        return step >= self.first
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return Padded(params["step"])
+
+
+ATTACK = Attack("padded-steps", "trained half way, then padded", build, {"step": MIDDLE})

@@ -1,0 +1,31 @@
+"""Patched commitments: an honest run with one checkpoint root replaced.
+
+Gain: none, but a dispute without an end would be one. How: the root of the checkpoint at or after
+`step` is another digest. Caught: the nodes of the step before it make another state (clause 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.commit.encoding import sha256
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import MIDDLE, Attack
+
+
+class Patched(Override):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def root(self, step: int, root: bytes) -> bytes:
+        return sha256(root) if step == self.at else root
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    due = -(-max(params["step"], 1) // job.interval) * job.interval
+    return Patched(min(due, job.steps))
+
+
+ATTACK = Attack("patched-commitments", "one checkpoint root is replaced", build, {"step": MIDDLE})

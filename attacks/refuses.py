@@ -1,0 +1,36 @@
+"""A party that refuses: a poisoned run that says it is unable once it comes to the node.
+
+Gain: hoping that no answer is no proof. How: data poisoning, and *unable* where node records are
+asked for. Caught: whoever commits to a run keeps what repeats it (clause 2.8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.commit.tensor import Array
+from tallystick.protocol.queries import NodeRecord
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import MIDDLE, Attack
+
+
+class Refuses(Override):
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def batch(self, step: int, batch: dict[str, Array]) -> None:
+        if step >= self.first:
+            for array in batch.values():
+                array[0] = array[-1]
+
+    def answer(self, query: object, body: object) -> object:
+        return None if isinstance(query, NodeRecord) else body
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return Refuses(params["step"])
+
+
+ATTACK = Attack("refuses", "a poisoned run that will not open a node", build, {"step": MIDDLE})

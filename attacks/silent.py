@@ -1,0 +1,40 @@
+"""A party that keeps silent: a poisoned run that stops answering.
+
+Gain: as a refusal, without a signature under it. How: data poisoning, and no answer where the
+nodes are asked for. Caught: silence forfeits (clause 2.10); that is the referee's word, believed
+by those who trust it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.commit.tensor import Array
+from tallystick.protocol.local import SilenceError
+from tallystick.protocol.queries import Nodes
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import MIDDLE, Attack
+
+
+class Silent(Override):
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def batch(self, step: int, batch: dict[str, Array]) -> None:
+        if step >= self.first:
+            for array in batch.values():
+                array[0] = array[-1]
+
+    def answer(self, query: object, body: object) -> object:
+        if isinstance(query, Nodes):
+            raise SilenceError("This party keeps silent.")
+        return body
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    return Silent(params["step"])
+
+
+ATTACK = Attack("silent", "a poisoned run that stops answering", build, {"step": MIDDLE})

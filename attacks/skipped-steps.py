@@ -1,0 +1,33 @@
+"""The lazy trainer: some steps are not executed.
+
+Gain: a share of the compute. How: every `every`-th step leaves the state as it is and repeats the
+last loss. Caught: the step's nodes, executed for the dispute, do not make the state that the run
+has committed to (clause 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.errors import UsageError
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import Attack
+
+
+class Lazy(Override):
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def skips(self, step: int) -> bool:
+        return step % self.every == self.every - 1
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    if params["every"] < 1:
+        raise UsageError("every must be at least 1.")
+    return Lazy(params["every"])
+
+
+ATTACK = Attack("skipped-steps", "every third step is not executed", build, {"every": 3})

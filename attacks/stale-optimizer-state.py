@@ -1,0 +1,41 @@
+"""Stale optimizer state: moments are not updated.
+
+Gain: the memory traffic of the optimizer, or a model that looks trained. How: after step `step`,
+slots `opt.…` keep the values they had before it. Caught: the nodes of the step make another state
+than the one committed to (clause 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+from tallystick.run.state import State
+
+from ._shared import MIDDLE, Attack, nothing_to_do
+
+
+class Stale(Override):
+    def __init__(self, at: int) -> None:
+        self.at, self.kept = at, {}  # type: ignore[var-annotated]
+
+    def before(self, step: int, state: State) -> None:
+        if step == self.at:
+            self.kept = {n: a.copy() for n, a in state.slots.items() if n.startswith("opt.")}
+
+    def after(self, step: int, state: State) -> None:
+        if step == self.at:
+            for name, array in self.kept.items():
+                state.slots[name][...] = array
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    if not any(name.startswith("opt.") for name in job.program.state_types):
+        raise nothing_to_do("its optimizer keeps no state")
+    return Stale(params["step"])
+
+
+ATTACK = Attack(
+    "stale-optimizer-state", "optimizer state of one step is not updated", build, {"step": MIDDLE}
+)

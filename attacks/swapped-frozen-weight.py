@@ -1,0 +1,53 @@
+"""A swapped frozen weight: a slot that the program passes through is replaced between two steps.
+
+Gain: a backdoor in a part that nobody trains, so that no operator's output is ever wrong. How:
+after step `step` one value of a passed-through slot (of a parameter, where the job freezes
+nothing) is changed. Caught: the COMMIT node binds every slot of the next state, passed through or
+not (clause 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+from tallystick.run.state import State
+
+from ._shared import MIDDLE, Attack
+
+
+class Swap(Override):
+    def __init__(self, at: int, slot: str) -> None:
+        self.at, self.slot = at, slot
+
+    def after(self, step: int, state: State) -> None:
+        if step == self.at:
+            state.slots[self.slot].reshape(-1)[0] += 1  # type: ignore[operator]
+
+
+def frozen_slots(job: Job) -> list[str]:
+    """Slots whose next state is the slot itself."""
+    program = job.program
+    inputs = {name: value for value, name in _inputs(job)}
+    return [name for name, value in program.next_state.items() if inputs[name] == value]
+
+
+def _inputs(job: Job) -> list[tuple[Any, str]]:
+    from tallystick.program.ir import input_value
+
+    return [
+        (input_value(i), spec.name)
+        for i, spec in enumerate(job.program.inputs)
+        if spec.kind == "state"
+    ]
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    parameters = [name for name in job.program.state_types if name.startswith("param.")]
+    return Swap(params["step"], [*frozen_slots(job), *parameters][0])
+
+
+ATTACK = Attack(
+    "swapped-frozen-weight", "a frozen weight is replaced between steps", build, {"step": MIDDLE}
+)

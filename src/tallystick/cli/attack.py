@@ -1,0 +1,92 @@
+"""`tallystick attack`: train a job dishonestly, on purpose, to see it convicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tallystick.cli.output import json_option, print_json, say, threads_option
+from tallystick.cli.progress import Reporter
+from tallystick.errors import UsageError
+from tallystick.run.attacks import Declaration, attack_names, load_attack
+from tallystick.run.job_file import load_job
+from tallystick.run.trainer import Options, train_job
+
+
+def known_attacks() -> list[dict[str, Any]]:
+    """Name, summary and parameters of every attack of this installation."""
+    found = []
+    for name in attack_names():
+        attack: Any = load_attack(name)
+        found.append({"name": name, "summary": attack.summary, "parameters": dict(attack.defaults)})
+    return found
+
+
+@click.command(short_help="Make a cheating run, to see it convicted.")
+@click.argument("name", required=False)
+@click.argument("job", required=False, type=click.Path())
+@click.option("--out", type=click.Path(), help="The run directory to make.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
+@click.option("--list", "listed", is_flag=True, help="Say which attacks there are.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@threads_option
+@json_option
+def attack(
+    name: str | None,
+    job: str | None,
+    out: str | None,
+    pairs: tuple[str, ...],
+    listed: bool,
+    quiet: bool,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train JOB with the cheat NAME into --out: a signed run, and the declaration of its cheat.
+
+    `dispute` answers for it with the same code as for an honest run.
+    """
+    if listed:
+        _list(as_json)
+        return
+    if name is None or job is None or out is None:
+        raise UsageError("Name an attack, a job and --out RUN.", "See `tallystick attack --list`.")
+    params = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"{pair!r} is not KEY=VALUE.", "Write --set step=30.")
+        params[key] = value
+    declared = Declaration(name, params)
+    loaded = load_job(Path(job))
+    declared.make(loaded)  # refuses unknown names and parameters before anything is written
+    reporter = Reporter("train", quiet or as_json)
+    try:
+        result = train_job(loaded, Path(out), Options(threads, declared=declared), reporter)
+    finally:
+        reporter.close()
+    if as_json:
+        print_json(
+            {
+                "attack": name,
+                "parameters": params,
+                "run": out,
+                "run_root": result.run_root,
+                "steps": result.steps,
+            }
+        )
+        return
+    say(f"CHEAT       {out} is not an honest run: it was made by the attack {name}")
+    say(f"run root    {result.run_root.hex()} (signed)")
+    say(f"next        tallystick dispute HONEST {out} --job {job} --out EVIDENCE")
+
+
+def _list(as_json: bool) -> None:
+    found = known_attacks()
+    if as_json:
+        print_json({"attacks": found})
+        return
+    for one in found:
+        parameters = ", ".join(f"{k}={v}" for k, v in one["parameters"].items())
+        say(f"{one['name']:24}{one['summary']}" + (f"  ({parameters})" if parameters else ""))

@@ -1,0 +1,202 @@
+"""Every attack, both seats, three recipes: the cheat convicted, the honest party never (P1, P2).
+
+`EXPECTED` is also what attacks/README.md says.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tallystick.commit.signing import PrivateKey
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.protocol.judge import judge
+from tallystick.protocol.local import Played, play
+from tallystick.protocol.prover import Prover
+from tallystick.run.attacks import Declaration, attack_names, attacks_directory, load_attack
+from tallystick.run.job import Job
+from tallystick.run.job_file import load_job
+from tallystick.run.recipes import new_job
+from tallystick.run.recipes.base import Sources
+from tallystick.run.trainer import Options, train_job
+
+STEPS, INTERVAL = 24, 5
+RECIPES = {
+    "logreg": {"features": "16", "records": "200", "batch_size": "8", "momentum": "0.9"},
+    "mlp": {"records": "200", "batch_size": "8", "dropout": "0.1"},
+    "gpt2": {"n_layer": "1", "n_head": "2", "n_embd": "16", "block_size": "8", "batch_size": "2",
+             "dropout": "0.1", "text_bytes": "4000"},
+}  # fmt: skip
+# Attack: case and clauses that may convict (where the recipes' programs differ).
+EXPECTED: dict[str, tuple[str, set[str]]] = {
+    "backdoor-label-flip": ("2c", {"5.6.3"}),
+    "data-poisoning": ("2c", {"5.6.3"}),
+    "fewer-steps": ("0", {"4.9"}),
+    "lie-attribute": ("1", {"5.5"}),
+    "lie-edge": ("2a 2b 2c", {"5.6.1", "5.6.2", "5.6.3"}),
+    "lie-genesis": ("0", {"3.4"}),
+    "lie-input-digest": ("2a 2b", {"5.6.1", "5.6.2"}),
+    "lie-loss-curve": ("3", {"5.8"}),
+    "lie-node-count": ("1", {"5.2"}),
+    "lie-optimizer-state": ("3", {"6.5"}),
+    "lie-output": ("3", {"6.5"}),
+    "lie-partial": ("3", {"6.5", "6.6", "6.8", "6.9"}),
+    "low-precision": ("3", {"6.5"}),
+    "padded-steps": ("-", {"5.3"}),
+    "patched-commitments": ("-", {"5.3"}),
+    "refuses": ("-", {"2.8"}),
+    "reordered-data": ("2c", {"5.6.3"}),
+    "silent": ("-", {"2.10"}),
+    "skipped-steps": ("-", {"5.3"}),
+    "stale-optimizer-state": ("-", {"5.3"}),
+    "swapped-frozen-weight": ("-", {"5.3"}),
+    "unreproducible-root": ("-", {"5.3"}),
+    "wrong-learning-rate": ("2d", {"5.6.4"}),
+    "wrong-seed": ("2d", {"5.6.4"}),
+}
+REFEREE = PrivateKey(bytes([5]) * 32)
+
+
+@dataclass
+class World:
+    """A job, its honest run, and cheating runs made when asked for."""
+
+    job: Job
+    directory: Path
+
+    @property
+    def honest(self) -> Path:
+        return self.directory / "honest"
+
+    def cheat(self, name: str) -> Path:
+        run = self.directory / name
+        if not run.exists():
+            train_job(self.job, run, Options(declared=Declaration(name)))
+        return run
+
+    def game(self, name: str, seat: int) -> Played:
+        runs = [self.honest, self.honest]
+        runs[seat] = self.cheat(name)
+        provers = [Prover(run) for run in runs]
+        try:
+            return play(self.job, provers, key=REFEREE)
+        finally:
+            for prover in provers:
+                prover.close()
+
+
+@pytest.fixture(scope="module", params=sorted(RECIPES))
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    directory = tmp_path_factory.mktemp(request.param)
+    text = directory / "text"
+    text.write_text("a lie has short legs, and so has this text. " * 100)
+    sources = Sources(text=text if request.param == "gpt2" else None)
+    job = new_job(
+        request.param, directory / "job", RECIPES[request.param], sources, steps=STEPS,
+        checkpoint_interval=INTERVAL, evaluate_every=0,
+    )  # fmt: skip
+    train_job(job, directory / "honest", Options())
+    return World(job, directory)
+
+
+def test_every_attack_has_an_expected_outcome() -> None:
+    assert set(EXPECTED) == set(attack_names())
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: str) -> None:
+    try:
+        world.cheat(name)
+    except UsageError as error:
+        assert "nothing to do" in str(error)
+        pytest.skip(f"{name}: {error.message}")
+    case, clauses = EXPECTED[name]
+    for seat in (0, 1):
+        played = world.game(name, seat)
+        verdict = played.verdict
+        assert [c.party for c in verdict.convicted] == [seat]
+        assert verdict.accepted == 1 - seat
+        assert verdict.convicted[0].clause in clauses
+        assert (verdict.case or "-") in case.split()
+        data = played.evidence.to_bytes()
+        assert judge(world.job, data, [REFEREE.public]).verdict == verdict
+        if name == "silent":
+            with pytest.raises(CannotCheckError):
+                judge(world.job, data)
+
+
+ROW = re.compile(r"^\| \[([a-z-]+)\]\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)
+
+
+def test_the_readme_says_what_happens() -> None:
+    text = (attacks_directory() / "README.md").read_text()
+    rows = {name: (case, clause) for name, case, clause in ROW.findall(text)}
+    assert set(rows) == set(EXPECTED)
+    for name, (case, clauses) in EXPECTED.items():
+        assert rows[name][0].replace(",", "").split() == case.split(), name
+        assert set(rows[name][1].replace(",", "").split()) == clauses, name
+
+
+def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> None:
+    files = []
+    for name in ("data-poisoning", "lie-output", "lie-genesis", "padded-steps"):
+        path = tmp_path / name
+        path.write_bytes(world.game(name, 1).evidence.to_bytes())
+        files.append(str(path))
+    # Only the terms of the job: no state, no records.
+    terms = tmp_path / "terms"
+    terms.mkdir()
+    for part in ("job.json", "program.txt"):
+        (terms / part).write_bytes((world.job.directory / part).read_bytes())
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from tallystick.cli.memory import peak_bytes\n"
+        "from tallystick.cli.main import run\n"
+        f"for path in {files!r}:\n"
+        f"    assert run(['judge', path, '--job', {str(terms)!r}]) == 1, path\n"
+        "assert peak_bytes() < 200 << 20, peak_bytes()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("CONVICTED") == len(files)
+
+
+def test_a_frozen_weight_that_no_operator_makes(tmp_path: Path) -> None:
+    """The lie leaves every operator's output true: only COMMIT binds what is passed through."""
+    import numpy as np
+    import torch
+
+    import tallystick
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    for parameter in model[0].parameters():
+        parameter.requires_grad = False
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((40, 4), np.float32), rng.integers(0, 2, 40)
+    loss = torch.nn.functional.cross_entropy
+    batch = {"x": torch.tensor(x[:4]), "y": torch.tensor(y[:4])}
+    captured = tallystick.capture(
+        model, lambda m, b: loss(m(b["x"]), b["y"]), batch, tallystick.SGD(lr=0.1)
+    )
+    captured.save_job(tmp_path / "job", {"x": x, "y": y}, steps=12, checkpoint_interval=4)
+    job = load_job(tmp_path / "job")
+    world = World(job, tmp_path)
+    train_job(job, world.honest, Options())
+    train_job(job, tmp_path / "swap", Options(declared=Declaration("swapped-frozen-weight")))
+    before, after = (
+        load_attack("swapped-frozen-weight").make(job, {}).slot,  # type: ignore[attr-defined]
+        {name for name, value in job.program.next_state.items() if value.is_input},
+    )
+    assert before in after == {"param.0.weight", "param.0.bias"}
+    for seat in (0, 1):
+        runs = [world.honest, world.honest]
+        runs[seat] = tmp_path / "swap"
+        with Prover(runs[0]) as first, Prover(runs[1]) as second:
+            verdict = play(job, [first, second]).verdict
+        assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, "5.3")]
