@@ -10,14 +10,10 @@ and roots that the journal already holds: a difference is a fault of the machine
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from tallystick import _core
@@ -35,6 +31,7 @@ from tallystick.run.engine import Engine, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
 from tallystick.run.evaluation import Evaluator
 from tallystick.run.files import locked, write_file
+from tallystick.run.interrupts import Stop, interrupts
 from tallystick.run.job import Job
 from tallystick.run.journal import REASONS, Journal, loss_value
 from tallystick.run.nodes import TraceRange, traced
@@ -108,32 +105,6 @@ class Options:
     def kept(self) -> int:
         """How many states are kept."""
         return DEFAULT_KEEP if self.keep is None else self.keep
-
-
-@dataclass
-class _Stop:
-    """Set by the first interrupt; the second one raises."""
-
-    requested: bool = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-
-@contextmanager
-def _interrupts(stop: _Stop) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into `stop` while inside; main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @dataclass
@@ -215,7 +186,7 @@ class _Training:
             override.genesis(state)
         return state, 0
 
-    def run(self, stop: _Stop) -> bool:
+    def run(self, stop: Stop) -> bool:
         """Execute to the end; False when interrupted before it."""
         engine, journal, job = self.engine, self.journal, self.job
         self.policy.started = self.options.clock()
@@ -395,14 +366,14 @@ def _train_locked(
     genesis: State | None,
     began: float,
 ) -> RunSummary:
-    stop = _Stop()
+    stop = Stop()
     finished = journal.content.finished
     if finished:
         listener.notice(f"{store.directory} is finished already.")
     else:
         training = _Training(job, store, journal, options, listener, genesis)
         training.prepare()
-        with _interrupts(stop):
+        with interrupts(stop):
             finished = training.run(stop)
     signer = ""
     if finished:

@@ -4,7 +4,7 @@ byte, for honest runs and for every lie told by hooks."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,21 +22,36 @@ from tallystick.errors import (
 from tallystick.numerics.opening.views import View
 from tallystick.protocol import prover_states
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
+from tallystick.protocol.answers import NodeBody, open_answer
 from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import Referee
 from tallystick.run import attacks
 from tallystick.run.job import Job
+from tallystick.run.nodes import NodeRecord
 from tallystick.run.override import Override
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
 
-BY_HOOKS = {n: s for n, s in SCENARIOS.items() if s.tamper is None and not s.statement}
+BY_HOOKS = {n: s for n, s in SCENARIOS.items() if not s.statement}
 
 
 def hooks_of(scenario: Scenario) -> Lie:
     """The scenario's hooks; a trainer calls `node` only in steps that are watched."""
-    return Lie(**{"watches": lambda step: "node" in scenario.hooks, **scenario.hooks})
+    hooks = {"watches": lambda step: "node" in scenario.hooks, **scenario.hooks}
+    if scenario.tamper is not None:
+        hooks["record"] = tampered(scenario)
+    return Lie(**hooks)
+
+
+def tampered(scenario: Scenario) -> Callable[[int, int, NodeRecord], NodeRecord]:
+    """The scenario's `tamper` as a hook."""
+
+    def record(step: int, index: int, record: NodeRecord) -> NodeRecord:
+        body = NodeBody(record.operator, record.attributes, record.inputs, record.outputs, proof=())
+        made = scenario.tamper(step, index, body)
+        return NodeRecord(made.operator, made.attributes, made.inputs, made.outputs)
+
+    return record
 
 
 @pytest.fixture(scope="module")
