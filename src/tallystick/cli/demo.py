@@ -1,4 +1,4 @@
-"""`tallystick demo`: train, audit on another code path, catch three cheats, export, sample."""
+"""`tallystick demo`: train, audit on another code path, catch and convict cheats, sample."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from pathlib import Path
 import click
 
 from tallystick import _core
+from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
 from tallystick.cli.progress import Reporter
 from tallystick.commit.data import batch_indices
-from tallystick.commit.signing import PrivateKey
-from tallystick.commit.tensor import Array
 from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.environment import check_environment
+from tallystick.run.attacks import Declaration
 from tallystick.run.auditor import AuditReport, audit_run
 from tallystick.run.estimate import human_seconds
 from tallystick.run.export import export_model, verify_model
 from tallystick.run.fsck import fsck
 from tallystick.run.job import DATA, Job
-from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
 from tallystick.run.sampling import sample_bytes
@@ -33,11 +32,15 @@ from tallystick.run.store import RunStore, checkpoint_name
 from tallystick.run.trainer import Options, train_job
 
 STEPS = 600
-POISONED_STEP = 33
+CHEAT_STEP = 33
 SETTINGS = {"n_layer": "2", "n_head": "4", "n_embd": "64", "block_size": "64", "batch_size": "16",
             "lr": "0.01", "dropout": "0.1", "text_bytes": "400000"}  # fmt: skip
 PROMPT = "Return the "
-_MADE = ("job", "run", "run-weight-bit", "run-batch-bit", "run-poisoned", "model.safetensors")
+_MADE = (
+    "job", "run", "run-weight-bit", "run-batch-bit", "run-poisoned", "run-falsified",
+    "poisoned.html", "poisoned.evidence", "falsified.html", "falsified.evidence",
+    "model.safetensors",
+)  # fmt: skip
 
 
 def other_path() -> tuple[str, int]:
@@ -95,14 +98,6 @@ def _fresh(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-class _Poison(Override):
-    """Flips one bit of one token of one batch."""
-
-    def batch(self, step: int, batch: dict[str, Array]) -> None:
-        if step == POISONED_STEP:
-            batch["tokens"][0, 10] ^= 1
-
-
 class Demo:
     """The scenes in order; each prints what it shows and returns what it found."""
 
@@ -135,7 +130,7 @@ class Demo:
         run = self.out / "run"
         reporter = Reporter("train", self.quiet)
         try:
-            result = train_job(job, run, Options(key=PrivateKey.generate()), reporter)
+            result = train_job(job, run, Options(), reporter)
         finally:
             reporter.close()
         say(
@@ -197,17 +192,35 @@ class Demo:
             return True
         return False
 
-    def poisoned(self, job: Job) -> bool:
-        self.title(f"A trainer flips one bit of the batch of step {POISONED_STEP}, then signs")
+    def cheat(self, job: Job, attack: str, run: str, trace: bool = False) -> Path:
+        """A signed run made by an attack that begins at CHEAT_STEP."""
+        directory = self.out / run
+        declared = Declaration(attack, {"step": CHEAT_STEP})
+        steps = (CHEAT_STEP, CHEAT_STEP + 1) if trace else None
+        options = Options(declared=declared, trace=steps)
+        reporter = Reporter("train", self.quiet)
+        try:
+            train_job(job, directory, options, reporter)
+        finally:
+            reporter.close()
+        return directory
 
-        run = self.out / "run-poisoned"
-        reporter = Reporter("train", True)
-        options = Options(
-            key=PrivateKey.generate(), override=_Poison(), trace=(POISONED_STEP, POISONED_STEP + 1)
-        )
-        train_job(job, run, options, reporter)
+    def poisoned(self, job: Job) -> bool:
+        self.title(f"A trainer poisons the data from step {CHEAT_STEP} on, then signs; an audit")
+        run = self.cheat(job, "data-poisoning", "run-poisoned", trace=True)
         difference = self._audit(job, run).difference
-        return difference is not None and difference.step == POISONED_STEP
+        return difference is not None and difference.step == CHEAT_STEP
+
+    def poisoned_dispute(self, job: Job, run: Path) -> bool:
+        self.title("The same without repeating it all: a referee between the two runs")
+        found = settle(job.directory, run, self.out / "run-poisoned", self.out, "poisoned")
+        return (found.case, found.convicted, found.accepted) == ("2c", ["B"], "A")
+
+    def falsified_dispute(self, job: Job, run: Path) -> bool:
+        self.title("A trainer falsifies one number of one operator; the referee computes it")
+        bad = self.cheat(job, "lie-output", "run-falsified")
+        found = settle(job.directory, run, bad, self.out, "falsified")
+        return (found.case, found.convicted, found.accepted) == ("3", ["B"], "A")
 
     def model(self, job: Job, run: Path) -> None:
         self.title("Export the model, bound to the run, and let it write")
@@ -234,6 +247,8 @@ class Demo:
             "weight_bit": self.weight_bit(job, run),
             "batch_bit": self.batch_bit(job, run),
             "poisoned_training": self.poisoned(job),
+            "poisoned_dispute": self.poisoned_dispute(job, run),
+            "falsified_dispute": self.falsified_dispute(job, run),
         }
         self.model(job, run)
         self.title("Where everything lies")
@@ -242,7 +257,10 @@ class Demo:
             ("run", "the honest run: journal, checkpoints, signed commitment"),
             ("run-weight-bit", "copy with one bit of one weight flipped"),
             ("run-batch-bit", "copy with one bit of one record flipped"),
-            ("run-poisoned", "trained on one flipped bit"),
+            ("run-poisoned", "trained on poisoned data"),
+            ("run-falsified", "trained with one false number"),
+            ("poisoned.html", "report of the first dispute (poisoned.evidence)"),
+            ("falsified.html", "report of the second dispute (falsified.evidence)"),
             ("model.safetensors", "the exported model"),
         ):
             say(f"    {self.out / name!s:40} {what}")
@@ -254,14 +272,14 @@ class Demo:
         return good
 
 
-@click.command(short_help="Train a small GPT-2, audit it, catch three cheats.")
+@click.command(short_help="Train a small GPT-2, audit it, convict cheats.")
 @click.option("--out", default="demo-out", show_default=True, type=click.Path())
 @click.option("--text", type=click.Path(), help="Train on this text instead.")
 @click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
 def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:
-    """Train a small GPT-2, audit it on another code path, and catch three cheats."""
+    """Train a small GPT-2, audit it on another code path, catch cheats and convict two of them."""
     check_environment()
     directory = Path(out)
     _fresh(directory)

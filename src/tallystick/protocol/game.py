@@ -191,4 +191,4 @@ def show(value: np.generic) -> str:
     if array.dtype.kind != "f":
         return str(array.item())
     bits = array.astype(array.dtype.newbyteorder(">")).tobytes().hex()
-    return f"{array.item()!r} (0x{bits})"
+    return f"{array[()]!s} (0x{bits})"  # as few digits as tell it from its neighbours
