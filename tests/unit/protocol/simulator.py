@@ -120,8 +120,9 @@ class Party:
                 outputs: Sequence[Array],
                 step: int = step,
             ) -> None:
-                lie.node(step, index, node, outputs)
+                # First, since an output may be a view of an input: the lie is about the output.
                 self.inputs[step].append([None if a is None else a.copy() for a in inputs])
+                lie.node(step, index, node, outputs)
                 self.outputs[step].append([a.copy() for a in outputs])
 
             result = executor.run_step(state.slots, batch, scalars, key, tap)

@@ -1,0 +1,275 @@
+"""Every single lie about a small run, as data: each step, node and field, each state.
+
+A lie about a record needs runs that part, so its teller also commits to a root that never was from
+the next state on, and its COMMIT node claims it: up to the lie, all is honest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.state import CHAIN_SLOTS
+from tallystick.commit.tensor import Array
+from tallystick.program.ir import COMMIT, Node
+from tallystick.protocol import queries as q
+from tallystick.protocol.answers import Body, HashesBody, NodeBody, NodesBody, SlotBody
+from tallystick.run.job import Job
+from tallystick.run.state import State
+
+STEPS, INTERVAL = 4, 2
+WRONG, NEVER = bytes([9]) * 32, bytes([11]) * 32
+Ways = set[tuple[str, str]]  # clause and case of a conviction
+Change = Callable[[NodeBody], NodeBody]
+RULED = {("6.5", "3"), ("6.6", "3"), ("6.8", "3"), ("6.9", "3")}  # an output that is not one
+
+
+@dataclass
+class Told:
+    """A lie: hooks and record changes of its teller, and how it may end for it."""
+
+    name: str
+    ways: Ways
+    hooks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    tamper: Callable[[int, int, NodeBody], NodeBody] | None = None
+    statement: dict[str, Any] = field(default_factory=dict)
+    # In seat 1, where the lie is another one because party 0 alone is asked.
+    second: Ways | None = None
+
+
+# -- the root that never was, under which a record is lied about -----------------------------------
+
+
+def never_was(step: int) -> dict[str, Callable[..., Any]]:
+    """Roots from state[step + 1] on are made up."""
+    return {"root": lambda s, root: NEVER[:-1] + bytes([s]) if s > step else root}
+
+
+def claims(job: Job, step: int, index: int, change: Callable[[NodeBody], NodeBody]) -> Any:
+    """COMMIT of `step` claims the made-up root; node `index` is changed besides."""
+    last = len(job.program.nodes) - 1
+
+    def tamper(at: int, node: int, body: NodeBody) -> NodeBody:
+        if at != step:
+            return body
+        if node == last:
+            body = replace(body, outputs=(*body.outputs[:2], NEVER[:-1] + bytes([step + 1])))
+        return change(body) if node == index else body
+
+    return tamper
+
+
+def put(given: tuple[bytes, ...], at: int) -> tuple[bytes, ...]:
+    return (*given[:at], WRONG, *given[at + 1 :])
+
+
+def drop(given: tuple[bytes, ...], at: int) -> tuple[bytes, ...]:
+    return (*given[:at], *given[at + 1 :])
+
+
+def sources(job: Job, node: Node) -> list[str]:
+    """What decides on each operand of a node: slot, producer, batch or derived (PROTOCOL 5.6)."""
+    found = []
+    for value in node.inputs:
+        if value is not None:
+            kind = job.program.inputs[value.out].kind if value.is_input else "producer"
+            found.append({"state": "slot"}.get(kind, kind))
+    return [*found, "producer", "slot", "slot"] if node.op == COMMIT else found
+
+
+NO_TENSOR = {("6.1", "")}  # the digest is of no tensor at all, so none can be opened
+OPERAND: dict[str, Ways] = {
+    "slot": {("5.6.1", "2a")},
+    "producer": {("5.6.2", "2b")},
+    "batch": NO_TENSOR,
+    "scalar": {("5.6.4", "2d")},
+}
+
+
+def record_lies(job: Job, node: Node) -> Iterator[tuple[str, Ways, Change]]:
+    """Each field of a node's record, nothing else being wrong."""
+    commits = node.op == COMMIT
+    odd = {("5.3" if commits else "5.5", "1")}
+    yield "operator", odd, lambda b: replace(b, operator="aten.exp")
+    yield "attributes", odd, lambda b: replace(b, attributes=b.attributes + b" ")
+    yield "other attributes", odd, lambda b: replace(b, attributes=b"x")
+    yield "an input more", odd, lambda b: replace(b, inputs=(*b.inputs, WRONG))
+    yield "an output more", odd, lambda b: replace(b, outputs=(*b.outputs, WRONG))
+    yield "an output less", odd, lambda b: replace(b, outputs=b.outputs[1:])
+    for k, source in enumerate(sources(job, node)):
+        yield f"no input {k}", odd, lambda b, k=k: replace(b, inputs=drop(b.inputs, k))
+        yield f"input {k}", OPERAND[source], lambda b, k=k: replace(b, inputs=put(b.inputs, k))
+    for k in range(3 if commits else len(node.out_types)):
+        ways = NO_TENSOR
+        if commits:
+            ways = {("5.3", "")} if k == 2 else {("5.8", "3")}
+        yield f"output {k}", ways, lambda b, k=k: replace(b, outputs=put(b.outputs, k))
+
+
+def records(job: Job) -> Iterator[Told]:
+    """Each field of each node's record in each step."""
+    for step in range(STEPS):
+        hooks = never_was(step)
+        for index, node in enumerate(job.program.nodes):
+            for what, ways, change in record_lies(job, node):
+                name = f"step {step}, node {index}: {what}"
+                yield Told(name, ways, hooks, claims(job, step, index, change))
+
+
+# -- answers that the tree does not hold -----------------------------------------------------------
+
+
+def answering(step: int, change: Callable[[Any, Any], Body]) -> Callable[..., Any]:
+    """An `answer` hook for queries about one step."""
+    return lambda query, body: (
+        change(query, body) if getattr(query, "step", None) == step and body else body
+    )
+
+
+def counted(off: int) -> Callable[[Any, Any], Body]:
+    return lambda k, b: replace(b, count=b.count + off) if isinstance(k, q.Nodes) else b
+
+
+def false_digest(at: int) -> Callable[[Any, Any], Body]:
+    def change(query: Any, body: Any) -> Body:
+        if isinstance(query, q.NodeHashes) and 0 <= at - query.first < len(body.hashes):
+            return HashesBody(put(body.hashes, at - query.first))
+        return body  # type: ignore[no-any-return]
+
+    return change
+
+
+def step_lies(job: Job) -> Iterator[tuple[str, Ways, Callable[[Any, Any], Body]]]:
+    """Counts, tree root, node digests and a proof said otherwise than the tree has them."""
+    nodes = len(job.program.nodes)
+    for off in (-nodes, -1, 1, 2**63):
+        yield f"nodes {off:+}", {("5.2", "1")}, counted(off)
+    made_up = NodesBody(nodes, WRONG)
+    yield "tree root", {("5.3", "")}, lambda k, b: made_up if isinstance(k, q.Nodes) else b
+    for at in range(nodes):
+        yield f"digest of node {at}", {("5.4", "")}, false_digest(at)
+    yield (
+        "proof of COMMIT",
+        {("5.3", "")},
+        lambda k, b: replace(b, proof=b.proof[::-1]) if isinstance(k, q.NodeRecord) else b,
+    )
+
+
+def answers(job: Job) -> Iterator[Told]:
+    """What each step's lies are, in each step."""
+    for step in range(STEPS):
+        for what, ways, change in step_lies(job):
+            hooks = {**never_was(step), "answer": answering(step, change)}
+            yield Told(f"step {step}: {what}", ways, hooks, claims(job, step, -1, lambda b: b))
+
+
+# -- lies that are lived: executed with something wrong --------------------------------------------
+
+
+def changed(array: Array, element: int) -> None:
+    """One element is another one, in place."""
+    flat: Any = array.reshape(-1)  # a view: arrays of states, batches and outputs are contiguous
+    flat[element] = 1 - flat[element] if array.dtype.kind == "i" else flat[element] * 2 + 1
+
+
+def wrong_output(step: int, index: int, k: int, element: int) -> Callable[..., None]:
+    def node(at: int, number: int, _: Node, outputs: Sequence[Array]) -> None:
+        if (at, number) == (step, index):
+            array: Any = outputs[k]
+            where = np.unravel_index(element % array.size, array.shape)
+            array[where] = array[where] * 2 + 1
+
+    return node
+
+
+def slot_change(step: int, name: str) -> Callable[[int, State], None]:
+    def change(at: int, state: State) -> None:
+        if at != step:
+            return
+        if name in CHAIN_SLOTS:
+            attribute = name.replace("chain.", "") + "_chain"
+            setattr(state, attribute, WRONG)
+        else:
+            changed(state.slots[name], -1)
+
+    return change
+
+
+def lived(job: Job) -> Iterator[Told]:
+    """Outputs, slots, batches, scalars, orders, losses: what the run was really made with."""
+    program = job.program
+    slots = [*program.state_types, *CHAIN_SLOTS]
+    for step in range(STEPS):
+        for index, node in enumerate(program.nodes[:-1]):
+            for k in range(len(node.out_types)):
+                for element in (0, -1):
+                    name = f"step {step}: element {element} of output {k} of node {index}"
+                    yield Told(name, RULED, {"node": wrong_output(step, index, k, element)})
+        for slot in slots:
+            change = slot_change(step, slot)
+            # A slot goes in that is not the state's; the record of who reads it says so.
+            yield Told(f"{slot} before step {step}", {("5.6.1", "2a")}, {"before": change})
+            # A slot is swapped after COMMIT: then no nodes make the state that is committed to.
+            yield Told(f"{slot} after step {step}", {("5.3", "")}, {"after": change})
+        for name in program.batch_types:
+            batch = at(step, lambda b, name=name: changed(b[name], -1))
+            yield Told(f"{name} of step {step}", {("5.6.3", "2c")}, {"batch": batch})
+        other = {"data_step": lambda s, step=step: (s + 1) % STEPS if s == step else s}
+        yield Told(f"batch of step {step + 1} in step {step}", {("5.6.3", "2c")}, other)
+        for name in job.scalars:
+            scalars = at(step, lambda s, name=name: s.__setitem__(name, s[name] * 2))
+            yield Told(f"{name} of step {step}", {("5.6.4", "2d")}, {"scalars": scalars})
+        loss = {"loss": lambda s, bits, step=step: bits ^ 1 if s == step else bits}
+        yield Told(f"loss of step {step}", {("5.8", "3")}, loss)
+
+
+def at(step: int, change: Callable[[Any], None]) -> Callable[[int, Any], None]:
+    return lambda s, given: change(given) if s == step else None
+
+
+# -- lies about the run as a whole -----------------------------------------------------------------
+
+
+def whole(job: Job) -> Iterator[Told]:
+    """State roots, slots at genesis, final step, number of checkpoints, final state."""
+    for step in range(0, STEPS + 1, INTERVAL):
+        hooks = {"root": lambda s, root, step=step: NEVER if s == step else root}
+        ways = {("3.4", "0")} if step == 0 else {("5.3", "")}
+        yield Told(f"root of state {step}", ways, hooks)
+    for slot in [*job.program.state_types, *CHAIN_SLOTS]:
+        hooks = {"genesis": lambda state, slot=slot: slot_change(0, slot)(0, state)}
+        yield Told(f"{slot} at genesis", {("3.4", "0")}, hooks)
+    for end in (0, 1, 2, 3, 5, 2**40):
+        # Three steps have as many checkpoints as four; then the proof has other steps in it.
+        ways = {("3.3", "0")} if end == 3 else {("3.2", "0")}
+        yield Told(f"final step {end}", ways, statement={"final_step": end})
+        if 0 < end < STEPS:
+            hooks = {"final_step": lambda _, end=end: end}
+            yield Told(f"ends after {end}", {("4.9", "0")}, hooks)
+    for count in (1, 2, 4, 5):
+        yield Told(f"{count} checkpoints", {("3.2", "0")}, statement={"checkpoints": count})
+    yield Told("final state", {("3.5", "0")}, statement={"final_state_root": WRONG})
+    yield Told("run root", {("3.3", "0"), ("3.3", "")}, statement={"run_root": WRONG})
+
+
+def proofs(job: Job) -> Iterator[Told]:
+    """Slots of a state said otherwise when the referee asks for one."""
+    for step in range(STEPS):
+        for index, node in enumerate(job.program.nodes):
+            found = sources(job, node)
+            for k in (k for k, source in enumerate(found) if source == "slot"):
+                tamper = claims(
+                    job, step, index, lambda b, k=k: replace(b, inputs=put(b.inputs, k))
+                )
+                lie = answering(
+                    step, lambda k, b: SlotBody(WRONG, b.proof) if isinstance(k, q.Slot) else b
+                )
+                hooks = {**never_was(step), "answer": lie}
+                name = f"step {step}: a slot said to be input {k} of node {index}"
+                yield Told(name, {("5.6.6", "")}, hooks, tamper, second={("5.6.1", "2a")})
+
+
+KINDS = {"records": records, "answers": answers, "lived": lived, "whole": whole, "proofs": proofs}
