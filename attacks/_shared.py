@@ -87,13 +87,33 @@ def nothing_to_do(why: str) -> UsageError:
     return UsageError(f"This cheat has nothing to do here: {why}.", "Choose another attack or job.")
 
 
-def falsify(output: Array) -> None:
-    """Double the largest element in place; of booleans and integers, change the middle one."""
+def falsify(output: Array, element: int = -1, bit: int = -1) -> None:
+    """Flip `bit` of element number `element` (row-major) in place. Raises UsageError.
+
+    Without an element the largest one, without a bit twice the value; of integers and booleans,
+    the middle one and another value.
+    """
     array: Any = output
-    if array.dtype.kind == "f":
-        size = np.where(np.isfinite(array), np.abs(array), 0)
-        place = np.unravel_index(int(size.argmax()), array.shape)
-        array[place] = array[place] * 2 if array[place] else 1
-    elif array.size:
-        place = np.unravel_index(array.size // 2, array.shape)
-        array[place] = not array[place] if array.dtype.kind == "b" else array[place] + 1
+    if not -1 <= element < array.size or not array.size:
+        raise UsageError(f"The output has {array.size} elements.", "Choose one of them.")
+    floats = array.dtype.kind == "f"
+    if element < 0:
+        size = np.where(np.isfinite(array), np.abs(array), 0) if floats else array
+        element = int(size.argmax()) if floats else array.size // 2
+    place = np.unravel_index(element, array.shape)
+    old = array[place]
+    if bit >= 0:
+        array[place] = _flipped(old, bit)
+    elif floats:
+        array[place] = old * 2 if old else 1
+    else:
+        array[place] = not old if array.dtype.kind == "b" else old + 1
+
+
+def _flipped(value: Any, bit: int) -> Any:
+    """A NumPy scalar with one bit flipped; a boolean has one bit."""
+    if bit >= (1 if value.dtype.kind == "b" else 8 * value.dtype.itemsize):
+        raise UsageError(f"An element of {value.dtype} has no bit {bit}.", "Choose a lower one.")
+    data = bytearray(value.tobytes())  # little-endian: bit 0 is the least significant
+    data[bit // 8] ^= 1 << bit % 8
+    return np.frombuffer(bytes(data), value.dtype)[0]

@@ -2,8 +2,8 @@
 
 Gain: any steering of the training that no statistic of losses shows. How: in step `step` the
 largest element of output `output` of node `node` (the last matrix product by default) is doubled,
-and the step goes on with it. Caught: both runs agree on the node's inputs, and the referee
-executes the terms of that one element (case 3).
+or bit `bit` of element `element` is flipped, and the step goes on with it. Caught: both runs agree
+on the node's inputs, and the referee executes the terms of that one element (case 3).
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from ._shared import MIDDLE, Attack, falsify, node_of
 
 
 class WrongOutput(Override):
-    def __init__(self, at: int, index: int, output: int) -> None:
-        self.at, self.index, self.output = at, index, output
+    def __init__(self, index: int, params: dict[str, Any]) -> None:
+        self.at, self.index, self.output = params["step"], index, params["output"]
+        self.element, self.bit = params["element"], params["bit"]
 
     def watches(self, step: int) -> bool:
         return step == self.at
 
     def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
         if (step, index) == (self.at, self.index):
-            falsify(outputs[self.output])
+            falsify(outputs[self.output], self.element, self.bit)
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
     index = node_of(job, params["node"], "aten.mm", "aten.addmm")
     if not 0 <= params["output"] < len(job.program.nodes[index].out_types):
         raise UsageError(f"Node {index} has no output {params['output']}.")
-    return WrongOutput(params["step"], index, params["output"])
+    return WrongOutput(index, params)
 
 
 ATTACK = Attack(
     "lie-output",
     "one number of one operator's output is wrong",
     build,
-    {"step": MIDDLE, "node": -1, "output": 0},
+    {"step": MIDDLE, "node": -1, "output": 0, "element": -1, "bit": -1},
 )

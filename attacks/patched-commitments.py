@@ -1,7 +1,9 @@
 """Patched commitments: an honest run with one checkpoint root replaced.
 
-Gain: none, but a dispute without an end would be one. How: the root of the checkpoint at or after
-`step` is another digest. Caught: the nodes of the step before it make another state (clause 5.3).
+Gain: another final state is passed off as the trained one; in the middle of the run none, but a
+dispute without an end would be one. How: the root of the checkpoint at or after step `checkpoint`
+is another digest; at the job's last step it is the final state. Caught: the nodes of the step
+before it make another state (clause 5.3).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.commit.encoding import sha256
+from tallystick.errors import UsageError
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
@@ -24,8 +27,13 @@ class Patched(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    due = -(-max(params["step"], 1) // job.interval) * job.interval
+    wanted = job.steps // 2 if params["checkpoint"] == MIDDLE else params["checkpoint"]
+    if not 1 <= wanted <= job.steps:
+        raise UsageError(f"The job has no state {wanted}.", f"Choose 1 to {job.steps}.")
+    due = -(-wanted // job.interval) * job.interval
     return Patched(min(due, job.steps))
 
 
-ATTACK = Attack("patched-commitments", "one checkpoint root is replaced", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "patched-commitments", "one checkpoint root is replaced", build, {"checkpoint": MIDDLE}
+)

@@ -73,15 +73,15 @@ class World:
     def honest(self) -> Path:
         return self.directory / "honest"
 
-    def cheat(self, name: str) -> Path:
-        run = self.directory / name
+    def cheat(self, name: str, **params: int) -> Path:
+        run = self.directory / "-".join([name, *(f"{k}{v}" for k, v in params.items())])
         if not run.exists():
-            train_job(self.job, run, Options(declared=Declaration(name)))
+            train_job(self.job, run, Options(declared=Declaration(name, params)))
         return run
 
-    def game(self, name: str, seat: int) -> Played:
+    def game(self, name: str, seat: int, **params: int) -> Played:
         runs = [self.honest, self.honest]
-        runs[seat] = self.cheat(name)
+        runs[seat] = self.cheat(name, **params)
         provers = [Prover(run) for run in runs]
         try:
             return play(self.job, provers, key=REFEREE)
@@ -128,6 +128,39 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
         if name == "silent":
             with pytest.raises(CannotCheckError):
                 judge(world.job, data)
+
+
+LAST = STEPS - 1
+VARIANTS: list[tuple[str, dict[str, int]]] = [
+    ("patched-commitments", {"checkpoint": STEPS}),  # the final state
+    ("patched-commitments", {"checkpoint": 1}),
+    ("lie-output", {"step": 0, "element": 0, "bit": 30}),
+    ("lie-output", {"step": LAST, "element": 1, "bit": 22}),
+    ("lie-output", {"step": LAST, "node": 0}),  # a view of its input, in some
+    ("fewer-steps", {"step": 1}),
+    ("fewer-steps", {"step": LAST}),
+    ("data-poisoning", {"step": 0}),
+    ("data-poisoning", {"step": LAST}),
+    ("swapped-frozen-weight", {"step": 0}),
+    ("swapped-frozen-weight", {"step": LAST}),
+    ("padded-steps", {"step": 0}),
+    ("padded-steps", {"step": LAST}),
+    ("lie-loss-curve", {"step": LAST}),
+    ("skipped-steps", {"every": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), VARIANTS, ids=lambda v: str(v).replace(" ", ""))
+def test_at_the_ends_of_the_run(world: World, name: str, params: dict[str, int]) -> None:
+    case, clauses = EXPECTED[name]
+    for seat in (0, 1):
+        played = world.game(name, seat, **params)
+        verdict = played.verdict
+        assert [c.party for c in verdict.convicted] == [seat]
+        assert verdict.accepted == 1 - seat
+        assert verdict.convicted[0].clause in clauses
+        assert (verdict.case or "-") in case.split()
+        assert judge(world.job, played.evidence.to_bytes()).verdict == verdict
 
 
 ROW = re.compile(r"^\| \[([a-z-]+)\]\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)

@@ -186,8 +186,15 @@ def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
     def both(
         index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> None:
+        if tap is None:
+            lie.node(step, index, node, outputs)
+            return
+        # An output may be a view of an input: what the node has read is what was there before.
+        given = [
+            a.copy() if a is not None and any(np.may_share_memory(a, o) for o in outputs) else a
+            for a in inputs
+        ]
         lie.node(step, index, node, outputs)
-        if tap is not None:
-            tap(index, node, inputs, outputs)
+        tap(index, node, given, outputs)
 
     return both
