@@ -180,7 +180,8 @@ def wrong_output(step: int, index: int, k: int, element: int) -> Callable[..., N
         if (at, number) == (step, index):
             array: Any = outputs[k]
             where = np.unravel_index(element % array.size, array.shape)
-            array[where] = array[where] * 2 + 1
+            old = array[where]
+            array[where] = not old if array.dtype == bool else old * 2 + 1
 
     return node
 
