@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,16 @@ from adversary.games import Answers, make_job, random_lie
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import HASH_BYTES, sha256
+from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import TallystickError
-from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
+from tallystick.protocol.local import SilenceError, play
 from tallystick.run.job import Job
 
 LIAR = 0
+# The arity alone is nobody's signed word; another one asks other questions, mostly.
+ARITY = set(range(len(EVIDENCE_TAG) + HASH_BYTES, len(EVIDENCE_TAG) + HASH_BYTES + 8))
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +41,12 @@ def evidence(job: Job) -> Evidence:
         seed += 1
 
 
-def survives(job: Job, data: bytes) -> bool:
+def survives(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> bool:
     """False if the evidence is refused; the honest party is never convicted by it."""
     try:
-        found = judge(job, data)
-    except TallystickError:
+        found = judge(job, data, trust)
+    except TallystickError as error:
+        assert error.exit_code == 2  # 1 would say that somebody is convicted
         return False
     assert [c.party for c in found.verdict.convicted] == [LIAR]
     assert found.verdict.accepted == 1 - LIAR
@@ -69,8 +74,7 @@ def test_every_flipped_byte_under_a_digest_made_anew(job: Job, evidence: Evidenc
         bad[at] ^= 1 << (at % 8)
         if survives(job, bytes(bad) + sha256(bytes(bad))):
             kept.append(at)
-    # The arity alone is nobody's signed word; another one asks other questions, mostly.
-    assert set(kept) <= set(range(len(b"tallystick/evidence/1\0") + 32, 22 + 32 + 8))
+    assert set(kept) <= ARITY
 
 
 def test_cut_longer_doubled_and_shuffled(job: Job, evidence: Evidence) -> None:
@@ -93,6 +97,28 @@ def test_cut_longer_doubled_and_shuffled(job: Job, evidence: Evidence) -> None:
     assert not survives(job, swapped.to_bytes())
     strangers = tuple((1 - party, message) for party, message in evidence.messages)
     assert not survives(job, replace(evidence, messages=strangers).to_bytes())
+
+
+def test_every_flipped_byte_where_silence_ended_the_game(job: Job) -> None:
+    """PROTOCOL 2.10: a referee that is trusted has still signed exactly one forfeit."""
+
+    class Mute(Answers):
+        def answer(self, query: bytes) -> bytes:
+            raise SilenceError("It says nothing.")
+
+    honest, key = Party(job), PrivateKey(bytes([3]) * 32)
+    played = play(job, [Mute(random_lie(job, random.Random(3))), Answers(honest)], key=key)
+    trust = [key.public]
+    assert survives(job, played.evidence.to_bytes(), trust)
+    assert not survives(job, played.evidence.to_bytes())
+    body = played.evidence.to_bytes()[:-HASH_BYTES]
+    kept = set()
+    for at in range(len(body)):
+        bad = bytearray(body)
+        bad[at] ^= 1 << (at % 8)
+        if survives(job, bytes(bad) + sha256(bytes(bad)), trust):
+            kept.add(at)
+    assert kept <= ARITY
 
 
 def test_evidence_is_about_one_job(evidence: Evidence, tmp_path: Path) -> None:

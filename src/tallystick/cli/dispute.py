@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ from tallystick.cli.output import (
     finish,
     json_option,
     load_trust,
+    note,
     print_json,
     say,
     threads_option,
@@ -19,7 +22,7 @@ from tallystick.cli.output import (
 from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, load_private_key, verify_run
-from tallystick.errors import UsageError
+from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
@@ -37,6 +40,21 @@ job_option = click.option(
     type=click.Path(),
     help="Your own copy of the job; its job.json and program.txt are enough.",
 )
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Damaged files end with exit code 2: here 1 is a conviction, and this is nobody's guilt."""
+    try:
+        yield
+    except CounterpartyError as error:
+        raise CannotCheckError(error.message, error.next_action) from error
+
+
+def _terms(path: str) -> Job:
+    """The job's terms. Raises UsageError for what is no job, CannotCheckError for a damaged one."""
+    with _damage():
+        return load_terms(Path(path))
 
 
 def _key(path: str | None) -> PrivateKey | None:
@@ -72,21 +90,25 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted.
     """
-    terms, target, referee_key = load_terms(Path(job)), Path(out), _key(key)
-    if target.is_dir():
-        raise UsageError(f"{out} is a directory.", "Name a file for the evidence.")
+    terms, target, referee_key = _terms(job), Path(out), _key(key)
+    trusted = load_trust(trust)
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(
+            f"{out} cannot be written: it is a directory, or its directory is not there.",
+            "Name a file for the evidence.",
+        )
     provers: list[Prover] = []
     try:
-        for run, own in ((run_a, key_a), (run_b, key_b)):
-            provers.append(Prover(Path(run), _key(own), threads))
-        played = play(terms, provers, arity, None if as_json else say_event, referee_key)
+        with _damage():
+            for run, own in ((run_a, key_a), (run_b, key_b)):
+                provers.append(Prover(Path(run), _key(own), threads))
+            played = play(terms, provers, arity, None if as_json else say_event, referee_key)
     finally:
         for prover in provers:
             prover.close()
     data = played.evidence.to_bytes()
     write_file(target, [data])
     runs = [verify_run(Envelope.from_bytes(c))[0] for c in played.evidence.commitments]
-    trusted = load_trust(trust)
     known = [None if trusted is None else run.signer in trusted for run in runs]
     word = None
     if played.verdict.forfeit and referee_key is not None:
@@ -136,18 +158,23 @@ def judge_command(
 
     Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused.
     """
-    terms, path = load_terms(Path(job)), Path(evidence)
+    terms, path = _terms(job), Path(evidence)
     if claim and not key:
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
-    data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-    found = judge(terms, data, load_trust(trust))
+    with _damage():
+        data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+        found = judge(terms, data, load_trust(trust))
     if claim and key:
         _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
     _report(found, data, path, as_json)
 
 
 def _write_statement(job: Job, found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
-    party = found.verdict.accepted if found.verdict.accepted is not None else 0
+    verdict = found.verdict
+    if verdict.accepted is None and not verdict.agreement:
+        note("There is no statement: neither run was accepted.")
+        return
+    party = verdict.accepted or 0
     run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
-    payload = statement(job, run, found.verdict, data)
+    payload = statement(job, run, verdict, data)
     write_file(path, [sign_statement(key, payload).to_bytes()])

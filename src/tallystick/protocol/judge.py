@@ -81,7 +81,10 @@ def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | 
         return None
     if referee.verdict is not None:
         raise _refused("a forfeit follows the end of the game")
-    word = open_forfeit(evidence.forfeit)
+    try:
+        word = open_forfeit(evidence.forfeit)
+    except CounterpartyError as error:
+        raise _refused(error.message) from error
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     if (word.job_digest, word.run_roots) != (evidence.job_digest, roots):
         raise _refused("its forfeit is of another game")
