@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.encoding import JsonValue
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
 from tallystick.run.attacks import Params
 from tallystick.run.job import Job
@@ -88,14 +88,12 @@ def nothing_to_do(why: str) -> UsageError:
 
 
 def falsify(output: Array, element: int = -1, bit: int = -1) -> None:
-    """Flip `bit` of element number `element` (row-major) in place. Raises UsageError.
+    """Flip `bit` of element number `element` (row-major) in place.
 
     Without an element the largest one, without a bit twice the value; of integers and booleans,
     the middle one and another value.
     """
     array: Any = output
-    if not -1 <= element < array.size or not array.size:
-        raise UsageError(f"The output has {array.size} elements.", "Choose one of them.")
     floats = array.dtype.kind == "f"
     if element < 0:
         size = np.where(np.isfinite(array), np.abs(array), 0) if floats else array
@@ -110,10 +108,13 @@ def falsify(output: Array, element: int = -1, bit: int = -1) -> None:
         array[place] = not old if array.dtype.kind == "b" else old + 1
 
 
+def bits_of(dtype: str) -> int:
+    """Bits in which elements of a dtype may differ; a boolean has one."""
+    return 1 if dtype == "bool" else 8 * DTYPES[dtype].itemsize
+
+
 def _flipped(value: Any, bit: int) -> Any:
-    """A NumPy scalar with one bit flipped; a boolean has one bit."""
-    if bit >= (1 if value.dtype.kind == "b" else 8 * value.dtype.itemsize):
-        raise UsageError(f"An element of {value.dtype} has no bit {bit}.", "Choose a lower one.")
+    """A NumPy scalar with one bit flipped."""
     data = bytearray(value.tobytes())  # little-endian: bit 0 is the least significant
     data[bit // 8] ^= 1 << bit % 8
     return np.frombuffer(bytes(data), value.dtype)[0]

@@ -17,7 +17,7 @@ from tallystick.program.ir import Node
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
-from ._shared import MIDDLE, Attack, falsify, node_of
+from ._shared import MIDDLE, Attack, bits_of, falsify, node_of
 
 
 class WrongOutput(Override):
@@ -35,8 +35,14 @@ class WrongOutput(Override):
 
 def build(job: Job, params: dict[str, Any]) -> Override:
     index = node_of(job, params["node"], "aten.mm", "aten.addmm")
-    if not 0 <= params["output"] < len(job.program.nodes[index].out_types):
-        raise UsageError(f"Node {index} has no output {params['output']}.")
+    types, output = job.program.nodes[index].out_types, params["output"]
+    if not 0 <= output < len(types):
+        raise UsageError(f"Node {index} has no output {output}.")
+    size, bits = types[output].numel, bits_of(types[output].dtype)
+    if not -1 <= params["element"] < size or size == 0:
+        raise UsageError(f"The output has {size} elements.", "Choose one of them.")
+    if not -1 <= params["bit"] < bits:
+        raise UsageError(f"An element of the output has {bits} bits.", f"Choose 0 to {bits - 1}.")
     return WrongOutput(index, params)
 
 

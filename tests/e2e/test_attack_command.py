@@ -1,0 +1,81 @@
+"""`tallystick attack`: lists cheats, makes a signed cheating run, refuses what it cannot do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.cli.main import run
+from tallystick.run.attacks import attack_names
+from tallystick.run.job import Job
+
+
+def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:
+    capsys.readouterr()
+    assert run([str(a) for a in arguments]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_list_has_every_attack(capsys: pytest.CaptureFixture[str]) -> None:
+    found = _json(capsys, 0, "attack", "--list", "--json")["attacks"]
+    assert [one["name"] for one in found] == attack_names()
+    assert all(one["summary"] for one in found)
+    lie = next(one for one in found if one["name"] == "lie-output")
+    assert lie["parameters"] == {"step": -1, "node": -1, "output": 0, "element": -1, "bit": -1}
+    assert run(["attack", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in attack_names())
+
+
+def test_a_cheating_run_says_so(
+    mlp_job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, job = tmp_path / "run", mlp_job.directory
+    chosen = ["--set", "step=2", "--set", "bit=22", "--threads", "1"]
+    made = _json(capsys, 0, "attack", "lie-output", job, "--out", out, *chosen, "--json")
+    assert made["attack"] == "lie-output"
+    assert made["parameters"] == {"step": "2", "bit": "22"}
+    assert made["steps"] == mlp_job.steps
+    about = _json(capsys, 0, "inspect", out, "--json")
+    assert about["declared_override"] == "lie-output"
+    assert about["run_root"] == made["run_root"]
+    assert about["signature"] == "valid"
+    assert run(["attack", "refuses", str(job), "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    assert "is not an honest run: it was made by the attack refuses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["no-such-cheat"], "There is no attack"),
+        (["../lie-output"], "There is no attack"),
+        (["_shared"], "There is no attack"),
+        (["lie-output", "--set", "steps=3"], "no parameter 'steps'"),
+        (["lie-output", "--set", "step=x"], "must be an integer"),
+        (["lie-output", "--set", "step=999"], "no step 999"),
+        (["lie-output", "--set", "node=9999"], "no node 9999"),
+        (["lie-output", "--set", "output=1"], "no output 1"),
+        (["lie-output", "--set", "element=99999999"], "elements"),
+        (["lie-output", "--set", "element=-2"], "elements"),
+        (["lie-output", "--set", "bit=32"], "32 bits"),
+        (["lie-output", "--set", "step"], "not KEY=VALUE"),
+        (["patched-commitments", "--set", "checkpoint=0"], "no state 0"),
+        (["skipped-steps", "--set", "every=0"], "at least 1"),
+    ],
+)
+def test_what_it_refuses_leaves_nothing_behind(
+    arguments: list[str],
+    says: str,
+    mlp_job: Job,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, *rest = arguments
+    out = tmp_path / "run"
+    assert run(["attack", name, str(mlp_job.directory), "--out", str(out), *rest]) == 3
+    assert says in capsys.readouterr().err
+    assert not out.exists()
+    assert run(["attack", name]) == 3
