@@ -77,11 +77,6 @@ def node_of(job: Job, wanted: int, *operators: str) -> int:
     )
 
 
-def largest_field(batch: dict[str, Any]) -> str:
-    """The batch tensor with most bytes: the records' content."""
-    return max(sorted(batch), key=lambda name: int(batch[name].nbytes))
-
-
 def nothing_to_do(why: str) -> UsageError:
     """This job offers nothing to this cheat."""
     return UsageError(f"This cheat has nothing to do here: {why}.", "Choose another attack or job.")

@@ -9,25 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.commit.tensor import Array
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
+from ._poison import Poison
 from ._shared import MIDDLE, Attack
 
 
-class Poison(Override):
-    def __init__(self, first: int) -> None:
-        self.first = first
-
-    def batch(self, step: int, batch: dict[str, Array]) -> None:
-        if step >= self.first:
-            for array in batch.values():
-                array[0] = array[-1]
-
-
 def build(job: Job, params: dict[str, Any]) -> Override:
-    return Poison(params["step"])
+    return Poison(job, params["step"])
 
 
 ATTACK = Attack(

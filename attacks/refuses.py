@@ -8,29 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.commit.tensor import Array
 from tallystick.protocol.queries import NodeRecord
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
+from ._poison import Poison
 from ._shared import MIDDLE, Attack
 
 
-class Refuses(Override):
-    def __init__(self, first: int) -> None:
-        self.first = first
-
-    def batch(self, step: int, batch: dict[str, Array]) -> None:
-        if step >= self.first:
-            for array in batch.values():
-                array[0] = array[-1]
-
+class Refuses(Poison):
     def answer(self, query: object, body: object) -> object:
         return None if isinstance(query, NodeRecord) else body
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    return Refuses(params["step"])
+    return Refuses(job, params["step"])
 
 
 ATTACK = Attack("refuses", "a poisoned run that will not open a node", build, {"step": MIDDLE})

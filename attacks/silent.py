@@ -9,24 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.commit.tensor import Array
 from tallystick.protocol.local import SilenceError
 from tallystick.protocol.queries import Nodes
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
+from ._poison import Poison
 from ._shared import MIDDLE, Attack
 
 
-class Silent(Override):
-    def __init__(self, first: int) -> None:
-        self.first = first
-
-    def batch(self, step: int, batch: dict[str, Array]) -> None:
-        if step >= self.first:
-            for array in batch.values():
-                array[0] = array[-1]
-
+class Silent(Poison):
     def answer(self, query: object, body: object) -> object:
         if isinstance(query, Nodes):
             raise SilenceError("This party keeps silent.")
@@ -34,7 +26,7 @@ class Silent(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    return Silent(params["step"])
+    return Silent(job, params["step"])
 
 
 ATTACK = Attack("silent", "a poisoned run that stops answering", build, {"step": MIDDLE})

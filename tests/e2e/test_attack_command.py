@@ -11,6 +11,7 @@ import pytest
 from tallystick.cli.main import run
 from tallystick.run.attacks import attack_names
 from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:
@@ -79,3 +80,13 @@ def test_what_it_refuses_leaves_nothing_behind(
     assert says in capsys.readouterr().err
     assert not out.exists()
     assert run(["attack", name]) == 3
+
+
+@pytest.mark.parametrize("name", ["data-poisoning", "refuses", "silent"])
+def test_a_batch_of_one_record_cannot_be_poisoned_by_another(name: str, tmp_path: Path) -> None:
+    """A cheat without effect would be an honest run that calls itself a cheat."""
+    pairs = {"features": "4", "records": "20", "batch_size": "1"}
+    job = new_job("logreg", tmp_path / "job", pairs, steps=4, checkpoint_interval=2)
+    out = tmp_path / "run"
+    assert run(["attack", name, str(job.directory), "--out", str(out)]) == 3
+    assert not out.exists()

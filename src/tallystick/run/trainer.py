@@ -321,13 +321,15 @@ def train_job(
             f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
             f"Choose 0 <= A < B <= {job.steps}.",
         )
+    if options.declared is not None:  # refused before anything is written
+        options = replace(options, override=options.declared.make(job))
     genesis: State | None = job.verify()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: memory for one is enough
     _room_for_job(job, store)
     store.create(job)
     with locked(store.lock_path):
-        options = _declared(job, store, options)
+        _declare(job, store, options)
         journal = Journal.open(store.journal_path, job.digest)
         try:
             return _train_locked(job, store, journal, options, listener, genesis, began)
@@ -335,11 +337,9 @@ def train_job(
             journal.close()
 
 
-def _declared(job: Job, store: RunStore, options: Options) -> Options:
-    """The options with the hooks of the cheat that the run declares, which is on disk first."""
+def _declare(job: Job, store: RunStore, options: Options) -> None:
+    """Write down the cheat of a new run; compare it with what the run that is there declares."""
     before, now = read_declaration(store.override_path), options.declared
-    if now is not None:
-        options = replace(options, override=now.make(job))
     if before is None and now is not None and not store.journal_path.exists():
         write_file(store.override_path, [now.to_bytes()])
     elif before != now:
@@ -349,7 +349,6 @@ def _declared(job: Job, store: RunStore, options: Options) -> Options:
         )
     if options.override is not None:
         options.override.begin(job)
-    return options
 
 
 def _room_for_job(job: Job, store: RunStore) -> None:

@@ -271,5 +271,5 @@ def test_an_honest_run_becomes_no_cheat(lazy: Path, mlp_job: Job, tmp_path: Path
     for name, params in (("nothing", {}), ("lazy-one", {"odd": 1})):
         with pytest.raises(UsageError):
             train_job(mlp_job, tmp_path / "x", Options(declared=Declaration(name, params)))
-        assert not (tmp_path / "x" / "override.json").exists()
+        assert not (tmp_path / "x").exists()
     assert inspect_run(tmp_path / "run")["declared_override"] is None

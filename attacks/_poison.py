@@ -1,0 +1,26 @@
+"""A poisoned batch, as several attacks have it."""
+
+from __future__ import annotations
+
+from tallystick.commit.tensor import Array
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._shared import nothing_to_do
+
+
+class Poison(Override):
+    """From step `first` on, the first record of every batch is replaced by its last one.
+
+    Raises UsageError for a job whose batches are of one record.
+    """
+
+    def __init__(self, job: Job, first: int) -> None:
+        if job.commitment.batch_size < 2:
+            raise nothing_to_do("its batches are of one record")
+        self.first = first
+
+    def batch(self, step: int, batch: dict[str, Array]) -> None:
+        if step >= self.first:
+            for array in batch.values():
+                array[0] = array[-1]
