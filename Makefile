@@ -44,8 +44,8 @@ test: setup
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks attacks
+	$(BIN)/ruff format --check src tests benchmarks attacks
 
 types: setup
 	$(PIP) install -q -c constraints.txt mypy
