@@ -6,19 +6,9 @@ from typing import Any
 
 from tallystick.cli.output import say
 from tallystick.protocol.judge import Judgement
-from tallystick.protocol.verdict import Event
+from tallystick.protocol.verdict import CASES, Event
 
 NAMES = ("A", "B")
-CASES = {
-    "": "a commitment that cannot be opened, or contradicts itself",
-    "0": "commitment, genesis or end of the run",
-    "1": "structure of the program",
-    "2a": "an input from the state",
-    "2b": "an input from another node",
-    "2c": "an input from the batch",
-    "2d": "a scalar or the random key",
-    "3": "an operator's output",
-}
 
 
 def verdict_json(found: Judgement) -> dict[str, Any]:

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# PROTOCOL 1.6, in words for people.
+CASES = {
+    "0": "commitment, genesis or end of the run",
+    "1": "structure of the program",
+    "2a": "an input from the state",
+    "2b": "an input from another node",
+    "2c": "an input from the batch",
+    "2d": "a scalar or the random key",
+    "3": "an operator's output",
+}
+
 
 @dataclass(frozen=True)
 class Conviction:

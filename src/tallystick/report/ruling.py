@@ -5,21 +5,13 @@ from __future__ import annotations
 import struct
 
 from tallystick.program.ir import op_spec
+from tallystick.protocol.verdict import CASES
 from tallystick.report.clauses import clause_quote
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import paragraph, section
 from tallystick.report.words import PARTIES, binary, bits_of, code, count
 
-CASES = {
-    "0": "case 0: commitment, genesis or end of run",
-    "1": "case 1: the structure of the program",
-    "2a": "case 2a: an input from the state",
-    "2b": "case 2b: an input from another operator",
-    "2c": "case 2c: an input from the batch",
-    "2d": "case 2d: a scalar or the random key",
-    "3": "case 3: an operator's output",
-}
 _NEAR = 1 << 24  # binary32 numbers: beyond this a distance says nothing
 PHASES = ("commitments and genesis", "the diverging step", "the diverging operator", "one element")
 
@@ -79,7 +71,7 @@ def ruling_section(facts: DisputeFacts) -> Safe:
     verdict = facts.verdict
     parts: list[object] = []
     where = f"Decided in phase {verdict.phase}, {PHASES[verdict.phase]}"
-    case = f"; {CASES[verdict.case]}" if verdict.case in CASES else ""
+    case = f"; case {verdict.case}: {CASES[verdict.case]}" if verdict.case in CASES else ""
     parts.append(paragraph(f"{where}{case}.", class_="soft"))
     for conviction in verdict.convicted:
         name = PARTIES[conviction.party]

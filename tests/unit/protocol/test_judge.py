@@ -17,6 +17,7 @@ from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.judge import judge
 from tallystick.protocol.local import Played, SilenceError, play
+from tallystick.protocol.queries import decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
 from tallystick.run.job import Job
@@ -211,3 +212,14 @@ def test_no_statement_without_an_accepted_run(game_job: Job, played: Played, hon
     nobody = replace(played.verdict, accepted=None)
     with pytest.raises(UsageError, match="nothing to state"):
         statement(game_job, honest.run, nobody, None)
+
+
+# --- sizes (2.11) ---------------------------------------------------------------------------------
+def test_an_answer_over_the_limit_is_not_even_read(game: Referee) -> None:
+    with pytest.raises(CorruptFileError, match="longer than the limit"):
+        game.receive(0, bytes(LIMITS.answer_bytes + 1))
+
+
+def test_a_query_over_the_limit_is_not_even_read() -> None:
+    with pytest.raises(CorruptFileError, match="longer than any query"):
+        decode_query(bytes(LIMITS.query_bytes + 1))
