@@ -13,7 +13,7 @@ from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verif
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol import forfeit as forfeits
-from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
+from tallystick.protocol.answers import ANSWERED, Answer, open_answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.judge import judge
 from tallystick.protocol.local import Played, SilenceError, play
@@ -223,3 +223,13 @@ def test_an_answer_over_the_limit_is_not_even_read(game: Referee) -> None:
 def test_a_query_over_the_limit_is_not_even_read() -> None:
     with pytest.raises(CorruptFileError, match="longer than any query"):
         decode_query(bytes(LIMITS.query_bytes + 1))
+
+
+def test_a_status_that_is_none_convicts(game: Referee, honest: Party, cheat: Party) -> None:
+    """2.3, 2.7: a true body under an unknown status is no answer of the layout."""
+    query = game.pending[1]
+    true = open_answer(cheat.answer(query), cheat.key.public)
+    game.receive(0, honest.answer(game.pending[0]))
+    game.receive(1, sign_answer(cheat.key, replace(true, status=2)))
+    assert game.verdict is not None
+    assert [(c.party, c.clause) for c in game.verdict.convicted] == [(1, "2.7")]
