@@ -13,11 +13,17 @@ from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verif
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol import forfeit as forfeits
-from tallystick.protocol.answers import ANSWERED, Answer, open_answer, sign_answer
+from tallystick.protocol.answers import (
+    ANSWERED,
+    Answer,
+    decode_body,
+    open_answer,
+    sign_answer,
+)
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.judge import judge
 from tallystick.protocol.local import Played, SilenceError, play
-from tallystick.protocol.queries import decode_query
+from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
 from tallystick.run.job import Job
@@ -174,7 +180,8 @@ def test_malformed_forfeits(silent: Evidence) -> None:
     fails({**good, "more": 1})
     for name, value in (
         ("kind", "tallystick/forfeit/2"), ("party", 2), ("party", True), ("party", "1"),
-        ("run_roots", good["run_roots"][:1]), ("run_roots", "ab"), ("query", "abc"),
+        ("run_roots", good["run_roots"][:1]), ("run_roots", "ab"),
+        ("run_roots", dict.fromkeys(good["run_roots"], 0)), ("query", "abc"),
         ("query", "AB"), ("query", 7), ("job_digest", "00"),
     ):  # fmt: skip
         fails({**good, name: value})
@@ -233,3 +240,21 @@ def test_a_status_that_is_none_convicts(game: Referee, honest: Party, cheat: Par
     game.receive(1, sign_answer(cheat.key, replace(true, status=2)))
     assert game.verdict is not None
     assert [(c.party, c.clause) for c in game.verdict.convicted] == [(1, "2.7")]
+
+
+@pytest.mark.parametrize("more", [b"\0", bytes(31), bytes(33)])
+def test_bytes_after_a_body_convict(
+    game: Referee, honest: Party, cheat: Party, more: bytes
+) -> None:
+    """2.7: the layout ends where it ends."""
+    true = open_answer(cheat.answer(game.pending[1]), cheat.key.public)
+    game.receive(0, honest.answer(game.pending[0]))
+    game.receive(1, sign_answer(cheat.key, replace(true, body=true.body + more)))
+    assert game.verdict is not None
+    assert [(c.party, c.clause) for c in game.verdict.convicted] == [(1, "2.7")]
+
+
+@pytest.mark.parametrize("query", [NodeHashes(6, 0, 12), TensorHashes(6, 6, 1, 0, 0, 3)])
+def test_a_list_of_hashes_has_whole_hashes(query: NodeHashes | TensorHashes) -> None:
+    with pytest.raises(CorruptFileError):
+        decode_body(query, bytes(33))
