@@ -49,7 +49,7 @@ class Evidence:
         """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError (PROTOCOL 8.3)."""
         if len(data) > LIMITS.evidence_bytes:
             raise CorruptFileError("The evidence file is over the size limit.", "Refuse it.")
-        if len(data) < HASH_BYTES or sha256(data[:-HASH_BYTES]) != data[-HASH_BYTES:]:
+        if sha256(data[:-HASH_BYTES]) != data[-HASH_BYTES:]:
             raise CorruptFileError(
                 "The evidence file was altered or cut off: its digest does not match.",
                 "Ask for an intact copy; nobody can be judged by this one.",
