@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY, Referee
+from tallystick.protocol.referee import Referee
 
 EVIDENCE_TAG = tag("evidence/1")
 
@@ -57,8 +57,6 @@ class Evidence:
         source = Reader(data[:-HASH_BYTES], "evidence file")
         source.expect(EVIDENCE_TAG)
         job_digest, arity = source.hash(), source.u64()
-        if not MIN_ARITY <= arity <= MAX_ARITY:
-            source.fail(f"an arity of {arity} is out of range")
         commitments = (source.blob(LIMITS.envelope_bytes), source.blob(LIMITS.envelope_bytes))
         messages = []
         for _ in range(source.count(LIMITS.evidence_bytes // 9, "messages")):
