@@ -177,6 +177,7 @@ def test_malformed_forfeits(silent: Evidence) -> None:
             forfeits.open_forfeit(data)
 
     fails([])
+    fails(list(good))
     fails({**good, "more": 1})
     for name, value in (
         ("kind", "tallystick/forfeit/2"), ("party", 2), ("party", True), ("party", "1"),
