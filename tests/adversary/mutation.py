@@ -3,8 +3,9 @@
     python tests/adversary/mutation.py [--jobs 2] [--only TEXT] [--out docs/proofs/mutation.md]
 
 A check is an `if` that convicts or refuses (each alternative of its condition by itself), a filter
-of a comprehension that says who is guilty, or a call that raises for what does not verify. Each is
-taken out of a copy of the package, and the tests of protocol and adversary run until one fails.
+of a comprehension that says who is guilty, a call that raises for what does not verify, or a part
+of a truth value that says who is wrong or what holds. Each is taken out of a copy of the package,
+and the tests of protocol and adversary run until one fails.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ READS_SOURCE = (
 GUILT = {"guilt", "false", "odd", "lost", "wrong", "why"}
 # Processor seconds, also where this script is stopped itself: some mutants never end.
 MOST_SECONDS = 300
+# Truth values on which a conviction rests: each part, as if nobody were wrong or it did hold.
+NOBODY = {"wrong", "outside", "false"}
+HOLDS = {"fits", "given", "known"}
+PROVES = {"_proved"}  # functions that return one
 VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict"}
 
 
@@ -70,9 +75,9 @@ def _convicts(body: list[ast.stmt]) -> bool:
     for statement in body:
         if isinstance(statement, ast.Raise):
             return True
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            value = ast.unparse(statement.value)
-            if value.startswith(("Outcome", "f'", 'f"', "'", "None", "False")):
+        if isinstance(statement, ast.Return):
+            value = ast.unparse(statement.value) if statement.value is not None else "None"
+            if value.startswith(("Outcome", "f'", 'f"', "'", '"', "None", "False")):
                 return True
         if isinstance(statement, ast.Assign):
             target = statement.targets[0]
@@ -116,11 +121,51 @@ class _Sites(ast.NodeVisitor):
             self.add(node, how)
         self.generic_visit(node)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target = node.targets[0]
+        name = target.id if isinstance(target, ast.Name) else ""
+        if name in NOBODY | HOLDS:
+            for how in range(len(_parts(node.value))):
+                self.add(node, how)
+        self.generic_visit(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if self.stack[-1:] and self.stack[-1] in PROVES:
+            self.add(node, 0)
+        self.generic_visit(node)
+
     def visit_Expr(self, node: ast.Expr) -> None:
         call = node.value
         if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in VERIFIERS:
             self.add(node, -2)
         self.generic_visit(node)
+
+
+def _parts(value: ast.expr) -> list[tuple[ast.AST, str, int | None]]:
+    """Where the parts of a truth value are: holder, field, index in the field."""
+    if isinstance(value, ast.Tuple):
+        return [(value, "elts", k) for k in range(len(value.elts))]
+    if isinstance(value, ast.BoolOp):
+        return [(value, "values", k) for k in range(len(value.values))]
+    if isinstance(value, ast.IfExp):
+        return [(value, "body", None), (value, "orelse", None)]
+    if isinstance(value, ast.Call) and isinstance(value.args[0], ast.GeneratorExp):
+        return [(value.args[0], "elt", None)]
+    return []
+
+
+def _set_part(node: ast.Assign, how: int) -> str:
+    """Replace a part of a truth value; what it was."""
+    holder, field, index = _parts(node.value)[how]
+    assert isinstance(node.targets[0], ast.Name)
+    constant = ast.Constant(node.targets[0].id in HOLDS)
+    if index is None:
+        before = getattr(holder, field)
+        setattr(holder, field, constant)
+    else:
+        before = getattr(holder, field)[index]
+        getattr(holder, field)[index] = constant
+    return f"{node.targets[0].id}: {ast.unparse(before)}"
 
 
 def mutants(module: str) -> Iterator[Mutant]:
@@ -142,9 +187,12 @@ def mutants(module: str) -> Iterator[Mutant]:
         elif isinstance(node, ast.comprehension):
             check, line = ast.unparse(node.ifs[how]), node.target.lineno
             node.ifs[how] = ast.Constant(False)
+        elif isinstance(node, ast.Assign):
+            check = _set_part(node, how)
         else:
-            assert isinstance(node, ast.Expr)
-            check, node.value = ast.unparse(node.value), ast.Constant(None)
+            assert isinstance(node, ast.Expr | ast.Return) and node.value is not None
+            constant = ast.Constant(True if isinstance(node, ast.Return) else None)
+            check, node.value = ast.unparse(node.value), constant
         clause = re.search(r"['\"](\d+\.\d+(?:\.\d+)?)['\"]", ast.unparse(before))
         source = ast.unparse(ast.fix_missing_locations(tree))
         yield Mutant(module, line, function, clause.group(1) if clause else "", check, source)

@@ -224,6 +224,20 @@ def test_a_tensor_of_many_leaves_is_descended_in_rounds(tmp_path: Path) -> None:
     assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "6.1")]
 
 
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_whole_other_tensor_is_not_the_stated_one(
+    game_job: Job, honest: Party, seat: int
+) -> None:
+    """PROTOCOL 6.1: leaves that fit each other, and even are the true ones, are not enough."""
+    kinds = (q.TensorHashes, q.Leaf)
+    cheat = Party(
+        game_job, Lie(**WRONG_NODE, answer=lambda k, b: honest.body(k) if type(k) in kinds else b)
+    )
+    verdict = judged(game_job, (cheat, honest) if seat == 0 else (honest, cheat))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, "6.1")]
+    assert verdict.accepted == 1 - seat
+
+
 def test_an_empty_tensor_has_one_digest(game_job: Job, game: Referee) -> None:
     """PROTOCOL 6.1: its type gives its digest, whatever was stated."""
     header = TensorHeader("f32", (0, 3))
