@@ -21,6 +21,7 @@ namespace nb = nanobind;
   X(random) \
   X(nn) \
   X(index) \
+  X(image) \
   X(optim)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);

@@ -10,6 +10,7 @@
 
 #include "adapters_dot.hpp"
 #include "adapters_elementwise.hpp"
+#include "adapters_image.hpp"
 #include "adapters_nn.hpp"
 
 using namespace vectors;
@@ -76,6 +77,11 @@ const std::map<std::string, Run>& adapters() {
        [](Case& c) { return run_softmax_backward(c, &N::log_softmax_backward); }},
       {"aten.native_layer_norm", run_layer_norm},
       {"aten.native_layer_norm_backward", run_layer_norm_backward},
+      {"aten._native_batch_norm_legit_functional", run_batch_norm},
+      {"aten._native_batch_norm_legit_no_training", run_batch_norm_eval},
+      {"aten.native_batch_norm_backward", run_batch_norm_backward},
+      {"aten.max_pool2d_with_indices", run_max_pool},
+      {"aten.max_pool2d_with_indices_backward", run_max_pool_backward},
       {"aten.gelu", run_gelu}, {"aten.gelu_backward", run_gelu_backward},
       {"tallystick.cross_entropy", run_cross_entropy},
       {"tallystick.cross_entropy_backward", run_cross_entropy_backward},

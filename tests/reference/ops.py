@@ -13,6 +13,7 @@ import numpy as np
 from reference.dot import DOTS
 from reference.elementwise import ELEMENTWISE
 from reference.floats import canonical
+from reference.image import IMAGE
 from reference.losses import LOSSES
 from reference.move import MOVE, SCATTER
 from reference.nn import NN
@@ -38,6 +39,6 @@ def _finished(name: str, f: Callable[[dict[str, Any], list[Any]], Any]) -> Refer
 
 REFERENCE: dict[str, Reference] = {
     name: _finished(name, f)
-    for table in (DOTS, SUMS, SCATTER, MOVE, NN, LOSSES, RANDOM, ELEMENTWISE, OPTIM)
+    for table in (DOTS, SUMS, SCATTER, MOVE, NN, IMAGE, LOSSES, RANDOM, ELEMENTWISE, OPTIM)
     for name, f in table.items()
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 import kernel_cases as basic  # noqa: E402
+import kernel_cases_image as image  # noqa: E402
 import kernel_cases_nn as nn  # noqa: E402
 from kernel_format import ROOT, Case, encode  # noqa: E402
 from reference.ops import REFERENCE  # noqa: E402
@@ -22,6 +23,7 @@ GROUPS: dict[str, Callable[[], Iterator[basic.Call]]] = {
     "elementary": basic.elementary,
     "elementwise": basic.elementwise,
     "composite": nn.composite,
+    "image": image.image,
     "loss": nn.loss,
     "random": nn.random,
     "scatter": nn.scatter,

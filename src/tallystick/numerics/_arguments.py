@@ -38,6 +38,11 @@ _COMMON: dict[str, AttrValue] = {
 }
 _BY_OPERATOR: dict[str, dict[str, AttrValue]] = {
     "aten.native_layer_norm": {"eps": 1e-5},
+    "aten._native_batch_norm_legit_functional": {"momentum": 0.1, "eps": 1e-5},
+    "aten._native_batch_norm_legit_no_training": {"eps": 1e-5},
+    "aten.native_batch_norm_backward": {"train": True, "eps": 1e-5},
+    "aten.max_pool2d_with_indices": {"ceil_mode": False},
+    "aten.max_pool2d_with_indices_backward": {"ceil_mode": False},
     "aten.threshold_backward": {"threshold": 0.0},
     "aten.slice": {"dim": 0, "start": 0, "step": 1},
     "aten.slice_scatter": {"dim": 0, "start": 0, "step": 1},
@@ -55,8 +60,12 @@ _BY_OPERATOR: dict[str, dict[str, AttrValue]] = {
         "nesterov": False,
     },
 }
-# beta of these is a number a person must choose, not addmm's factor.
-_NO_DEFAULT = {("tallystick.beta_power", "beta")}
+# Numbers a person must choose: beta is not addmm's factor, and a pool's stride is its kernel_size.
+_NO_DEFAULT = {
+    ("tallystick.beta_power", "beta"),
+    ("aten.max_pool2d_with_indices", "stride"),
+    ("aten.max_pool2d_with_indices_backward", "stride"),
+}
 
 
 def _default(spec: OpSpec, name: str) -> AttrValue | None:

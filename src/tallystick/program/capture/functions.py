@@ -61,7 +61,7 @@ _REFUSED: dict[Any, str] = {
 
 
 class Lowering(TorchFunctionMode):
-    """Replaces dropout, attention, cross-entropy and scalar constants; counts random draws.
+    """Replaces dropout, attention, cross-entropy, batch_norm and scalar constants; counts draws.
 
     `rng` is the i64[2] key tensor of the trace. The draw id is the ordinal of the random call
     in forward order (NUMERICS 8.2).
@@ -78,6 +78,7 @@ class Lowering(TorchFunctionMode):
             torch.dropout_: self.torch_dropout,
             F.scaled_dot_product_attention: self.attention,
             F.cross_entropy: self.cross_entropy,
+            F.batch_norm: self.batch_norm,
             torch.tensor: self.constant,
             torch.as_tensor: self.constant,
             torch.scalar_tensor: self.constant,
@@ -101,6 +102,7 @@ class Lowering(TorchFunctionMode):
             "dropout": self.dropout,
             "scaled_dot_product_attention": self.attention,
             "cross_entropy": self.cross_entropy,
+            "batch_norm": self.batch_norm,
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in nested.items():
@@ -193,6 +195,38 @@ class Lowering(TorchFunctionMode):
             rows.reshape(-1, rows.shape[-1]), target.reshape(-1), ignore_index, reduction
         )
         result: Tensor = loss.reshape(target.shape) if reduction == "none" else loss
+        return result
+
+    def batch_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """The functional form: torch's own would change the running statistics unseen."""
+        if training and input.numel() == input.size(1):
+            raise UsageError(
+                f"Batch normalisation of {tuple(input.shape)} has one value per channel.",
+                "Train it with a larger batch or image.",
+            )
+        if not training or running_mean is None or running_var is None:
+            y, _, _ = torch.native_batch_norm(
+                input, weight, bias, running_mean, running_var, training, momentum, eps
+            )
+            return y
+        # Clones, because autograd keeps what it is given for the gradient, which reads none of it.
+        running = (running_mean.clone(), running_var.clone())
+        y, _, _, mean, var = torch.ops.aten._native_batch_norm_legit_functional(
+            input, weight, bias, *running, training, momentum, eps
+        )
+        running_mean.copy_(mean.detach())
+        running_var.copy_(var.detach())
+        result: Tensor = y
         return result
 
     def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:

@@ -1,0 +1,222 @@
+// Python's door to batch normalisation and max pooling (NUMERICS 6.12 - 6.16).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "arrays.hpp"
+#include "families/image.hpp"
+#include "thread_pool.hpp"
+
+namespace nb = nanobind;
+
+namespace tallystick {
+namespace {
+
+using namespace arrays;
+using MaybeIn = std::optional<In>;
+using MaybeOut = std::optional<Out>;
+using OutIndex = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
+using Pair = std::array<int64_t, 2>;
+constexpr size_t kGrain = 4096;  // elements: below this a second thread costs more than it brings
+
+size_t grain_of(size_t n) { return n >= kGrain ? 1 : kGrain / (n ? n : 1); }
+
+// --- batch_norm ----------------------------------------------------------------------------------
+BatchNormShape shape_of(const In& x) {
+  require(x.ndim() >= 2, "batch_norm takes a batch of channels");
+  BatchNormShape s = {x.shape(0), x.shape(1), 1};
+  for (size_t d = 2; d < x.ndim(); ++d) s.inner *= x.shape(d);
+  return s;
+}
+
+const float* per_channel(const MaybeIn& a, size_t channels) {
+  if (!a) return nullptr;
+  require(count(*a) == channels, "batch_norm: an operand does not have one value per channel");
+  return a->data();
+}
+float* per_channel(const MaybeOut& a, size_t channels) {
+  if (!a) return nullptr;
+  require(count(*a) == channels, "batch_norm: an output does not have one value per channel");
+  return a->data();
+}
+
+// No output overlaps another; but for the first and `shared`, none overlaps an operand.
+void require_disjoint(const std::vector<const Out*>& outs, const std::vector<const In*>& ins,
+                      const Out* large, const std::vector<const In*>& shared) {
+  for (const Out* out : outs) {
+    for (const Out* other : outs)
+      if (out < other) require_apart(*out, *other);
+    for (const In* in : ins) require_apart(*out, *in);
+    for (const In* in : shared) {
+      if (out == large) require_same_or_apart(*out, *in);
+      else require_apart(*out, *in);
+    }
+  }
+}
+
+void collect(std::vector<const In*>& to, std::initializer_list<const MaybeIn*> from) {
+  for (const MaybeIn* a : from)
+    if (*a) to.push_back(&**a);
+}
+
+void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn running_var,
+                float momentum, float eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
+                MaybeOut new_var) {
+  const BatchNormShape s = shape_of(x);
+  const size_t c = s.channels, n = s.batch * s.inner;
+  require(count(y) == count(x) && count(mean) == c && count(rstd) == c,
+          "batch_norm: an output does not fit");
+  const bool running = running_mean.has_value();
+  require(running_var.has_value() == running && new_mean.has_value() == running &&
+          new_var.has_value() == running, "batch_norm: running statistics come in pairs");
+  std::vector<const In*> small;
+  collect(small, {&w, &b, &running_mean, &running_var});
+  std::vector<const Out*> outs = {&y, &mean, &rstd};
+  if (running) outs.insert(outs.end(), {&*new_mean, &*new_var});
+  require_disjoint(outs, small, &y, {&x});
+  const BatchNormForward p = {s, x.data(), per_channel(w, c), per_channel(b, c),
+                              per_channel(running_mean, c), per_channel(running_var, c), momentum,
+                              eps, y.data(), mean.data(), rstd.data(), per_channel(new_mean, c),
+                              per_channel(new_var, c)};
+  const auto fn = TS_DISPATCH(image).batch_norm;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
+    std::vector<float> room(n + 1);
+    fn(p, begin, end, room.data());
+  });
+}
+
+void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, float eps, Out y) {
+  const BatchNormShape s = shape_of(x);
+  const size_t c = s.channels;
+  require(count(y) == count(x) && count(mean) == c && count(var) == c,
+          "batch_norm: an operand does not fit");
+  std::vector<const In*> small = {&mean, &var};
+  collect(small, {&w, &b});
+  require_disjoint({&y}, small, &y, {&x});
+  const BatchNormEval p = {s, x.data(), per_channel(w, c), per_channel(b, c), mean.data(),
+                           var.data(), eps, y.data()};
+  const auto fn = TS_DISPATCH(image).batch_norm_eval;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(c, grain_of(s.batch * s.inner), [&](size_t begin, size_t end) {
+    fn(p, begin, end);
+  });
+}
+
+void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, float eps,
+                         MaybeOut dx, MaybeOut dw, MaybeOut db) {
+  const BatchNormShape s = shape_of(x);
+  const size_t c = s.channels, n = s.batch * s.inner;
+  require(count(g) == count(x) && count(mean) == c && count(spread) == c,
+          "batch_norm_backward: an operand does not fit");
+  require(!dx || count(*dx) == count(x), "batch_norm_backward: dx does not fit");
+  std::vector<const In*> small = {&mean, &spread};
+  collect(small, {&w});
+  std::vector<const Out*> outs;
+  for (const MaybeOut* out : {&dx, &dw, &db})
+    if (*out) outs.push_back(&**out);
+  require_disjoint(outs, small, dx ? &*dx : nullptr, {&g, &x});
+  const BatchNormBackward p = {s, g.data(), x.data(), per_channel(w, c), mean.data(),
+                               spread.data(), train, eps, dx ? dx->data() : nullptr,
+                               per_channel(dw, c), per_channel(db, c)};
+  const auto fn = TS_DISPATCH(image).batch_norm_backward;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
+    std::vector<float> room(2 * n + 1);
+    fn(p, begin, end, room.data());
+  });
+}
+
+// --- max pooling ---------------------------------------------------------------------------------
+// Whether every output of an axis has a tap in it: the kernel writes what it finds there.
+bool has_taps(int64_t size, int64_t out, int64_t k, int64_t s, int64_t p, int64_t d) {
+  if (k < 1 || s < 1 || p < 0 || d < 1) return false;
+  for (int64_t j = 0; j < out; ++j) {
+    const int64_t origin = j * s - p, first = origin < 0 ? (-origin + d - 1) / d : 0;
+    if (first >= k || origin + first * d >= size) return false;
+  }
+  return true;
+}
+
+void max_pool2d(In x, Pair kernel, Pair stride, Pair padding, Pair dilation, Out y,
+                OutIndex index) {
+  const size_t rank = x.ndim();
+  require(rank >= 2 && y.ndim() == rank && index.ndim() == rank && count(index) == count(y),
+          "max_pool2d: an output does not fit");
+  PoolShape s = {x.shape(rank - 2), x.shape(rank - 1), y.shape(rank - 2), y.shape(rank - 1),
+                 {}, {}, {}, {}};
+  const size_t out = s.out_height * s.out_width;
+  size_t planes = 1;
+  for (size_t d = 0; d + 2 < rank; ++d) {
+    require(x.shape(d) == y.shape(d), "max_pool2d: an output does not fit");
+    planes *= x.shape(d);
+  }
+  for (size_t a = 0; a < 2; ++a) {
+    require(has_taps(static_cast<int64_t>(x.shape(rank - 2 + a)),
+                     static_cast<int64_t>(y.shape(rank - 2 + a)), kernel[a], stride[a], padding[a],
+                     dilation[a]), "max_pool2d: an output has no tap inside the plane");
+    s.kernel[a] = static_cast<size_t>(kernel[a]);
+    s.stride[a] = stride[a], s.padding[a] = padding[a], s.dilation[a] = dilation[a];
+  }
+  require_apart(y, x);
+  require_apart(index, x);
+  require_apart(index, y);
+  const float* px = x.data();
+  float* py = y.data();
+  int64_t* pi = index.data();
+  const auto fn = TS_DISPATCH(image).max_pool;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(planes, grain_of(out * s.kernel[0] * s.kernel[1]), [&](size_t begin, size_t end) {
+    fn(s, px, py, pi, begin, end);
+  });
+}
+
+void max_pool2d_backward(In grad, Index index, Out out) {
+  const size_t rank = out.ndim();
+  require(rank >= 2 && grad.ndim() == rank && count(index) == count(grad),
+          "max_pool2d_backward: operands do not fit");
+  size_t planes = 1;
+  for (size_t d = 0; d + 2 < rank; ++d) {
+    require(grad.shape(d) == out.shape(d), "max_pool2d_backward: operands do not fit");
+    planes *= out.shape(d);
+  }
+  const size_t size = out.shape(rank - 2) * out.shape(rank - 1);
+  const size_t sources = grad.shape(rank - 2) * grad.shape(rank - 1);
+  require_indices(index, size, 0, false);
+  require_apart(out, grad);
+  require_apart(out, index);
+  const float* pg = grad.data();
+  const int64_t* pi = index.data();
+  float* po = out.data();
+  const auto fn = TS_DISPATCH(image).max_pool_backward;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(planes, grain_of(size + sources), [&](size_t begin, size_t end) {
+    fn(pg, pi, sources, size, po, begin, end);
+  });
+}
+
+}  // namespace
+}  // namespace tallystick
+
+void bind_image(nb::module_& m) {
+  using namespace tallystick;
+  const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), mean = nb::arg("mean"),
+             eps = nb::arg("eps");
+  const auto w = nb::arg("w").none(), b = nb::arg("b").none();
+  m.def("batch_norm", &batch_norm, x, w, b, nb::arg("running_mean").none(),
+        nb::arg("running_var").none(), nb::arg("momentum"), eps, y, mean, nb::arg("rstd"),
+        nb::arg("new_mean").none(), nb::arg("new_var").none(), "Training (NUMERICS 6.12).");
+  m.def("batch_norm_eval", &batch_norm_eval, x, w, b, mean, nb::arg("var"), eps, y,
+        "By running statistics (NUMERICS 6.14).");
+  m.def("batch_norm_backward", &batch_norm_backward, g, x, w, mean, nb::arg("spread"),
+        nb::arg("train"), eps, nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(),
+        "The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).");
+  m.def("max_pool2d", &max_pool2d, x, nb::arg("kernel"), nb::arg("stride"), nb::arg("padding"),
+        nb::arg("dilation"), y, nb::arg("index"), "Planes of the last two axes (NUMERICS 6.15).");
+  m.def("max_pool2d_backward", &max_pool2d_backward, g, nb::arg("index"), nb::arg("out"),
+        "Planes of the last two axes (NUMERICS 6.16).");
+}

@@ -1,0 +1,206 @@
+"""Opening rules of batch normalisation and its gradient (NUMERICS 6.12 - 6.14)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, rn32
+from tallystick.numerics.opening.quantity import (
+    Array,
+    Index,
+    Local,
+    Needs,
+    Quantity,
+    Site,
+    Source,
+    Tree,
+    opens,
+)
+from tallystick.numerics.ops._common import flag, number
+from tallystick.numerics.ops.batch_norm import output_mask, statistics_at
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Channel `place` of x[N, channels, ...], its `count` elements as one index (NUMERICS 6.12)."""
+
+    place: int
+    channels: int
+    inner: int
+    count: int
+
+    def read(self, source: Source, operand: int, index: Index) -> Array:
+        """Elements number `index` of the channel, of an operand laid out as x is."""
+        run, at = np.divmod(index, self.inner)
+        return source.read(operand, (run * self.channels + self.place) * self.inner + at)
+
+    def one(self, source: Source, operand: int) -> Array:
+        """The channel's value of an operand that has one per channel."""
+        return source.read(operand, np.array([self.place], dtype=np.int64))
+
+
+def _channel(site: Site, operand: int, large: bool) -> tuple[Channel, Index]:
+    """The channel the element is in, and its place there; x is operand number `operand`."""
+    x = site.inputs[operand]
+    assert x is not None  # the shape rule refused an absent operand
+    batch, channels, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    place, at = site.element, 0
+    if large:
+        run, within = divmod(site.element, inner)
+        image, place = divmod(run, channels)
+        at = image * inner + within
+    return Channel(place, channels, inner, batch * inner), np.array([at], dtype=np.int64)
+
+
+def _f32(values: Array) -> Array:
+    return cast(Array, canonical(values)[0])
+
+
+def _quotient(name: str, total: Tree, divisor: int) -> Local:
+    """`total` / RN32(divisor)."""
+
+    @np.errstate(all="ignore")
+    def compute(_: Source, needs: Needs) -> Array:
+        return canonical(needs[0] / rn32(divisor))
+
+    return Local(name, "f32", compute, (total,))
+
+
+def _present(site: Site, operand: int) -> bool:
+    return operand < len(site.inputs) and site.inputs[operand] is not None
+
+
+def _affine(site: Site, channel: Channel, source: Source, h: Array) -> Array:
+    """y from h, with weight operand 1 and bias operand 2 where present (NUMERICS 6.5)."""
+    if _present(site, 1) and _present(site, 2):
+        return _f32(fma(h, channel.one(source, 1), channel.one(source, 2)))
+    if _present(site, 1):
+        return _f32(h * channel.one(source, 1))
+    return _f32(h + channel.one(source, 2) if _present(site, 2) else h)
+
+
+# --- training (6.12) ------------------------------------------------------------------------------
+def _new_statistic(
+    site: Site, channel: Channel, operand: int, name: str, observed: Quantity
+) -> Local:
+    """fma(M, observed - running, running)."""
+    momentum = rn32(number(site.attrs, "momentum"))
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, needs: Needs) -> Array:
+        running = channel.one(source, operand)
+        return _f32(fma(momentum, needs[0] - running, running))
+
+    return Local(name, "f32", compute, (observed,))
+
+
+@opens("aten._native_batch_norm_legit_functional")
+def _training(site: Site) -> Quantity:
+    channel, i = _channel(site, 0, large=site.out == 0)
+    n = channel.count
+    total = Tree("SUM(x)", "f32", n, lambda s, _, index: channel.read(s, 0, index))
+    mean = _quotient("mean", total, n)
+    if site.out == 1:
+        return mean
+    if site.out == 3:
+        return _new_statistic(site, channel, 3, "running_mean", mean)
+
+    @np.errstate(all="ignore")
+    def squares(source: Source, needs: Needs, index: Index) -> Array:
+        d = channel.read(source, 0, index) - needs[0]
+        return cast(Array, d * d)
+
+    q = Tree("q", "f32", n, squares, (mean,))
+    if site.out == 4:
+        unbiased = _quotient("u", q, max(n - 1, 0))
+        return _new_statistic(site, channel, 4, "running_var", unbiased)
+    eps = rn32(number(site.attrs, "eps"))
+
+    @np.errstate(all="ignore")
+    def inverse_root(_: Source, needs: Needs) -> Array:
+        return cast(Array, function("aten.rsqrt", needs[0] + eps)[0])
+
+    rstd = Local("rstd", "f32", inverse_root, (_quotient("var", q, n),))
+    if site.out == 2:
+        return rstd
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, needs: Needs) -> Array:
+        h = (channel.read(source, 0, i) - needs[0]) * needs[1]
+        return _affine(site, channel, source, h)
+
+    return Local("y", "f32", compute, (mean, rstd))
+
+
+# --- by running statistics (6.14) -----------------------------------------------------------------
+def _running_rstd(site: Site, channel: Channel, operand: int, source: Source) -> Array:
+    """rsqrt(running_var + RN32(eps)); `operand` is the running variance."""
+    eps = rn32(number(site.attrs, "eps"))
+    return function("aten.rsqrt", channel.one(source, operand) + eps)
+
+
+@opens("aten._native_batch_norm_legit_no_training")
+def _by_running(site: Site) -> Quantity:
+    channel, i = _channel(site, 0, large=True)
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, _: Needs) -> Array:
+        d = channel.read(source, 0, i) - channel.one(source, 3)
+        return _affine(site, channel, source, d * _running_rstd(site, channel, 4, source))
+
+    return Local("y", "f32", compute)
+
+
+# --- the gradient (6.13) --------------------------------------------------------------------------
+def _rstd(site: Site, channel: Channel) -> Callable[[Source], Array]:
+    """The rstd that the gradient uses: an operand, or of the running variance."""
+    _, spread = statistics_at(site.attrs)
+    if flag(site.attrs, "train"):
+        return lambda source: channel.one(source, spread)
+    return lambda source: _running_rstd(site, channel, spread, source)
+
+
+@opens("aten.native_batch_norm_backward")
+def _backward(site: Site) -> Quantity:
+    gradient = [k for k, on in enumerate(output_mask(site.attrs)) if on][site.out]
+    channel, i = _channel(site, 1, large=gradient == 0)
+    mean, _ = statistics_at(site.attrs)
+    rstd = _rstd(site, channel)
+
+    @np.errstate(all="ignore")
+    def h(source: Source, index: Index) -> Array:
+        centred = channel.read(source, 1, index) - channel.one(source, mean)
+        return centred * rstd(source)
+
+    @np.errstate(all="ignore")
+    def products(source: Source, _: Needs, index: Index) -> Array:
+        return channel.read(source, 0, index) * h(source, index)
+
+    n = channel.count
+    dw = Tree("dw", "f32", n, products)
+    db = Tree("db", "f32", n, lambda source, _, index: channel.read(source, 0, index))
+    if gradient:
+        return dw if gradient == 1 else db
+
+    @np.errstate(all="ignore")
+    def factor(source: Source) -> Array:
+        r = rstd(source)
+        return r * channel.one(source, 2) if _present(site, 2) else r
+
+    @np.errstate(all="ignore")
+    def by_running(source: Source, _: Needs) -> Array:
+        return _f32(channel.read(source, 0, i) * factor(source))
+
+    @np.errstate(all="ignore")
+    def compute(source: Source, needs: Needs) -> Array:
+        centred = channel.read(source, 0, i) - needs[0]
+        return _f32(fma(-h(source, i), needs[1], centred) * factor(source))
+
+    if not flag(site.attrs, "train"):
+        return Local("dx", "f32", by_running)
+    return Local("dx", "f32", compute, (_quotient("s1", db, n), _quotient("s2", dw, n)))

@@ -1,0 +1,88 @@
+"""Opening rules of max pooling and its gradient (NUMERICS 6.15, 6.16)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.numerics.opening.arithmetic import canonical
+from tallystick.numerics.opening.quantity import (
+    LIMIT,
+    Array,
+    Chain,
+    Extremum,
+    Index,
+    Local,
+    Needs,
+    Quantity,
+    RefusedOperandsError,
+    Site,
+    Source,
+    opens,
+)
+from tallystick.numerics.ops.pool import axes
+from tallystick.numerics.types import TensorType
+
+
+def _type(site: Site, operand: int) -> TensorType:
+    t = site.inputs[operand]
+    assert t is not None  # the shape rule refused an absent operand
+    return t
+
+
+@opens("aten.max_pool2d_with_indices")
+def _max_pool(site: Site) -> Quantity:
+    x = _type(site, 0)
+    high, wide = axes(site.op, site.attrs, x)
+    out_height, out_width = site.outputs[0].shape[-2:]
+    rest, column = divmod(site.element, out_width)
+    plane, row = divmod(rest, out_height)
+    rows, columns = high.taps(row), wide.taps(column)
+    base, count = plane * high.size * wide.size, len(rows) * len(columns)
+
+    def place(tap: Any) -> Any:
+        """Position in the plane of taps by number; as taps ascend, so do positions (6.15).
+
+        Of a number that both parties made up, some tap: no element outside is ever asked for.
+        """
+        i, j = np.divmod(tap % count, len(columns))
+        y, x = rows.start + i * rows.step, columns.start + j * columns.step
+        return y * wide.size + x
+
+    def element(source: Source, _: Needs, index: Index) -> Array:
+        return source.read(0, base + place(index))
+
+    winner = Extremum("tap", "i64", count, "argmax", element)
+    if site.out == 1:
+        return Local("index", "i64", lambda _, needs: np.int64(place(needs[0])), (winner,))
+
+    def value(source: Source, needs: Needs) -> Array:
+        at = np.array([base + place(needs[0])], dtype=np.int64)
+        return cast(Array, canonical(source.read(0, at))[0])
+
+    return Local("y", "f32", value, (winner,))
+
+
+@opens("aten.max_pool2d_with_indices_backward")
+def _max_pool_backward(site: Site) -> Quantity:
+    """A chain over the plane's gradients; one that goes elsewhere leaves the state as it is."""
+    size = math.prod(_type(site, 1).shape[-2:])
+    sources = math.prod(_type(site, 0).shape[-2:])
+    plane, place = divmod(site.element, size)
+    base = plane * sources
+
+    @np.errstate(all="ignore")
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        at = np.arange(base + first, base + last, dtype=np.int64)
+        index = source.read(2, at)
+        outside = (index < 0) | (index >= size)
+        if outside.any():
+            raise RefusedOperandsError(
+                site.op, f"index {index[outside][0]} is outside [0, {size})."
+            )
+        added = np.append(state, source.read(0, at[index == place])).astype(np.float32)
+        return np.add.accumulate(added)[-1]  # one after the other, left to right
+
+    return Chain("d", "f32", sources, LIMIT, np.float32(0), advance)
