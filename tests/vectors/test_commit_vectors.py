@@ -124,7 +124,7 @@ def test_state() -> None:  # COMMITMENTS 5
     for step, bits in enumerate(v["loss_bits"]):
         chain = state.extend_loss_chain(chain, step, float_of(bits))
         assert chain.hex() == v["loss_chains"][step]
-    assert state.extend_log_chain(bytes(32), 0, b"a log").hex() == v["log_chain"]
+    assert state.extend_log_chain(bytes(32), 0, sha256(b"a log")).hex() == v["log_chain"]
     c = v["commit"]
     commit = state.CommitNode(
         slots,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.encoding import Writer, check_hash, encode_name, sha256, tag
+from tallystick.commit.encoding import Writer, check_hash, encode_name, tag
 from tallystick.commit.node import node_digest
 from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import UsageError
@@ -123,11 +123,12 @@ def extend_loss_chain(chain: bytes, step: int, loss: float | np.float32) -> byte
 
 
 def extend_log_chain(chain: bytes, step: int, log: bytes | None) -> bytes:
-    """The log chain after `step`; unchanged where the contract keeps no log (5.6)."""
+    """The log chain after `step`, whose log has the digest `log` (5.6, 10.5); unchanged where
+    the contract keeps no log."""
     check_hash(chain, "log chain")
     if log is None:
         return chain
-    return Writer(LOG_CHAIN_TAG).hash(chain).u64(step).hash(sha256(log)).digest()
+    return Writer(LOG_CHAIN_TAG).hash(chain).u64(step).hash(log, "log digest").digest()
 
 
 def chain_digest(chain: bytes) -> bytes:
@@ -143,7 +144,8 @@ class CommitNode:
     """Everything the last node of a step reads and gives.
 
     `slots` are the next-state slots except the two chains, pass-throughs included
-    (name -> tensor digest); `loss` is the binary32 loss of the step.
+    (name -> tensor digest); `loss` is the binary32 loss of the step, `log` the digest of its
+    rounding log (10.5), None where the contract keeps no log.
     """
 
     slots: Mapping[str, bytes]

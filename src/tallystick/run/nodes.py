@@ -130,12 +130,15 @@ class NodeTracer:
         attributes = attribute_text(node.attrs).encode("ascii")
         self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(made)))
 
-    def finish(self, computed: int, entered: int, state: State) -> NodeTracer:
+    def finish(
+        self, computed: int, entered: int, state: State, log: bytes | None = None
+    ) -> NodeTracer:
         """Add the COMMIT node (COMMITMENTS 5.7), given the bits of the loss as it was computed
-        and as it enters the chain (equal in an honest run), and the chains before the step."""
+        and as it enters the chain (equal in an honest run), the chains before the step, and the
+        digest of the step's log where the contract keeps one."""
         losses = (float(np.uint32(bits).view(np.float32)) for bits in (computed, entered))
         read, made = (
-            CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain)
+            CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain, log)
             for loss in losses
         )
         record = NodeRecord(COMMIT_OPERATOR, read.attributes(), read.inputs(), made.outputs())

@@ -85,7 +85,7 @@ def test_chains() -> None:  # 5.5, 5.6
         state.extend_loss_chain(start, 0, 0.0), state.extend_loss_chain(start, 0, -0.0),
         state.extend_loss_chain(start, 1, 0.0), state.extend_loss_chain(d(1), 0, 0.0),
         state.extend_loss_chain(start, 0, math.inf), state.extend_loss_chain(start, 0, math.nan),
-        state.extend_loss_chain(start, 0, 2.0**-149), state.extend_log_chain(start, 0, b""),
+        state.extend_loss_chain(start, 0, 2.0**-149), state.extend_log_chain(start, 0, d("")),
     }  # fmt: skip
     assert len(others) == 8
     odd_nan = np.uint32(0xFFC00001).view(np.float32)
@@ -107,7 +107,7 @@ def test_commit_node_covers_everything() -> None:  # 5.7
         dataclasses.replace(base, loss=0.25),
         dataclasses.replace(base, loss_chain=d("other")),
         dataclasses.replace(base, log_chain=d("other")),
-        dataclasses.replace(base, log=b"entry"),
+        dataclasses.replace(base, log=d("entry")),
     ]
     digests = {v.digest(d("p"), 7) for v in variants}
     assert len(digests) == len(variants)
