@@ -28,7 +28,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch numpy msgspec cryptography click rich safetensors \
-	  pytest hypothesis mpmath
+	  pytest hypothesis mpmath zstandard
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.deps $(NATIVE)

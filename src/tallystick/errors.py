@@ -7,6 +7,9 @@ the exit code in `exit_code` (DESIGN §9).
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 
 class TallystickError(Exception):
     """Base of the tree: a sentence saying what is wrong, and the next action."""
@@ -40,6 +43,23 @@ class CannotCheckError(TallystickError):
 
 class StorageError(CannotCheckError):
     """The disk is full, a directory is not writable, or a file cannot be read."""
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """The sentence for a failed write or read of `path`."""
+    if error.errno == errno.ENOSPC:
+        return StorageError(
+            f"The disk is full: {path} could not be written.",
+            "Nothing committed is lost. Free some space, then run the same command again.",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StorageError(
+            f"{path} is not accessible: {error.strerror}.",
+            "Choose a directory you can write to, or fix its permissions.",
+        )
+    return StorageError(
+        f"{path}: {error.strerror or error}.", "Check the path and the disk, then try again."
+    )
 
 
 class UnsupportedVersionError(CannotCheckError):

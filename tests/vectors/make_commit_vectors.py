@@ -16,10 +16,12 @@ import json
 import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from make_log_vectors import log_vectors
 
 LEAF = 2048
 CODES = {"f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6}
@@ -528,6 +530,7 @@ VECTORS = {
     "job": job_vectors,
     "data": data_vectors,
     "signature": signature_vectors,
+    "log": lambda: log_vectors(SimpleNamespace(h=h, u8=u8, u64=u64, tag=tag, leaf=leaf, mth=mth)),
 }
 
 

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tallystick.commit import checkpoint, data, job, merkle, node, order, philox, signing, state
+from tallystick.commit import (
+    checkpoint,
+    data,
+    job,
+    log,
+    merkle,
+    node,
+    order,
+    philox,
+    signing,
+    state,
+)
 from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
+from tallystick.rounding import blocks, codec
 
 HERE = Path(__file__).resolve().parent
 VECTORS = HERE.parents[1] / "vectors" / "commit"
@@ -233,3 +245,31 @@ def test_signature() -> None:  # COMMITMENTS 9
     envelope = signing.sign_run(key, commitment)
     assert envelope.to_bytes() == v["envelope"].encode()
     assert signing.verify_run(signing.Envelope.from_bytes(envelope.to_bytes()))[0] == commitment
+
+
+def test_log() -> None:  # COMMITMENTS 10
+    v = load("log")
+    made = {}
+    for case in v["bounded"]:
+        section = log.Section(case["node"], case["output"], case["elements"], log.BOUNDED)
+        pairs = np.array(case["entries"], dtype=np.int64).reshape(-1, 2)
+        entries = blocks.Entries(pairs[:, 0], pairs[:, 1].astype(np.uint8))
+        found = blocks.encode(section, entries)
+        cut = [found.block(i) for i in range(section.blocks)]
+        assert sha256(b"".join(cut)).hex() == case["blocks_sha256"]
+        assert section.digest(found.root()).hex() == case["digest"]
+        assert log.block_root(cut) == found.root()
+        made[case["digest"]] = section.digest(found.root())
+    for case in v["published"]:
+        codes = np.frombuffer(case["entries"].encode(), np.uint8) - ord("0")
+        section = log.Section(case["node"], case["output"], len(codes), log.PUBLISHED)
+        data = codec.pack(codes)
+        assert sha256(data).hex() == case["bytes_sha256"]
+        assert section.digest(log.packed_root(data)).hex() == case["digest"]
+        made[case["digest"]] = section.digest(log.packed_root(data))
+    for case in v["logs"]:
+        digests = [made[d] for d in case["sections"]]
+        assert log.log_digest(case["step"], digests).hex() == case["digest"]
+        tree = log.section_tree(digests)
+        whole = log.log_digest_of(case["step"], tree.size, tree.root())
+        assert whole.hex() == case["digest"]

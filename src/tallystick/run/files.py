@@ -7,7 +7,6 @@ its directory flushed: at any moment a reader finds the old or the new one, whol
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.errors import storage_error as storage_error
 from tallystick.run.direct import write_chunks
 
 Chunk = Any  # bytes, memoryview or a C-contiguous numpy array
@@ -40,23 +40,6 @@ class _Os:
 
 
 OS = _Os()
-
-
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """The sentence for a failed write or read of `path`."""
-    if error.errno == errno.ENOSPC:
-        return StorageError(
-            f"The disk is full: {path} could not be written.",
-            "Nothing committed is lost. Free some space, then run the same command again.",
-        )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return StorageError(
-            f"{path} is not accessible: {error.strerror}.",
-            "Choose a directory you can write to, or fix its permissions.",
-        )
-    return StorageError(
-        f"{path}: {error.strerror or error}.", "Check the path and the disk, then try again."
-    )
 
 
 def write_all(descriptor: int, data: Chunk) -> None:

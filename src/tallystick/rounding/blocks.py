@@ -1,0 +1,142 @@
+"""Bounded sections: entries by position, in blocks of 4096 elements (COMMITMENTS 10.2).
+
+A section in memory is `counts`, u16 per block, and `words`, the u16 of all blocks one after the
+other; that pair is also what a file stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.commit import _native, merkle
+from tallystick.commit.log import BLOCK_ELEMENTS, Section
+from tallystick.errors import CorruptFileError, UsageError
+
+Array = np.ndarray
+WORD = np.dtype("<u2")
+_EMPTY_BLOCK = merkle.leaf_hash(b"")
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of one section: `positions` i64[k] strictly ascending, `directions` u8[k], 0 or 1."""
+
+    positions: Array
+    directions: Array
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def select(self, which: Array) -> Entries:
+        """The entries at a mask or an ascending list of indices."""
+        return Entries(self.positions[which], self.directions[which])
+
+    @staticmethod
+    def none() -> Entries:
+        return Entries(np.empty(0, np.int64), np.empty(0, np.uint8))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One bounded section as its blocks: `counts` u16[blocks], `words` u16[entries]."""
+
+    counts: Array
+    words: Array
+
+    def payload(self) -> bytes:
+        """What a file stores: the counts, then the words, little-endian."""
+        return self.counts.tobytes() + self.words.tobytes()
+
+    def root(self) -> bytes:
+        """The hash root over the blocks (COMMITMENTS 10.4)."""
+        return _native.root_of_hashes(self.hashes())
+
+    def hashes(self) -> bytes:
+        """Leaf hashes of the blocks in order, 32 bytes each; most blocks are empty."""
+        out = bytearray(_EMPTY_BLOCK * len(self.counts))
+        data = self.words.tobytes()
+        at = 0
+        for block in np.flatnonzero(self.counts).tolist():
+            end = at + 2 * int(self.counts[block])
+            out[32 * block : 32 * block + 32] = merkle.leaf_hash(data[at:end])
+            at = end
+        return bytes(out)
+
+    def block(self, index: int) -> bytes:
+        """The bytes of block `index` (COMMITMENTS 10.2)."""
+        start = int(self.counts[:index].sum(dtype=np.int64))
+        return self.words[start : start + int(self.counts[index])].tobytes()
+
+
+def encode(section: Section, entries: Entries) -> Blocks:
+    """`entries` as blocks. Raises UsageError for positions that are not ascending, or are no
+    element's (a test or an attack that needs such a block writes its words itself)."""
+    positions, directions = entries.positions, entries.directions
+    if len(positions) and not (
+        positions[0] >= 0 and positions[-1] < section.elements and (np.diff(positions) > 0).all()
+    ):
+        raise UsageError(
+            "A section's positions must ascend within the output.", "Sort them, without repeats."
+        )
+    if (directions > 1).any():
+        raise UsageError("A direction is 0 or 1.", "Give 0 for down, 1 for up.")
+    blocks = positions // BLOCK_ELEMENTS
+    counts = np.bincount(blocks, minlength=section.blocks).astype(WORD)
+    words = (2 * (positions % BLOCK_ELEMENTS) + directions).astype(WORD)
+    return Blocks(counts, words)
+
+
+def largest_payload(section: Section) -> int:
+    """The most bytes a section's payload can have: every element logged."""
+    return 2 * section.blocks + 2 * section.elements
+
+
+def from_payload(section: Section, payload: bytes) -> Blocks:
+    """Inverse of Blocks.payload. Raises CorruptFileError where the parts do not fit together;
+    what the words say is left to `decode`."""
+    head = 2 * section.blocks
+    if len(payload) < head or len(payload) % 2:
+        raise CorruptFileError("the counts of its blocks are cut off")
+    counts = np.frombuffer(payload, WORD, section.blocks)
+    words = np.frombuffer(payload, WORD, -1, head) if len(payload) > head else np.empty(0, WORD)
+    if int(counts.sum(dtype=np.int64)) != len(words):
+        raise CorruptFileError("the counts of its blocks do not give its size")
+    return Blocks(counts, words)
+
+
+def decode(section: Section, blocks: Blocks) -> tuple[Entries, Array]:
+    """The entries of `blocks`, and the numbers of blocks that are none by COMMITMENTS 10.2.
+
+    A malformed block is left out whole. A position that only the last block's length rules out
+    is an entry (a forged one, NUMERICS 14.7).
+    """
+    numbers = np.repeat(np.arange(len(blocks.counts)), blocks.counts)
+    words = blocks.words.astype(np.int64)
+    wrong = words >= 2 * BLOCK_ELEMENTS
+    if len(words) > 1:
+        same = numbers[1:] == numbers[:-1]
+        wrong[1:] |= same & (words[1:] >> 1 <= words[:-1] >> 1)
+    bad = np.unique(numbers[wrong])
+    positions = numbers * BLOCK_ELEMENTS + (words >> 1)
+    entries = Entries(positions, (words & 1).astype(np.uint8))
+    return (entries.select(~np.isin(numbers, bad)) if len(bad) else entries), bad
+
+
+def decode_block(index: int, data: bytes) -> Entries:
+    """The entries of block `index`, for whoever was sent it alone.
+
+    Raises CorruptFileError for what is no block (COMMITMENTS 10.2).
+    """
+    if len(data) % 2 or len(data) > 2 * BLOCK_ELEMENTS:
+        raise CorruptFileError(
+            f"Block {index} of a rounding log has {len(data)} bytes.", "Refuse it."
+        )
+    words = np.frombuffer(data, WORD).astype(np.int64)
+    places = words >> 1
+    if (places >= BLOCK_ELEMENTS).any() or (np.diff(places) <= 0).any():
+        raise CorruptFileError(
+            f"Block {index} of a rounding log does not hold ascending positions.", "Refuse it."
+        )
+    return Entries(index * BLOCK_ELEMENTS + places, (words & 1).astype(np.uint8))

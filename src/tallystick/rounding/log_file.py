@@ -1,0 +1,258 @@
+"""Writing one step's rounding log to a file, section by section while the step runs.
+
+Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
+
+    header   TAG(`log-file/1`), u64 step, hash job digest, u8 form, u8 codec, u64 sections
+    payloads of the sections, in any order, end to end
+    index    per section, in the log's order: u64 node, u64 output, u64 elements, u64 offset,
+             u64 stored bytes, u64 payload bytes, u32 CRC-32 of what is stored, hash section digest
+    trailer  hash log digest, u64 offset of the index, u32 CRC-32 of header, index and trailer so
+             far, TAG(`log-file-end/1`)
+
+A payload is a bounded section's u16 counts per block and then its blocks (`blocks.py`), or a
+published section's packed bytes, each compressed on its own if the codec says so. The checksums
+find accidents early; what convinces is the digests, which are checked against the chain.
+The reader is `log_reader.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tallystick.commit.encoding import check_hash, tag
+from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
+from tallystick.errors import UsageError, storage_error
+from tallystick.rounding import blocks, codec
+
+MAGIC = tag("log-file/1")
+END = tag("log-file-end/1")
+HEADER = struct.Struct(f"<{len(MAGIC)}sQ32sBBQ")
+ENTRY = struct.Struct("<QQQQQQI32s")
+TRAILER = struct.Struct(f"<32sQI{len(END)}s")
+TEMPORARY_SUFFIX = ".part"  # run/files.py's: what a killed process leaves is dropped by it
+
+
+class Door(Protocol):
+    """What reaches the operating system: `run.files.OS` in a run, so that tests can fail it."""
+
+    def write(self, descriptor: int, data: memoryview) -> int: ...
+
+    def fsync(self, descriptor: int) -> None: ...
+
+    def replace(self, source: Path, target: Path) -> None: ...
+
+
+class PlainDoor:
+    """The operating system itself."""
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def replace(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+
+def log_path(directory: Path, step: int) -> Path:
+    """Where the log of `step` lies in a run's directory of logs."""
+    return directory / f"{step:010d}.log"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One line of the index."""
+
+    offset: int
+    stored: int
+    payload: int
+    checksum: int
+    digest: bytes
+
+
+class LogWriter:
+    """One step's log. Sections may come in any order; memory holds one of them at a time.
+
+    The file has a temporary name until `finish`. Every method that writes raises StorageError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        step: int,
+        job_digest: bytes,
+        sections: Sequence[Section],
+        form: int,
+        compression: int = codec.RAW,
+        door: Door | None = None,
+    ) -> None:
+        codec.check_available(compression)
+        self.path = path
+        self.step = step
+        self.sections = sections
+        self._form = form
+        self._codec = compression
+        self._door = door or PlainDoor()
+        self._stored: list[Stored | None] = [None] * len(sections)
+        self._temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        self._header = HEADER.pack(
+            MAGIC, step, check_hash(job_digest, "job digest"), form, compression, len(sections)
+        )
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            self._descriptor = os.open(self._temporary, flags, 0o644)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        self._offset = 0
+        self._write(self._header)
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._offset
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view.nbytes:
+                view = view[self._door.write(self._descriptor, view) :]
+        except OSError as error:
+            self.discard()
+            raise storage_error(self.path, error) from error
+        self._offset += len(data)
+
+    def _add(self, number: int, root: bytes, payload: bytes) -> None:
+        section = self.sections[number]
+        if self._stored[number] is not None:
+            raise UsageError(f"Section {number} was written before.", "Write each one once.")
+        stored = codec.compress(self._codec, payload)
+        checksum = zlib.crc32(stored)
+        made = Stored(self._offset, len(stored), len(payload), checksum, section.digest(root))
+        self._stored[number] = made
+        self._write(stored)
+
+    def bounded(self, number: int, section_blocks: blocks.Blocks) -> None:
+        """Write section `number` of a bounded log."""
+        self._add(number, section_blocks.root(), section_blocks.payload())
+
+    def published(self, number: int, packed: bytes) -> None:
+        """Write section `number` of a published log, its entries five to a byte."""
+        if len(packed) != self.sections[number].packed_bytes:
+            raise UsageError(f"Section {number} has other entries.", "Pack one per element.")
+        self._add(number, packed_root(packed), packed)
+
+    def missing(self) -> list[int]:
+        """Numbers of the sections not written yet."""
+        return [number for number, stored in enumerate(self._stored) if stored is None]
+
+    def finish(self) -> bytes:
+        """End the file, give it its name, and return the log digest (COMMITMENTS 10.5).
+
+        Not durable until `LogDirectory.flush`. Raises UsageError where a section is missing.
+        """
+        stored = [s for s in self._stored if s is not None]
+        if len(stored) != len(self.sections):
+            raise UsageError(
+                f"The log of step {self.step} lacks section {self.missing()[0]}.",
+                "Run the whole step before it is finished.",
+            )
+        digest = log_digest(self.step, [s.digest for s in stored])
+        index = b"".join(
+            ENTRY.pack(
+                section.node,
+                section.output,
+                section.elements,
+                s.offset,
+                s.stored,
+                s.payload,
+                s.checksum,
+                s.digest,
+            )
+            for section, s in zip(self.sections, stored, strict=True)
+        )
+        at = self._offset
+        checksum = trailer_checksum(self._header, index, digest, at)
+        self._write(index + TRAILER.pack(digest, at, checksum, END))
+        try:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+            self._door.replace(self._temporary, self.path)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+        return digest
+
+    def discard(self) -> None:
+        """Drop the unfinished file; nothing to do after `finish`."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+
+
+def trailer_checksum(header: bytes, index: bytes, digest: bytes, at: int) -> int:
+    """CRC-32 over what describes the payloads."""
+    return zlib.crc32(digest + struct.pack("<Q", at), zlib.crc32(index, zlib.crc32(header)))
+
+
+class LogDirectory:
+    """The logs of a run that is being written: a writer per step, and durability on demand."""
+
+    def __init__(
+        self,
+        path: Path,
+        job_digest: bytes,
+        sections: Sequence[Section],
+        form: int = BOUNDED,
+        compression: int = codec.RAW,
+        door: Door | None = None,
+    ) -> None:
+        codec.check_available(compression)
+        self.path = path
+        self.sections = sections
+        self.form = form
+        self.written = 0
+        self._job_digest = job_digest
+        self._codec = compression
+        self._door = door
+        self._unsynced: list[Path] = []
+
+    def writer(self, step: int) -> LogWriter:
+        """A writer of the log of `step`, which replaces one that is there. Raises StorageError."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+        path = log_path(self.path, step)
+        return LogWriter(
+            path, step, self._job_digest, self.sections, self.form, self._codec, self._door
+        )
+
+    def finished(self, writer: LogWriter) -> None:
+        """Note a finished file: the next flush makes it durable."""
+        self._unsynced.append(writer.path)
+        self.written += writer.log_bytes
+
+    def flush(self) -> None:
+        """Make every finished log durable; call it before the checkpoint that covers them is
+        journaled. Raises StorageError."""
+        door = self._door or PlainDoor()
+        for path in [*self._unsynced, self.path] if self._unsynced else []:
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    door.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise storage_error(path, error) from error
+        self._unsynced.clear()
