@@ -9,7 +9,8 @@ verifies and sends back: for `Ask` a pair of tuples of numpy scalars of the dtyp
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tallystick.numerics.opening.quantity import (
     Extremum,
     Index,
     Local,
+    Logged,
     MissingElements,
     Needs,
     Quantity,
@@ -63,8 +65,10 @@ class Open:
 class Outcome:
     """Who is wrong, by which clause, and what was executed, for a person.
 
-    `values`: what the two claimed and what the contract gives (None where nothing was executed:
-    the claim contradicts itself).
+    `claimed`, `value`: what the two claimed and what the contract gives (None where nothing was
+    executed: the claim contradicts itself). Nobody is wrong where both claims are what the
+    parties' own logs make of the element (6.12). `choices`: those that the logs leave at the
+    element and those that were taken (NUMERICS 14.8), None where they were not determined.
     """
 
     convicted: tuple[bool, bool]
@@ -74,8 +78,11 @@ class Outcome:
     terms: int
     claimed: Pair
     value: Scalar | None
+    choices: tuple[int, int] | None = None
 
 
+# The direction of each party's entry for an element, None without one (NUMERICS 14.2).
+Entries = tuple[int | None, int | None]
 Game = Generator[Ask | Open, Any, Outcome]
 
 
@@ -102,8 +109,17 @@ def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) ->
     return Outcome(wrong, "6.5", q.name, path, terms, claims, value)
 
 
-def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
-    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.9)."""
+def resolve(
+    q: Quantity,
+    claims: Pair,
+    source: Source,
+    path: Path = (),
+    entries: Entries | None = None,
+) -> Game:
+    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.11).
+
+    `entries` are those of bounded logs; None for an element without, or of a published log.
+    """
     needs: Needs = ()
     while q.needs:
         mine, theirs = yield Ask(path, NEEDS, view_dtypes(q, NEEDS))
@@ -120,7 +136,38 @@ def resolve(q: Quantity, claims: Pair, source: Source, path: Path = ()) -> Game:
         return (yield from _resolve_tree(q, claims, source, path, needs))
     if isinstance(q, Chain):
         return (yield from _resolve_chain(q, claims, source, path, needs))
+    if isinstance(q, Logged):
+        logged = q
+        rule = _by_validity if entries is None else partial(_by_entries, entries)
+        ruled = yield from _execute(source, lambda s: rule(logged, claims, s, needs))
+        assert isinstance(ruled, Outcome)
+        return replace(ruled, path=path)
     return (yield from _resolve_extremum(q, claims, source, path, needs))
+
+
+def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
+    """6.11, 6.12: each value must be what the party's own entry makes of the element."""
+    due = tuple(scalar(q.dtype, q.compute(source, needs, entry)) for entry in entries)
+    wrong = (not same_bits(claims[0], due[0]), not same_bits(claims[1], due[1]))
+    found = q.doubtful(source, needs)
+    left = found is not None and found.open and any(entry is not None for entry in entries)
+    plain = scalar(q.dtype, q.compute(source, needs, None))
+    taken = left and any(not same_bits(value, plain) for value in due)
+    value = due[0] if wrong[0] else due[1]
+    return Outcome(wrong, "6.11", q.name, (), 1, claims, value, (int(left), int(taken)))
+
+
+def _by_validity(q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
+    """6.11, NUMERICS 14.10: a value that no admissible kernel can have led to is false."""
+    found, plain = q.doubtful(source, needs), scalar(q.dtype, q.compute(source, needs, None))
+    # Steps after R, and terms that are not finite, are a published kernel's own affair.
+    if found is None or not q.plain:
+        return Outcome((False, False), "6.11", q.name, (), 1, claims, plain)
+    at = [found.grid.index(claim) for claim in claims]
+    wrong = tuple(index is None or not found.allows(index) for index in at)
+    taken = found.open and any(index != found.nearest for index in at)
+    choices = (int(found.open), int(taken))
+    return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
 
 
 def _resolve_tree(q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

@@ -8,13 +8,13 @@ import numpy as np
 
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.numerics.opening.quantity import (
+    VALUE_DTYPES,
     Quantity,
     RefusedOperandsError,
     Site,
     opening_rule,
     rules,
 )
-from tallystick.numerics.types import DTYPES
 from tallystick.protocol.answers import BytesBody
 from tallystick.protocol.element import Ask, Open, Outcome, resolve
 from tallystick.protocol.game import (
@@ -65,7 +65,7 @@ def _values(game: Game, asked: Ask) -> Asking[tuple[tuple[np.generic, ...], ...]
     """Both parties state values of a quantity (6.3, 6.4)."""
     query = Values(game.step, game.node, game.operand, game.element, asked.path, asked.view)
     bodies = yield from ask(dict.fromkeys(BOTH, query), BytesBody)
-    dtypes = [DTYPES[name] for name in asked.dtypes]
+    dtypes = [VALUE_DTYPES[name] for name in asked.dtypes]
     length = sum(d.itemsize for d in dtypes)
     guilt = {
         p: ("2.7", f"{len(body.data)} bytes are not the {len(dtypes)} values asked for")

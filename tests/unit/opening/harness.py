@@ -14,7 +14,9 @@ import disputes
 import numpy as np
 from disputes import Operands, drive, flipped, sites, some_elements
 
+from tallystick.numerics.contracts import ORDERED_1
 from tallystick.numerics.opening.quantity import (
+    ACCUMULATOR,
     BLOCK,
     Array,
     Extremum,
@@ -35,14 +37,21 @@ LIARS = ("element", "deep")
 ALL, SAMPLE = 256, 64
 
 
-def check_values(op: str, attrs: dict[str, Any], operands: Operands) -> None:
+def check_values(
+    op: str, attrs: dict[str, Any], operands: Operands, contract: str = ORDERED_1
+) -> None:
     """Every element (of a large output some) has exactly the kernel's bits."""
     largest = max(output.size for _, output in sites(op, attrs, operands))
-    disputes.check_values(op, attrs, *operands, most=ALL if largest <= ALL else SAMPLE)
+    most = ALL if largest <= ALL else SAMPLE
+    disputes.check_values(op, attrs, *operands, most=most, contract=contract)
 
 
 def wrong(value: Scalar, rng: np.random.Generator) -> Scalar:
     """A value of other bits: near, far, of the other sign, zero, infinite or NaN."""
+    if value.dtype == ACCUMULATOR:  # S or the flags, by a little or by much
+        raw = bytearray(value.tobytes())
+        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
+        return np.frombuffer(bytes(raw), ACCUMULATOR)[0]
     if value.dtype.kind != "f":
         return flipped(value)
     kind, found = value.dtype.type, value
@@ -140,9 +149,9 @@ def depth(quantity: Quantity) -> int:
 
 
 def _site(
-    op: str, attrs: dict[str, Any], operands: Operands, out: int, element: int
+    op: str, attrs: dict[str, Any], operands: Operands, out: int, element: int, contract: str
 ) -> tuple[Site, Quantity]:
-    site = replace(sites(op, attrs, operands)[out][0], element=element)
+    site = replace(sites(op, attrs, operands, contract)[out][0], element=element)
     return site, opening_rule(site)
 
 
@@ -154,9 +163,10 @@ def play(
     element: int,
     liar: str,
     seed: int = 0,
+    contract: str = ORDERED_1,
 ) -> list[Outcome]:
     """An honest claimant and a liar (one of LIARS), who alone is convicted, as either party."""
-    site, true = _site(op, attrs, operands, out, element)
+    site, true = _site(op, attrs, operands, out, element, contract)
     outcomes = []
     for first in (True, False):
         inventor = Inventor(true, WholeSource(operands), seed, liar == "deep")
@@ -166,10 +176,16 @@ def play(
 
 
 def two_liars(
-    op: str, attrs: dict[str, Any], operands: Operands, out: int, element: int, seed: int = 0
+    op: str,
+    attrs: dict[str, Any],
+    operands: Operands,
+    out: int,
+    element: int,
+    seed: int = 0,
+    contract: str = ORDERED_1,
 ) -> Outcome | None:
     """Two liars of different claims: one at least is convicted. None if they claim the same."""
-    site, true = _site(op, attrs, operands, out, element)
+    site, true = _site(op, attrs, operands, out, element, contract)
     whole = WholeSource(operands)
     a, b = (Inventor(true, whole, seed + k, k == 0 or seed % 2 == 0) for k in (0, 1))
     if same_bits(a.value(), b.value()):
@@ -180,14 +196,19 @@ def two_liars(
 
 
 def check_games(
-    op: str, attrs: dict[str, Any], operands: Operands, seed: int = 0, most: int = 2
+    op: str,
+    attrs: dict[str, Any],
+    operands: Operands,
+    seed: int = 0,
+    most: int = 2,
+    contract: str = ORDERED_1,
 ) -> list[Outcome]:
     """Games of every kind about `most` elements of every output; the verdicts."""
     outcomes = []
     for out, (_, output) in enumerate(sites(op, attrs, operands)):
         for element in some_elements(output.size, most) if output.size else []:
             for liar in LIARS:
-                outcomes += play(op, attrs, operands, out, element, liar, seed)
-            both = two_liars(op, attrs, operands, out, element, seed)
+                outcomes += play(op, attrs, operands, out, element, liar, seed, contract)
+            both = two_liars(op, attrs, operands, out, element, seed, contract)
             outcomes += [both] if both else []
     return outcomes

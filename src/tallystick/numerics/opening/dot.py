@@ -7,6 +7,7 @@ referee can execute. Where a bias or a factor enters, a local quantity over that
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,33 @@ from tallystick.numerics.ops.dot import geometry, output_mask
 
 # Both factors of the terms number `index` of a DOT.
 Factors = Callable[[Source, Index], tuple[Array, Array]]
+# Terms number `index` of a sum.
+Values = Callable[[Source, Needs, Index], Array]
 # Whole chunks whose factors a prover gathers at once: bounds working memory.
 _AT_ONCE = 1 << 13
 
 
-def dot(name: str, length: int, factors: Factors) -> Chain:
-    """DOT over `length` terms as a chain of chunks (NUMERICS 2.1, 2.2)."""
+@dataclass(frozen=True)
+class Products:
+    """The terms of a DOT, `length` of them, in order: what every contract's rule adds up."""
+
+    name: str
+    length: int
+    factors: Factors
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The terms of a sum, `count` of them, in order."""
+
+    name: str
+    count: int
+    values: Values
+
+
+def dot(products: Products) -> Chain:
+    """DOT as a chain of chunks (NUMERICS 2.1, 2.2)."""
+    length, factors = products.length, products.factors
 
     @np.errstate(all="ignore")
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
@@ -52,7 +74,8 @@ def dot(name: str, length: int, factors: Factors) -> Chain:
             state = short if whole == 0 else state + short
         return state
 
-    return Chain(name, "f32", -(-length // CHUNK), 1, np.float32(0), advance, weight=CHUNK)
+    count = -(-length // CHUNK)
+    return Chain(products.name, "f32", count, 1, np.float32(0), advance, weight=CHUNK)
 
 
 def _shape(site: Site, operand: int) -> tuple[int, ...]:
@@ -62,8 +85,8 @@ def _shape(site: Site, operand: int) -> tuple[int, ...]:
 
 
 # --- matrix products (2.4, 2.5) -------------------------------------------------------------------
-def _product(site: Site, left: int) -> Chain:
-    """DOT of a row of operand `left` and a column of the next, both of 2 or 3 axes."""
+def product(site: Site, left: int) -> Products:
+    """A row of operand `left` times a column of the next, both of 2 or 3 axes."""
     rows, length = _shape(site, left)[-2:]
     columns = _shape(site, left + 1)[-1]
     row, j = divmod(site.element, columns)
@@ -72,35 +95,45 @@ def _product(site: Site, left: int) -> Chain:
     def factors(source: Source, k: Index) -> tuple[Array, Array]:
         return source.read(left, a0 + k), source.read(left + 1, b0 + k * columns)
 
-    return dot("dot", length, factors)
+    return Products("dot", length, factors)
 
 
 @opens("aten.mm", "aten.bmm")
 def _mm(site: Site) -> Quantity:
-    return _product(site, 0)
+    return dot(product(site, 0))
 
 
-@opens("aten.addmm")
-def _addmm(site: Site) -> Quantity:
-    product = _product(site, 1)
-    # The tests are on the binary64 attributes, the factors are rounded (2.5).
-    alpha, beta = number(site.attrs, "alpha"), number(site.attrs, "beta")
-    if alpha == 1 and beta == 0:
-        return product
+def place_of_c(site: Site) -> int:
+    """The position in operand 0 of an addmm that is added to the site's element (2.5)."""
     place = np.unravel_index(site.element, site.outputs[0].shape)
     at = 0
     for size, coordinate in zip(_shape(site, 0), place[2 - len(_shape(site, 0)) :], strict=True):
         at = at * size + (0 if size == 1 else int(coordinate))
+    return at
 
-    @np.errstate(all="ignore")
+
+@np.errstate(all="ignore")
+def scaled(site: Site, source: Source, d: Any) -> Array:
+    """The element of an addmm, given its DOT (2.5)."""
+    # The tests are on the binary64 attributes, the factors are rounded.
+    alpha, beta = number(site.attrs, "alpha"), number(site.attrs, "beta")
+    d = d if alpha == 1 else rn32(alpha) * d
+    if beta != 0:
+        c = source.read(0, np.array([place_of_c(site)], dtype=np.int64))[0]
+        d = d + (c if beta == 1 else rn32(beta) * c)
+    return canonical(d)
+
+
+@opens("aten.addmm")
+def _addmm(site: Site) -> Quantity:
+    chain = dot(product(site, 1))
+    if number(site.attrs, "alpha") == 1 and number(site.attrs, "beta") == 0:
+        return chain
+
     def compute(source: Source, needs: Needs) -> Array:
-        d = needs[0] if alpha == 1 else rn32(alpha) * needs[0]
-        if beta != 0:
-            c = source.read(0, np.array([at], dtype=np.int64))[0]
-            d = d + (c if beta == 1 else rn32(beta) * c)
-        return canonical(d)
+        return scaled(site, source, needs[0])
 
-    return Local("out", "f32", compute, (product,))
+    return Local("out", "f32", compute, (chain,))
 
 
 # --- convolution (2.6, 2.7) -----------------------------------------------------------------------
@@ -125,8 +158,8 @@ def _digits(index: Index, *sizes: int) -> tuple[Index, ...]:
     return (index, *reversed(digits))
 
 
-@opens("aten.convolution")
-def _convolution(site: Site) -> Quantity:
+def seen_by(site: Site) -> Products:
+    """The taps of an element of `aten.convolution` times their weights (2.6)."""
     stride, padding, dilation, groups = geometry(site.op, site.attrs)
     image, weight = _shape(site, 0), _shape(site, 1)
     outs, taps = weight[0], weight[1] * weight[2] * weight[3]
@@ -140,25 +173,46 @@ def _convolution(site: Site) -> Quantity:
         seen = _inside(source, 0, image, channel + c, row, column)
         return seen, source.read(1, o * taps + k)
 
-    product = dot("dot", taps, factors)
+    return Products("dot", taps, factors)
+
+
+def place_of_bias(site: Site) -> int | None:
+    """The position in the bias that is added to the site's element, None without a bias (2.6)."""
     if len(site.inputs) < 3 or site.inputs[2] is None:
-        return product
+        return None
+    return int(np.unravel_index(site.element, site.outputs[0].shape)[1])
+
+
+@opens("aten.convolution")
+def _convolution(site: Site) -> Quantity:
+    chain, at = dot(seen_by(site)), place_of_bias(site)
+    if at is None:
+        return chain
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
-        return canonical(needs[0] + source.read(2, np.array([o], dtype=np.int64))[0])
+        return canonical(needs[0] + source.read(2, np.array([at], dtype=np.int64))[0])
 
-    return Local("out", "f32", compute, (product,))
+    return Local("out", "f32", compute, (chain,))
 
 
-@opens("aten.convolution_backward")
-def _convolution_backward(site: Site) -> Quantity:
-    gradients = (_input_gradient, _weight_gradient, _bias_gradient)
+def gradient(site: Site) -> Products | Elements:
+    """What an element of an output of `aten.convolution_backward` is a sum of (2.7)."""
+    gradients: list[Callable[[Site], Products | Elements]]
+    gradients = [_input_gradient, _weight_gradient, _bias_gradient]
     on = [g for g, wanted in zip(gradients, output_mask(site.attrs), strict=True) if wanted]
     return on[site.out](site)
 
 
-def _input_gradient(site: Site) -> Quantity:
+@opens("aten.convolution_backward")
+def _convolution_backward(site: Site) -> Quantity:
+    terms = gradient(site)
+    if isinstance(terms, Products):
+        return dot(terms)
+    return Tree(terms.name, "f32", terms.count, terms.values)
+
+
+def _input_gradient(site: Site) -> Products:
     stride, padding, dilation, groups = geometry(site.op, site.attrs)
     grad, image, weight = _shape(site, 0), _shape(site, 1), _shape(site, 2)
     of_group, kernel = weight[0] // groups, weight[2] * weight[3]
@@ -174,10 +228,10 @@ def _input_gradient(site: Site) -> Quantity:
         seen = _inside(source, 0, grad, n * grad[1] + o, row, column // stride[1])
         return seen, source.read(2, (o * weight[1] + c) * kernel + k % kernel)
 
-    return dot("input gradient", of_group * kernel, factors)
+    return Products("input gradient", of_group * kernel, factors)
 
 
-def _weight_gradient(site: Site) -> Quantity:
+def _weight_gradient(site: Site) -> Products:
     stride, padding, dilation, groups = geometry(site.op, site.attrs)
     grad, image, weight = _shape(site, 0), _shape(site, 1), _shape(site, 2)
     o, c, i, j = (int(v) for v in np.unravel_index(site.element, weight))
@@ -190,10 +244,10 @@ def _weight_gradient(site: Site) -> Quantity:
         taps = _inside(source, 1, image, n * image[1] + channel, row, column)
         return source.read(0, (n * grad[1] + o) * plane + k % plane), taps
 
-    return dot("weight gradient", grad[0] * plane, factors)
+    return Products("weight gradient", grad[0] * plane, factors)
 
 
-def _bias_gradient(site: Site) -> Quantity:
+def _bias_gradient(site: Site) -> Elements:
     grad = _shape(site, 0)
     plane = grad[2] * grad[3]
 
@@ -201,4 +255,4 @@ def _bias_gradient(site: Site) -> Quantity:
         at = (index // plane * grad[1] + site.element) * plane + index % plane
         return source.read(0, at)
 
-    return Tree("bias gradient", "f32", grad[0] * plane, terms)
+    return Elements("bias gradient", grad[0] * plane, terms)

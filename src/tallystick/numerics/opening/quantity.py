@@ -24,12 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.errors import UsageError
-from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.contracts import ORDERED_1
+from tallystick.numerics.grid import Doubt
+from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 # PROTOCOL 6.1: the terms a referee executes at most for one verdict.
 LIMIT = 256
 # NUMERICS 2.1, 3.1.
 CHUNK, BLOCK = 128, 256
+
+# A quantity's dtypes: those of tensors, and the record of an exact sum (NUMERICS 13.5).
+ACCUMULATOR = np.dtype("V80")
+VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR}
 
 Index = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -147,7 +153,24 @@ class Extremum:
     needs: tuple[Quantity, ...] = ()
 
 
-Quantity = Local | Tree | Terms | Chain | Extremum
+@dataclass(frozen=True)
+class Logged:
+    """An output element whose value its party's rounding log has a say in (PROTOCOL 6.11).
+
+    `compute(source, needs, entry)` is the value given the entry's direction, 0 or 1, or None
+    without one; `doubtful(source, needs)` says what V is (NUMERICS 14.5), None where a term is
+    not finite. `plain`: no step follows R (NUMERICS 13.3).
+    """
+
+    name: str
+    dtype: str
+    compute: Callable[[Source, Needs, int | None], Any]
+    doubtful: Callable[[Source, Needs], Doubt | None]
+    plain: bool
+    needs: tuple[Quantity, ...] = ()
+
+
+Quantity = Local | Tree | Terms | Chain | Extremum | Logged
 
 
 @dataclass(frozen=True)
@@ -156,6 +179,7 @@ class Site:
 
     `inputs` are the operand types, None where an optional one is absent; operand numbers in
     `Source.read` are positions in it. `element` is the row-major position in output `out`.
+    `contract` is a full identifier.
     """
 
     op: str
@@ -164,6 +188,7 @@ class Site:
     outputs: tuple[TensorType, ...]
     out: int
     element: int
+    contract: str = ORDERED_1
 
 
 Rule = Callable[[Site], Quantity]
@@ -192,4 +217,7 @@ def rules() -> dict[str, Rule]:
 
 def opening_rule(site: Site) -> Quantity:
     """The quantity that the element at `site` is (PROTOCOL 6)."""
-    return rules()[site.op](site)
+    from tallystick.numerics.opening.rounded import rounded_rule
+
+    quantity = rounded_rule(site)
+    return rules()[site.op](site) if quantity is None else quantity

@@ -54,7 +54,7 @@ def _type(site: Site) -> TensorType:
     return t
 
 
-def _reduced(site: Site) -> Reduced:
+def reduced(site: Site) -> Reduced:
     shape = _type(site).shape
     axes = reduced_axes(site.op, site.attrs, len(shape))
     base, rest, merged = 0, site.element, list[tuple[int, int]]()
@@ -73,7 +73,7 @@ def _reduced(site: Site) -> Reduced:
 # --- sum and mean (3.4) ---------------------------------------------------------------------------
 @opens("aten.sum", "aten.sum.dim_IntList")
 def _sum(site: Site) -> Quantity:
-    row, dtype = _reduced(site), site.outputs[0].dtype
+    row, dtype = reduced(site), site.outputs[0].dtype
     if dtype == "f32":
         return Tree("SUM(x)", "f32", row.count, row.value)
 
@@ -85,7 +85,7 @@ def _sum(site: Site) -> Quantity:
 
 @opens("aten.mean", "aten.mean.dim")
 def _mean(site: Site) -> Quantity:
-    row = _reduced(site)
+    row = reduced(site)
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
@@ -97,7 +97,7 @@ def _mean(site: Site) -> Quantity:
 # --- extremes (3.5) -------------------------------------------------------------------------------
 @opens("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.argmax")
 def _extreme(site: Site) -> Quantity:
-    row, dtype = _reduced(site), site.outputs[0].dtype
+    row, dtype = reduced(site), site.outputs[0].dtype
     kind = "argmax" if site.op == "aten.argmax" else site.op[-3:]
     return Extremum(kind, dtype, row.count, kind, row.value)
 
@@ -105,7 +105,7 @@ def _extreme(site: Site) -> Quantity:
 # --- variance and sum of squares (3.6, 3.7) -------------------------------------------------------
 @opens("aten.var_mean.correction")
 def _var_mean(site: Site) -> Quantity:
-    row = _reduced(site)
+    row = reduced(site)
 
     def wide(source: Source, _: Needs, index: Index) -> Array:
         return row.read(source, index).astype(np.float64)
@@ -135,7 +135,7 @@ def _var_mean(site: Site) -> Quantity:
 
 @opens("tallystick.sum_squares")
 def _sum_squares(site: Site) -> Quantity:
-    row = _reduced(site)
+    row = reduced(site)
 
     @np.errstate(all="ignore")
     def squares(source: Source, _: Needs, index: Index) -> Array:

@@ -15,11 +15,13 @@ from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.arithmetic import canonical
 from tallystick.numerics.opening.quantity import (
     BLOCK,
+    VALUE_DTYPES,
     Array,
     Chain,
     Extremum,
     Index,
     Local,
+    Logged,
     Needs,
     Quantity,
     Scalar,
@@ -27,7 +29,6 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.numerics.types import DTYPES
 
 # Terms of a long sum made at once: bounds a prover's working memory.
 _BATCH = 1 << 20
@@ -47,7 +48,7 @@ class WholeSource:
 
 def scalar(dtype: str, value: Any) -> Scalar:
     """`value` as a numpy scalar of the contract's dtype name, bits kept."""
-    return cast(Scalar, np.asarray(value, dtype=DTYPES[dtype])[()])
+    return cast(Scalar, np.asarray(value, dtype=VALUE_DTYPES[dtype])[()])
 
 
 def summed(dtype: str, value: Any) -> Scalar:
@@ -113,7 +114,7 @@ def tree_values(tree: Tree | Terms, source: Source, level: int, first: int, last
     for at in range(low, high, _BATCH):  # _BATCH is a multiple of BLOCK
         terms = tree.terms(source, needs, np.arange(at, min(at + _BATCH, high), dtype=np.int64))
         parts.append(_sum_blocks(terms))
-    values = np.concatenate(parts) if parts else np.zeros(0, DTYPES[tree.dtype])
+    values = np.concatenate(parts) if parts else np.zeros(0, VALUE_DTYPES[tree.dtype])
     for _ in range(level):
         values = _sum_blocks(values)
     return values
@@ -141,7 +142,7 @@ def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Arra
             state = chain.advance(source, needs, state, at, position)
             at = position
         states.append(summed(chain.dtype, state))
-    return np.array(states, dtype=DTYPES[chain.dtype])
+    return np.array(states, dtype=VALUE_DTYPES[chain.dtype])
 
 
 def witness_of(extremum: Extremum, source: Source) -> int:
@@ -185,6 +186,9 @@ def value_of(quantity: Quantity, source: Source) -> Scalar:
         return cast(Scalar, tree_values(quantity, source, top_level(quantity.count), 0, 1)[0])
     if isinstance(quantity, Chain):
         return cast(Scalar, chain_states(quantity, source, [quantity.count])[0])
+    if isinstance(quantity, Logged):  # as if there were no entry (NUMERICS 14.5)
+        chosen = quantity.compute(source, needs_of(quantity, source), None)
+        return scalar(quantity.dtype, chosen)
     index = witness_of(quantity, source)
     if quantity.kind == "argmax":
         return scalar("i64", index)

@@ -1,0 +1,163 @@
+"""The grid that rounded values lie on, and what a log may choose there, in integers (NUMERICS 13,
+14).
+
+Slow and exact: a referee's arithmetic for one element, and what fast kernels are held against.
+Real numbers are integers in a unit of 2^-u. Elements of the grid are named by *index*: 0 is zero,
+the next larger one is 1, and so on to plus infinity, negative likewise; neighbours' indices differ
+by one, and an even index is an encoding whose lowest kept bit is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+UNIT = 298  # an accumulator's S is in units of 2^-298 (NUMERICS 13.5)
+_FINE = 1074  # every finite binary64, E among them, is a multiple of 2^-1074
+_MIDDLES = 150  # every boundary is a multiple of 2^-150
+MIN_BITS, MAX_BITS = 20, 32
+
+# NUMERICS 14.4.
+BOUND_FACTOR = float.fromhex("0x1.00001p-53")
+
+DOWN, UP = 0, 1  # an entry's direction (NUMERICS 14.2)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """G of NUMERICS 13.2; `bits` is B, 20 to 32."""
+
+    bits: int
+
+    @property
+    def _fraction(self) -> int:
+        """Kept bits of the significand below its leading one."""
+        return self.bits - 9
+
+    @property
+    def infinity(self) -> int:
+        """The index of plus infinity."""
+        return 255 << self._fraction
+
+    def nearest(self, number: int, unit: int = UNIT) -> int:
+        """The index of R(number * 2^-unit) (NUMERICS 13.2)."""
+        magnitude, kept = abs(number), self._fraction
+        if not magnitude:
+            return 0
+        exponent = max(magnitude.bit_length() - 1 - unit, -126)
+        drop = exponent - kept + unit  # the quantum is 2^(exponent - kept)
+        if drop <= 0:
+            steps = magnitude << -drop
+        else:
+            steps, rest = magnitude >> drop, magnitude & ((1 << drop) - 1)
+            half = 1 << (drop - 1)
+            steps += rest > half or (rest == half and steps & 1)
+        # A normal number's leading bit is its exponent's lowest one: a carry needs no care.
+        index = min(steps + ((exponent + 126) << kept), self.infinity)
+        return -index if number < 0 else index
+
+    def value(self, index: int) -> np.float32:
+        """The binary32 with this index; a zero is +0."""
+        bits = abs(index) << (32 - self.bits) | (0x80000000 if index < 0 else 0)
+        return cast(np.float32, np.uint32(bits).view(np.float32))
+
+    def index(self, value: Any) -> int | None:
+        """The index of a binary32, None for a NaN or one that is not on the grid."""
+        pattern = int(np.asarray(value, np.float32).view(np.uint32))
+        magnitude = pattern & 0x7FFFFFFF
+        index = magnitude >> (32 - self.bits)
+        if magnitude > 0x7F800000 or index << (32 - self.bits) != magnitude:
+            return None
+        return -index if pattern >> 31 else index
+
+    def boundary(self, index: int) -> int:
+        """Twice the boundary between `index` and its upper neighbour, in units of 2^-150."""
+        return self._units(index) + self._units(index + 1)
+
+    def _units(self, index: int) -> int:
+        """The element with this index in units of 2^-150, as if no exponent were the largest."""
+        magnitude, kept = abs(index), self._fraction
+        exponent, steps = magnitude >> kept, magnitude & ((1 << kept) - 1)
+        if exponent:
+            steps += 1 << kept
+        units = steps << (max(exponent, 1) - 1 + 23 - kept + 1)
+        return -units if index < 0 else units
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What a log may say about an element: v* = `number` * 2^-298, all terms finite, and E.
+
+    `low` and `high` are the indices of the ends of V (NUMERICS 14.5), `nearest` that of R(v*).
+    """
+
+    grid: Grid
+    number: int
+    bound: float
+    low: int
+    high: int
+    nearest: int
+
+    @property
+    def open(self) -> bool:
+        """True if V has two elements: an entry names the value."""
+        return self.high == self.low + 1
+
+    def value(self, direction: int | None) -> int:
+        """The index of the element's value, given its entry's direction (NUMERICS 14.5)."""
+        if direction is None or not self.open:
+            return self.nearest
+        return self.high if direction == UP else self.low
+
+    def allows(self, index: int) -> bool:
+        """True if the element of the grid is in V."""
+        return self.low <= index <= self.high
+
+    def forged(self, direction: int) -> bool:
+        """True if no admissible kernel leads to an entry of this direction (NUMERICS 14.7)."""
+        if self.open:
+            return False
+        read, other = self._distance(direction == DOWN), self._distance(direction == UP)
+        if read is None:
+            return True  # infinity has no boundary beyond it
+        far = read > 3 * _fine(self.bound)
+        return far and other is not None and other < read
+
+    def _distance(self, above: bool) -> int | None:
+        """From v* to the boundary above (below) R(v*), in units of 2^-1074."""
+        index = self.nearest if above else self.nearest - 1
+        if index in (self.grid.infinity, -self.grid.infinity - 1):
+            return None
+        middle = self.grid.boundary(index) << (_FINE - _MIDDLES - 1)
+        return abs(middle - (self.number << (_FINE - UNIT)))
+
+
+def doubt(grid: Grid, number: int, bound: float) -> Doubt:
+    """V and R(v*) of v* = number * 2^-298 with |w - v*| <= bound, bound >= 0 and finite."""
+    exact, slack = number << (_FINE - UNIT), _fine(bound)
+    low, high = (grid.nearest(exact + side * slack, _FINE) for side in (-1, 1))
+    return Doubt(grid, number, bound, low, high, grid.nearest(number))
+
+
+def _fine(number: float) -> int:
+    """A finite binary64 in units of 2^-1074."""
+    over, under = number.as_integer_ratio()
+    return over << (_FINE - under.bit_length() + 1)
+
+
+def bound_of_products(terms: int, a: float, b: float, last: float | None = None) -> float:
+    """E of an element of `terms` terms (NUMERICS 14.4).
+
+    a, b: SUM64 of the squares of both factors; `last` is the term that is no product, if any.
+    """
+    scale = float(terms) * BOUND_FACTOR
+    bound = (scale * math.sqrt(a)) * math.sqrt(b)
+    return bound if last is None else bound + scale * abs(last)
+
+
+def bound_of_sum(terms: int, total: float) -> float:
+    """E of a sum of `terms` terms, whose magnitudes have SUM64 `total` (NUMERICS 14.4)."""
+    return float(terms) * BOUND_FACTOR * total
