@@ -23,7 +23,7 @@ from tallystick.run.trainer import Options, RunSummary, train_job
 RUNS = Path(__file__).parents[2] / "vectors" / "runs"
 ROOTS = RUNS / "roots.json"
 OLD_RUN = RUNS / "logreg-run"
-NAMES = ("logreg", "mlp", "gpt2")
+NAMES = ("logreg", "mlp", "gpt2", "resnet50")
 WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
 
 SETTINGS = {
@@ -37,8 +37,12 @@ SETTINGS = {
         "n_layer": "2", "n_head": "2", "n_embd": "32", "block_size": "16", "batch_size": "4",
         "warmup": "10", "dropout": "0.1",
     },
+    "resnet50": {
+        "size": "tiny", "stem": "imagenet", "image": "24", "warmup": "10", "lr": "0.01",
+        "clip_norm": "1.0",
+    },
 }  # fmt: skip
-STEPS = {"logreg": 100, "mlp": 120, "gpt2": 120}
+STEPS = {"logreg": 100, "mlp": 120, "gpt2": 120, "resnet50": 100}
 
 
 def corpus() -> bytes:

@@ -453,6 +453,22 @@ def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
     )
     assert made["records"] == 72
     assert ts("train", tmp_path / "c", "--out", tmp_path / "r", "--quiet")[0] == 0
+    tiny = ("--set", "size=tiny", "--set", "classes=10", "--steps", "2")
+    made = _json(
+        ts(
+            *("job", "new", "resnet50", "--out", tmp_path / "i", "--cifar10", tmp_path / "cifar"),
+            *tiny,
+            "--json",
+        )
+    )
+    assert made["records"] == 72
+    assert ts("train", tmp_path / "i", "--out", tmp_path / "ir", "--quiet")[0] == 0
+    code, _, err = ts(
+        *("job", "new", "resnet50", "--out", tmp_path / "k", "--data", tmp_path / "d.npz"), *tiny
+    )
+    assert code == 3 and "square image" in err
+    code, _, err = ts("job", "new", "resnet50", "--out", tmp_path / "k", "--set", "blocks=3-x")
+    assert code == 3 and "blocks=3-4-6-3" in err
 
 
 def test_doctor(ts: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,31 @@ class SelfAttention(nn.Module):
         return torch.cat([y, weights], dim=2)
 
 
+class Residual(nn.Module):
+    """A small ResNet: batch normalisation in every form, max pooling, a strided shortcut."""
+
+    def __init__(self, frozen: bool = False) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6)
+        self.pool = nn.MaxPool2d(3, 2, 1, ceil_mode=True)
+        self.conv, self.bare = nn.Conv2d(6, 8, 3, 2, 1), nn.BatchNorm2d(8, affine=False)
+        self.shortcut = nn.Conv2d(6, 8, 1, 2)
+        self.last = nn.BatchNorm1d(8, track_running_stats=False)
+        self.head = nn.Linear(8, 10)
+        if frozen:
+            with torch.no_grad():
+                self.norm.running_mean = torch.linspace(-0.3, 0.3, 6)  # type: ignore[assignment]
+                self.norm.running_var = torch.linspace(0.5, 2.0, 6)  # type: ignore[assignment]
+        self.frozen = frozen
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.norm.train(self.training and not self.frozen)
+        x = self.pool(F.relu(self.norm(self.stem(x))))
+        x = F.relu(self.bare(self.conv(x)) + self.shortcut(x))
+        out: Tensor = self.head(self.last(F.adaptive_avg_pool2d(x, 1).flatten(1)))
+        return out
+
+
 def classify(module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(module(batch["x"]), batch["y"])
 
@@ -133,6 +158,7 @@ def encoder(norm_first: bool) -> nn.Module:
 
 _TOKENS: BatchSpec = {"x": ((3, 12), "i64061"), "y": ((3, 12), "i64061")}
 _SEQUENCE: BatchSpec = {"x": ((3, 5, 16), "f32"), "y": ((3, 5, 16), "f32")}
+_IMAGES: BatchSpec = {"x": ((5, 3, 12, 11), "f32"), "y": ((5,), "i64010")}
 
 CASES: dict[str, Case] = {
     "logreg": Case(
@@ -143,6 +169,8 @@ CASES: dict[str, Case] = {
     "encoder-post": Case(lambda: encoder(False), regress, _SEQUENCE),
     "encoder-pre": Case(lambda: encoder(True), regress, _SEQUENCE),
     "recurrent": Case(Recurrent, regress, {"x": ((4, 3, 8), "f32"), "y": ((4, 5), "f32")}),
+    "resnet": Case(Residual, classify, _IMAGES),
+    "resnet-frozen": Case(lambda: Residual(frozen=True), classify, _IMAGES),
     "attention": Case(SelfAttention, regress, {"x": ((3, 5, 16), "f32"), "y": ((3, 5, 21), "f32")}),
 }
 

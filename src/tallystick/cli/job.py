@@ -88,7 +88,7 @@ def new(
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make a job from a RECIPE: logreg, mlp or gpt2. Needs PyTorch."""
+    """Make a job from a RECIPE: logreg, mlp, gpt2 or resnet50. Needs PyTorch."""
     sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
     made = new_job(
         recipe,

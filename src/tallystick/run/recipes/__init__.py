@@ -14,11 +14,12 @@ from tallystick.run.job import DEFAULT_INTERVAL, Job
 from tallystick.run.recipes.base import Built, Recipe, Sources
 from tallystick.run.recipes.classify import LOGREG, MLP
 from tallystick.run.recipes.gpt2 import RECIPE as GPT2
+from tallystick.run.recipes.resnet50 import RECIPE as RESNET50
 from tallystick.run.recipes.settings import as_strings, build
 from tallystick.run.save import save_job
 from tallystick.run.state import State
 
-RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2)}
+RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50)}
 DEFAULT_STEPS = 200
 
 
