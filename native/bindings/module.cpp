@@ -22,7 +22,8 @@ namespace nb = nanobind;
   X(nn) \
   X(index) \
   X(image) \
-  X(optim)
+  X(optim) \
+  X(published)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

@@ -1,0 +1,88 @@
+// Python's door to log and rev of the published rounding log (NUMERICS 14.9).
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "arrays.hpp"
+#include "families/published.hpp"
+#include "thread_pool.hpp"
+
+namespace nb = nanobind;
+
+namespace tallystick {
+namespace {
+
+using namespace arrays;
+using In64 = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+using InBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
+using OutBytes = nb::ndarray<uint8_t, nb::c_contig, nb::device::cpu>;
+constexpr size_t kGrain = 16384;  // groups of five
+constexpr int kPowers = kMaxExponent10 - kMinExponent10 + 1;
+
+// RN64(10^k): strtod rounds correctly in the C locale's notation, which has no point here.
+const double* powers_of_ten() {
+  static const std::array<double, kPowers> table = [] {
+    std::array<double, kPowers> t{};
+    for (int i = 0; i < kPowers; ++i)
+      t[i] = std::strtod(("1e" + std::to_string(i + kMinExponent10)).c_str(), nullptr);
+    return t;
+  }();
+  return table.data();
+}
+
+PublishedForm form(int bits, bool plus_zero, int64_t threshold, bool decimal) {
+  require(bits >= 20 && bits <= 32, "bits must be in 20..32");
+  require(threshold >= 0 && threshold <= (int64_t{1} << 53), "the threshold must be in 0..2^53");
+  return {bits, plus_zero, static_cast<double>(threshold) * 0x1p-40,
+          decimal ? powers_of_ten() : nullptr};
+}
+
+template <class Packed>
+size_t checked_groups(const In64& x, const Out& out, const Packed& packed) {
+  const size_t n = count(x), groups = n / 5 + (n % 5 != 0);
+  require(count(out) == n, "value and x must have one size");
+  require(count(packed) == groups, "five entries make a byte");
+  require_apart(out, x);
+  require_apart(out, packed);
+  return groups;
+}
+
+void published_log(In64 x, int64_t threshold, bool decimal, int bits, bool plus_zero, Out out,
+                   OutBytes packed) {
+  const PublishedForm f = form(bits, plus_zero, threshold, decimal);
+  const size_t groups = checked_groups(x, out, packed);
+  require_apart(packed, x);
+  const auto fn = TS_DISPATCH(published).log;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(groups, kGrain, [&](size_t b, size_t e) {
+    fn(f, x.data(), count(x), b, e, out.data(), packed.data());
+  });
+}
+
+size_t published_follow(In64 x, InBytes packed, int bits, bool plus_zero, Out out) {
+  const PublishedForm f = form(bits, plus_zero, 0, false);
+  const size_t groups = checked_groups(x, out, packed);
+  const auto fn = TS_DISPATCH(published).follow;
+  std::atomic<size_t> changed{0};
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(groups, kGrain, [&](size_t b, size_t e) {
+    changed += fn(f, x.data(), count(x), b, e, packed.data(), out.data());
+  });
+  return changed;
+}
+
+}  // namespace
+}  // namespace tallystick
+
+void bind_published(nb::module_& m) {
+  using namespace tallystick;
+  m.def("published_log", &published_log, nb::arg("x"), nb::arg("threshold"), nb::arg("decimal"),
+        nb::arg("bits"), nb::arg("plus_zero"), nb::arg("out"), nb::arg("packed"),
+        "out = R(x) and a trainer's entries, five to a byte (NUMERICS 14.9).");
+  m.def("published_follow", &published_follow, nb::arg("x"), nb::arg("packed"), nb::arg("bits"),
+        nb::arg("plus_zero"), nb::arg("out"),
+        "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
+}

@@ -1,0 +1,32 @@
+// The published rounding log of `replay/1`: R, log and rev of NUMERICS 14.9. Elementwise; five
+// entries make a byte (COMMITMENTS 10.3), so work is cut by groups of five elements.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace tallystick {
+
+constexpr int kMinExponent10 = -324, kMaxExponent10 = 308;
+
+struct PublishedForm {
+  int bits;               // 20..32 of the encoding are kept (13.1)
+  bool plus_zero;         // a zero loses its sign (rounded operators: 13.2)
+  double tau;             // T * 2^-40, exact
+  const double* tens;     // RN64(10^k), k from kMinExponent10; null for scale=binary
+};
+
+struct PublishedTable {
+  // Elements [5*begin, min(5*end, n)): the value and the entries a trainer logs.
+  void (*log)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
+              float* out, uint8_t* packed);
+  // The same elements under given entries; returns how many the entries changed. A packed byte
+  // above 242 counts as five entries 1: whoever read the log has refused it before.
+  size_t (*follow)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
+                   const uint8_t* packed, float* out);
+};
+
+TS_DECLARE_TABLES(PublishedTable, published)
+
+}  // namespace tallystick

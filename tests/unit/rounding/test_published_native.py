@@ -1,0 +1,117 @@
+"""The native log and rev against the paper's text, on every instruction set (NUMERICS 14.9)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reference import published as paper
+from tallystick import _core
+
+GRIDS = (32, 31, 29, 26, 20)
+T = 1 << 15  # 0.25 * 2^-23
+
+
+def packed_reference(entries: list[int]) -> np.ndarray:
+    filled = entries + [1] * (-len(entries) % 5)
+    groups = np.array(filled, np.int64).reshape(-1, 5) if filled else np.zeros((0, 5), np.int64)
+    return (groups @ np.array([1, 3, 9, 27, 81])).astype(np.uint8)
+
+
+def nasty(rng: np.random.Generator, bits: int) -> np.ndarray:
+    """Values around boundaries, thresholds, zero, subnormals and the largest numbers."""
+    grid = rng.integers(0, 0x7F800000 >> (32 - bits), 160, dtype=np.int64) << (32 - bits)
+    at = grid.astype(np.uint32).view(np.float32).astype(np.float64)
+    above = (grid + (1 << (32 - bits))).astype(np.uint32).view(np.float32).astype(np.float64)
+    above[np.isinf(above)] = 2.0**128
+    middle = (at + above) / 2
+    near = middle * (1 + rng.choice([-1, 0, 1, 2, -3], 160) * 2.0**-52)
+    tau = T * 2.0**-40
+    edge = np.float64(rng.choice([1, -1], 160)) * (at + np.exp2(np.floor(np.log2(at + 1))) * tau)
+    small = rng.standard_normal(60) * np.exp2(rng.uniform(-1070, -120, 60))
+    extreme = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.5 * 2.0**-1023]
+        + [3.4028234663852886e38, 3.4028235677973366e38, 3.40282356779733e38, 1.7e308, -1e300]
+        + [2.0**-149, 2.0**-150, -(2.0**-150), 1.0000001 * 2.0**-150, 2.0**-126, 1e-45, 10.0, 1e-5]
+    )
+    sign = rng.choice([1.0, -1.0], 160)
+    random = rng.standard_normal(200) * np.exp2(rng.uniform(-140, 127, 200))
+    return np.concatenate([near * sign, middle * sign, edge, small, extreme, at * sign, random])
+
+
+@pytest.mark.parametrize("isa", _core.supported_isas())
+@pytest.mark.parametrize("bits", GRIDS)
+def test_log_and_rev_are_the_papers(bits: int, isa: str) -> None:
+    _core.set_isa(isa)
+    rng = np.random.default_rng(bits)
+    x = nasty(rng, bits)
+    for threshold, decimal in ((T, False), (T, True), (0, False), (3 * T // 2, True)):
+        out, packed = np.empty(x.size, np.float32), np.empty(-(-x.size // 5), np.uint8)
+        _core.published_log(x, threshold, decimal, bits, False, out, packed)
+        entries = [paper.log(float(v), bits, threshold, decimal) for v in x]
+        assert np.array_equal(packed, packed_reference(entries))
+        want = np.array([paper.rnd(float(v), bits) for v in x], np.float32)
+        assert same_bits(out, want)
+    given = rng.integers(0, 3, x.size)
+    followed = np.empty(x.size, np.float32)
+    changed = _core.published_follow(
+        x, packed_reference([int(e) for e in given]), bits, False, followed
+    )
+    want = np.array(
+        [paper.rev(float(v), bits, int(e)) for v, e in zip(x, given, strict=True)], np.float32
+    )
+    assert same_bits(followed, want)
+    assert changed == np.count_nonzero(~(followed == out) & ~np.isnan(followed)) > 0
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    nan = np.isnan(b)
+    canonical = a.view(np.uint32)[nan] == 0x7FC00000
+    return bool(np.array_equal(a.view(np.uint32)[~nan], b.view(np.uint32)[~nan]) and all(canonical))
+
+
+@pytest.mark.parametrize("size", (0, 1, 4, 5, 6, 639, 640, 641, 1284))
+def test_every_length_and_thread_count(size: int) -> None:
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal(size)
+    entries = [paper.log(float(v), 32, T, False) for v in x]
+    for threads in (1, 3):
+        _core.set_threads(threads)
+        out, packed = np.empty(size, np.float32), np.empty(-(-size // 5), np.uint8)
+        _core.published_log(x, T, False, 32, False, out, packed)
+        assert np.array_equal(packed, packed_reference(entries))
+        followed = np.empty(size, np.float32)
+        assert _core.published_follow(x, packed, 32, False, followed) == 0
+        assert same_bits(followed, out)
+
+
+def test_many_elements_do_not_depend_on_threads_or_instruction_set() -> None:
+    x = np.random.default_rng(0).standard_normal(300_003)
+    seen = set()
+    for isa in _core.supported_isas():
+        for threads in (1, 2):
+            _core.set_isa(isa)
+            _core.set_threads(threads)
+            out, packed = np.empty(x.size, np.float32), np.empty(-(-x.size // 5), np.uint8)
+            _core.published_log(x, T, False, 28, False, out, packed)
+            seen.add((out.tobytes(), packed.tobytes()))
+    assert len(seen) == 1
+
+
+def test_a_rounded_operators_zero_is_positive() -> None:
+    x = np.array([-0.0, -1e-60, 1.0])
+    out, packed = np.empty(3, np.float32), np.empty(1, np.uint8)
+    _core.published_log(x, T, False, 32, True, out, packed)
+    assert not np.signbit(out).any()
+    _core.published_log(x, T, False, 32, False, out, packed)
+    assert np.signbit(out[:2]).all()
+
+
+def test_wrong_sizes_are_refused() -> None:
+    x, out = np.zeros(6), np.empty(6, np.float32)
+    with pytest.raises(ValueError, match="five entries"):
+        _core.published_log(x, T, False, 32, False, out, np.empty(1, np.uint8))
+    with pytest.raises(ValueError, match="bits"):
+        _core.published_log(x, T, False, 19, False, out, np.empty(2, np.uint8))
+    with pytest.raises(ValueError, match="one size"):
+        _core.published_follow(x, np.empty(2, np.uint8), 32, False, np.empty(5, np.float32))
