@@ -23,7 +23,8 @@ namespace nb = nanobind;
   X(index) \
   X(image) \
   X(optim) \
-  X(published)
+  X(published) \
+  X(rounding)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

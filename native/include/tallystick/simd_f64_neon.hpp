@@ -44,6 +44,16 @@ TS_INLINE f64m d_signbit(f64v a) {
 }
 TS_INLINE f64v d_select(f64m m, f64v a, f64v b) { return {vbslq_f64(m.v, a.v, b.v)}; }
 
+// Loads and stores of kF64Lanes elements; binary32 is widened exactly, narrowed with one rounding.
+TS_INLINE f64v d_load(const double* p) { return {vld1q_f64(p)}; }
+TS_INLINE void d_store(double* p, f64v a) { vst1q_f64(p, a.v); }
+TS_INLINE f64v d_load_f32(const float* p) { return {vcvt_f64_f32(vld1_f32(p))}; }
+TS_INLINE void d_store_f32(float* p, f64v a) { vst1_f32(p, vcvt_f32_f64(a.v)); }
+TS_INLINE f64v d_round_f32(f64v a) { return {vcvt_f64_f32(vcvt_f32_f64(a.v))}; }
+TS_INLINE unsigned d_bits(f64m m) {
+  return static_cast<unsigned>((vgetq_lane_u64(m.v, 0) & 1) | (vgetq_lane_u64(m.v, 1) & 2));
+}
+
 TS_INLINE f32reg r_load(const float* p) { return vld1q_f32(p); }
 TS_INLINE void r_store(float* p, f32reg x) { vst1q_f32(p, x); }
 TS_INLINE f32reg r_bits(uint32_t u) { return vreinterpretq_f32_u32(vdupq_n_u32(u)); }

@@ -1,0 +1,175 @@
+#include "families/rounding.hpp"
+
+#include "tallystick/exact_acc.hpp"
+#include "tallystick/exact_dot.hpp"
+#include "tallystick/grid.hpp"
+#include "tallystick/sum64_columns.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+namespace {
+
+void grid(const double* w, size_t n, int b, float* out) {
+  const GridRounder round(b);
+  size_t i = 0;
+  for (; i + kF64Lanes <= n; i += kF64Lanes)
+    d_store_f32(out + i, grid_stored(round(d_load(w + i))));
+  for (; i < n; ++i) out[i] = grid1(w[i], b);
+  for (i = 0; i < n; ++i) out[i] = planted(out[i]);
+}
+
+// One step and more away from zero, or toward it: x ∓ |x|·2^-52 is beyond what x was rounded from.
+TS_INLINE f64v below(f64v x) {
+  const f64v size = d_and(x, d_set1_bits(0x7fffffffffffffffu));
+  return d_sub(x, d_mul(size, d_set1(0x1p-52)));
+}
+TS_INLINE f64v above(f64v x) {
+  const f64v size = d_and(x, d_set1_bits(0x7fffffffffffffffu));
+  return d_add(x, d_mul(size, d_set1(0x1p-52)));
+}
+
+// The lanes in doubt, one bit each; r: R(w).
+TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v t, bool exact_t, f64v& r) {
+  f64v d = d_mul(t, e);
+  if (!exact_t) d = above(d);
+  const f64v low = round(below(d_sub(w, d))), high = round(above(d_add(w, d)));
+  r = round(w);
+  // w - w is 0, or NaN where w is not finite: those lanes compare unequal.
+  return ~d_bits(d_eq(d_add(low, d_sub(w, w)), high)) & ((1u << kF64Lanes) - 1);
+}
+
+template <bool kLast>
+TS_INLINE size_t doubt_row(const double* w, double ea, const double* eb, const double* ec, double t,
+                           size_t n, int b, float* out, uint32_t* found) {
+  const GridRounder round(b);
+  const f64v va = d_set1(ea), vt = d_set1(t);
+  const bool exact_t = (double_bits(t) & 0xfffffffffffffu) == 0;  // a power of two
+  size_t count = 0, i = 0;
+  const auto put = [&](unsigned bits) TS_LAMBDA {
+    for (; bits; bits &= bits - 1)
+      found[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
+  };
+  f64v r;
+  for (; i + kF64Lanes <= n; i += kF64Lanes) {
+    f64v e = d_mul(va, d_load(eb + i));
+    if (kLast) e = d_add(e, d_load(ec + i));
+    const unsigned bits = doubt_of(round, d_load(w + i), e, vt, exact_t, r);
+    d_store_f32(out + i, grid_stored(r));
+    put(bits);
+  }
+  if (i < n) {
+    double last[2][kF64Lanes] = {};
+    float results[kF64Lanes];
+    for (size_t l = 0; i + l < n; ++l) {
+      last[0][l] = w[i + l];
+      last[1][l] = ea * eb[i + l];
+      if (kLast) last[1][l] += ec[i + l];
+    }
+    const unsigned bits = doubt_of(round, d_load(last[0]), d_load(last[1]), vt, exact_t, r);
+    d_store_f32(results, grid_stored(r));
+    for (size_t l = 0; i + l < n; ++l) out[i + l] = results[l];
+    put(bits & ((1u << (n - i)) - 1));
+  }
+  return count;
+}
+
+size_t doubt(const double* w, double ea, const double* eb, const double* ec, double t, size_t n, int b,
+             float* out, uint32_t* found) {
+  const size_t count = ec ? doubt_row<true>(w, ea, eb, ec, t, n, b, out, found)
+                          : doubt_row<false>(w, ea, eb, ec, t, n, b, out, found);
+#ifdef TALLYSTICK_FAULT
+  for (size_t i = 0; i < n; ++i) out[i] = planted(out[i]);
+#endif
+  return count;
+}
+
+void dot_products(DotState& state, const float* a, const float* b, size_t n) {
+  dot_terms(
+      state, n,
+      [=](size_t k) TS_LAMBDA { return d_mul(d_load_f32(a + k), d_load_f32(b + k)); },
+      [=](size_t k) TS_LAMBDA { return static_cast<double>(a[k]) * static_cast<double>(b[k]); });
+}
+
+void dot_sums(DotState& state, const float* x, size_t n) {
+  dot_terms(
+      state, n, [=](size_t k) TS_LAMBDA { return d_load_f32(x + k); },
+      [=](size_t k) TS_LAMBDA { return static_cast<double>(x[k]); });
+}
+
+bool decide(const DotState& state, int b, float* out) {
+  const bool decided = dot_decide(state, b, out);
+  if (decided) *out = planted(*out);
+  return decided;
+}
+
+void products(ExactAcc& acc, const float* a, const float* b, size_t n) {
+  acc_add_all(acc, n, [=](size_t k) TS_LAMBDA {
+    return static_cast<double>(a[k]) * static_cast<double>(b[k]);
+  });
+}
+
+void terms(ExactAcc& acc, const float* x, size_t n) {
+  acc_add_all(acc, n, [=](size_t k) TS_LAMBDA { return static_cast<double>(x[k]); });
+}
+
+float round_acc(const ExactAcc& acc, int b) { return planted(acc_round(acc, b)); }
+
+TS_INLINE double canonical_sum(double s) {
+  return s != s ? bits_double(0x7ff8000000000000u) : s;
+}
+
+template <class F>
+TS_INLINE double row_of(const float* x, size_t n, ptrdiff_t step, const F& term) {
+  if (step == 1) return sum64_of(n, [=](size_t i) TS_LAMBDA { return term(x[i]); });
+  return sum64_of(n, [=](size_t i) TS_LAMBDA { return term(x[static_cast<ptrdiff_t>(i) * step]); });
+}
+
+double sum64_row(const float* x, size_t n, ptrdiff_t step, Sum64 what) {
+  const double s =
+      what == Sum64::squares
+          ? row_of(x, n, step, [](float v) TS_LAMBDA { const double d = v; return d * d; })
+          : row_of(x, n, step, [](float v) TS_LAMBDA { return __builtin_fabs(double(v)); });
+  return canonical_sum(s);
+}
+
+// The last columns of a row that are no whole register are read one by one.
+template <bool kSquares>
+TS_INLINE void columns_of(const float* x, size_t n, ptrdiff_t step, size_t cols, double* out,
+                          double* scratch) {
+  const size_t width = ceil_div(cols, kF64Lanes) * kF64Lanes;
+  const f64v magnitude = d_set1_bits(0x7fffffffffffffffu);
+  double wide[kSum64Columns] = {};
+  sum64_columns_of(n, width, [=](size_t i, size_t j) TS_LAMBDA {
+    const float* p = x + static_cast<ptrdiff_t>(i) * step + j;
+    f64v v;
+    if (j + kF64Lanes <= cols) {
+      v = d_load_f32(p);
+    } else {
+      float some[kF64Lanes] = {};
+      for (size_t l = 0; j + l < cols; ++l) some[l] = p[l];
+      v = d_load_f32(some);
+    }
+    return kSquares ? d_mul(v, v) : d_and(v, magnitude);
+  }, wide, scratch);
+  for (size_t j = 0; j < cols; ++j) out[j] = canonical_sum(wide[j]);
+}
+
+void sum64_columns(const float* x, size_t n, ptrdiff_t step, size_t cols, Sum64 what, double* out,
+                   double* scratch) {
+  if (what == Sum64::squares) columns_of<true>(x, n, step, cols, out, scratch);
+  else columns_of<false>(x, n, step, cols, out, scratch);
+}
+
+size_t sum64_scratch(size_t n) { return sum64_columns_scratch(n, kSum64Columns); }
+
+}  // namespace
+}  // namespace TS_ISA
+
+namespace isa = TS_ISA;
+extern const RoundingTable TS_TABLE(rounding);
+const RoundingTable TS_TABLE(rounding) = {
+    isa::grid,     isa::doubt, isa::dot_products, isa::dot_sums,  isa::decide,   isa::products,
+    isa::terms,    isa::round_acc, isa::acc_store, isa::acc_load, isa::sum64_row, isa::sum64_columns,
+    isa::sum64_scratch};
+
+}  // namespace tallystick
