@@ -64,7 +64,7 @@ void collect(std::vector<const In*>& to, std::initializer_list<const MaybeIn*> f
 }
 
 void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn running_var,
-                float momentum, float eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
+                float momentum, double eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
                 MaybeOut new_var) {
   const BatchNormShape s = shape_of(x);
   const size_t c = s.channels, n = s.batch * s.inner;

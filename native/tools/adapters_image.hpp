@@ -18,7 +18,7 @@ inline bool run_batch_norm(Case& c) {
   const bool running = c.got.size() > 3;
   TS_DISPATCH(image).batch_norm(
       {s, c.in[0].f32(), c.input(1).f32(), c.input(2).f32(), c.input(3).f32(), c.input(4).f32(),
-       static_cast<float>(c.f("momentum")), static_cast<float>(c.f("eps")), c.got[0].f32(),
+       static_cast<float>(c.f("momentum")), c.f("eps"), c.got[0].f32(),
        c.got[1].f32(), c.got[2].f32(), running ? c.got[3].f32() : nullptr,
        running ? c.got[4].f32() : nullptr},
       0, s.channels, row.data());

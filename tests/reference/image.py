@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reference.exact import elementary
-from reference.floats import F32, fma, rn32, rn32_int
+from reference.floats import F32, F64, fma, rn32, rn32_int
 from reference.sums import sum_rows
 
 Inputs = list[Any]
@@ -44,15 +44,17 @@ def _batch_norm(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     w, b, running_mean, running_var = (_optional(inputs, i) for i in range(1, 5))
     rows = _rows(x)
     n = rows.shape[1]
-    mean = sum_rows(rows) / rn32_int(n)
-    d = rows - mean[:, None]
+    wide = rows.astype(F64)
+    m64 = sum_rows(wide) / F64(n)
+    d = wide - m64[:, None]
     q = sum_rows(d * d)
-    rstd = elementary("rsqrt", q / rn32_int(n) + rn32(attrs["eps"]))
-    y = _affine(d * rstd[:, None], w, b)
+    mean = m64.astype(F32)
+    rstd = (F64(1) / np.sqrt(q / F64(n) + F64(attrs["eps"]))).astype(F32)
+    y = _affine((rows - mean[:, None]) * rstd[:, None], w, b)
     outs = [_back(y, x), mean, rstd]
     if running_mean is not None:
         m = rn32(attrs["momentum"])
-        u = q / rn32_int(max(n - 1, 0))
+        u = (q / F64(max(n - 1, 0))).astype(F32)
         outs.append(fma(m, mean - running_mean, running_mean))
         outs.append(fma(m, u - running_var, running_var))
     return outs

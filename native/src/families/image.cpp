@@ -3,6 +3,7 @@
 
 #include "tallystick/elementary.hpp"
 #include "tallystick/reduce.hpp"
+#include "tallystick/reduce_f64.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -67,20 +68,23 @@ TS_INLINE const float* at(const float* p, size_t i) { return p ? p + i : nullptr
 
 void batch_norm(const BatchNormForward& p, size_t begin, size_t end, float* row) {
   const size_t n = p.shape.batch * p.shape.inner;
-  const float count = static_cast<float>(n), free_count = static_cast<float>(n ? n - 1 : 0);
+  const double count = static_cast<double>(n), free_count = static_cast<double>(n ? n - 1 : 0);
   for (size_t c = begin; c < end; ++c) {
     gather(p.shape, c, p.x, row);
-    const float mean = sum_row(row, n) / count;
-    const f32v mv = v_set1(mean);
-    const float q = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-      const f32v d = v_sub(v_load_any(row + i, k), mv);
-      return v_mul(d, d);
+    const double m = sum64_of(n, [=](size_t i) TS_LAMBDA {
+      return static_cast<double>(row[i]);
+    }) / count;
+    const double q = sum64_of(n, [=](size_t i) TS_LAMBDA {
+      const double d = static_cast<double>(row[i]) - m;
+      return d * d;
     });
-    const float rstd = rsqrt1(q / count + p.eps);
+    const float mean = static_cast<float>(m);
+    const float rstd = static_cast<float>(1.0 / __builtin_sqrt(q / count + p.eps));
     if (p.running_mean) {
-      const float m = p.running_mean[c], v = p.running_var[c];
-      put1(p.new_mean + c, fma1(p.momentum, mean - m, m));
-      put1(p.new_var + c, fma1(p.momentum, q / free_count - v, v));
+      const float old_mean = p.running_mean[c], old_var = p.running_var[c];
+      const float u = static_cast<float>(q / free_count);
+      put1(p.new_mean + c, fma1(p.momentum, mean - old_mean, old_mean));
+      put1(p.new_var + c, fma1(p.momentum, u - old_var, old_var));
     }
     normalise_any(row, n, mean, rstd, at(p.weight, c), at(p.bias, c), row);
     scatter(p.shape, c, row, p.y);

@@ -18,7 +18,8 @@ struct BatchNormShape {
 struct BatchNormForward {
   BatchNormShape shape;
   const float *x, *weight, *bias, *running_mean, *running_var;
-  float momentum, eps;
+  float momentum;
+  double eps;
   float *y, *mean, *rstd, *new_mean, *new_var;  // y may be x
 };
 struct BatchNormEval {

@@ -51,7 +51,7 @@ def test_lies_about_batch_norm() -> None:
     operands = _operands((4, 2, 9, 17))
     verdicts = check_lies(TRAINING, ATTRS, *operands, most=2)
     assert {v.quantity for v in verdicts} >= {
-        "y", "mean", "rstd", "var", "u", "q", "SUM(x)", "running_mean", "running_var",
+        "y", "mean", "rstd", "var", "u", "q", "m", "SUM64(x)", "running_mean", "running_var",
     }  # fmt: skip
     assert all(v.terms <= 256 for v in verdicts)
     check_games(TRAINING, ATTRS, operands)
@@ -74,7 +74,7 @@ def test_a_false_pixel_is_found_in_a_large_channel() -> None:
     x, w, b, m, v = _operands((3, 2, 150, 150))
     changed: dict[str, Any] = {"operand": 0, "positions": [2 * 22500 + 40], "value": 9.0}
     outcome = check_changed_operand(TRAINING, ATTRS, x, w, b, m, v, **changed, out=3)
-    assert (outcome.quantity, outcome.clause, outcome.terms) == ("SUM(x)", "6.5", 256)
+    assert (outcome.quantity, outcome.clause, outcome.terms) == ("SUM64(x)", "6.5", 256)
     attrs = {"train": True, "eps": 0.0, "output_mask": (True, True, True)}
     outcome = check_changed_operand(
         BACKWARD, attrs, x, x, w, None, None, m, v, operand=0, positions=[5], value=9.0

@@ -23,6 +23,7 @@ from tallystick.numerics.opening.quantity import (
 )
 from tallystick.numerics.ops._common import flag, number
 from tallystick.numerics.ops.batch_norm import output_mask, statistics_at
+from tallystick.numerics.types import DTYPES
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,14 @@ def _f32(values: Array) -> Array:
 
 
 def _quotient(name: str, total: Tree, divisor: int) -> Local:
-    """`total` / RN32(divisor)."""
+    """`total` / divisor in the sum's own dtype, the divisor rounded to it."""
+    by = np.dtype(DTYPES[total.dtype]).type(divisor)
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / rn32(divisor))
+        return canonical(needs[0] / by)
 
-    return Local(name, "f32", compute, (total,))
+    return Local(name, total.dtype, compute, (total,))
 
 
 def _present(site: Site, operand: int) -> bool:
@@ -99,31 +101,39 @@ def _new_statistic(
     return Local(name, "f32", compute, (observed,))
 
 
+def _narrow(name: str, wide: Quantity) -> Local:
+    """RN32 of a binary64 quantity."""
+    return Local(name, "f32", lambda _, needs: canonical(rn32(needs[0])), (wide,))
+
+
 @opens("aten._native_batch_norm_legit_functional")
 def _training(site: Site) -> Quantity:
     channel, i = _channel(site, 0, large=site.out == 0)
     n = channel.count
-    total = Tree("SUM(x)", "f32", n, lambda s, _, index: channel.read(s, 0, index))
-    mean = _quotient("mean", total, n)
+
+    def wide(source: Source, _: Needs, index: Index) -> Array:
+        return channel.read(source, 0, index).astype(np.float64)
+
+    @np.errstate(all="ignore")
+    def squares(source: Source, needs: Needs, index: Index) -> Array:
+        d: Array = wide(source, needs, index) - needs[0]
+        return d * d
+
+    m = _quotient("m", Tree("SUM64(x)", "f64", n, wide), n)
+    mean = _narrow("mean", m)
+    q = Tree("q", "f64", n, squares, (m,))
     if site.out == 1:
         return mean
     if site.out == 3:
         return _new_statistic(site, channel, 3, "running_mean", mean)
-
-    @np.errstate(all="ignore")
-    def squares(source: Source, needs: Needs, index: Index) -> Array:
-        d = channel.read(source, 0, index) - needs[0]
-        return cast(Array, d * d)
-
-    q = Tree("q", "f32", n, squares, (mean,))
     if site.out == 4:
-        unbiased = _quotient("u", q, max(n - 1, 0))
+        unbiased = _narrow("u", _quotient("q/(n - 1)", q, max(n - 1, 0)))
         return _new_statistic(site, channel, 4, "running_var", unbiased)
-    eps = rn32(number(site.attrs, "eps"))
+    eps = np.float64(number(site.attrs, "eps"))
 
     @np.errstate(all="ignore")
     def inverse_root(_: Source, needs: Needs) -> Array:
-        return cast(Array, function("aten.rsqrt", needs[0] + eps)[0])
+        return canonical(rn32(np.float64(1) / np.sqrt(needs[0] + eps)))
 
     rstd = Local("rstd", "f32", inverse_root, (_quotient("var", q, n),))
     if site.out == 2:

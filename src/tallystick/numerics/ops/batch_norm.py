@@ -85,7 +85,7 @@ def _run_training(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         operand(inputs, 0),
         *(_optional(inputs, i) for i in range(1, 5)),
         float(rn32(number(attrs, "momentum"))),
-        _eps(attrs),
+        number(attrs, "eps"),
         *outputs[:3],
         new_mean,
         new_var,
