@@ -47,7 +47,7 @@ std::unique_ptr<T[]> room(size_t n) {
 void require_bits(int b) { require(b >= 20 && b <= 32, "b must be 20 to 32 (NUMERICS 13.1)"); }
 
 View view_of(const Plane& a, size_t x_axis) {
-  return {a.data(), static_cast<ptrdiff_t>(a.stride(x_axis)),
+  return {a.data(), a.shape(x_axis), static_cast<ptrdiff_t>(a.stride(x_axis)),
           static_cast<ptrdiff_t>(a.stride(1 - x_axis))};
 }
 
@@ -215,7 +215,7 @@ nb::object sums64(const Plane& x, size_t kept_axis, Sum64 what) {
   auto out = room<double>(outputs);
   {
     nb::gil_scoped_release unlocked;
-    sums64_of(view_of(x, kept_axis), outputs, n, what, out.get());
+    sums64_of(view_of(x, kept_axis), n, what, out.get());
   }
   return owned(std::move(out), {outputs});
 }

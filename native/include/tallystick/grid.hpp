@@ -18,18 +18,17 @@ struct GridRounder {
         most(d_set1(0x1p200)),  // keeps m finite: an infinity goes through unchanged
         exponent(d_set1_bits(0x7ff0000000000000u)) {}
 
-  // R(x) as binary64, but -0 where it is a zero below 0, and any NaN for a NaN.
+  // R(x) once d_store_f32 has made zeros +0; any NaN for a NaN.
   TS_INLINE f64v operator()(f64v x) const {
-    if (b == 32) return d_round_f32(x);
+    if (b == 32) return x;
     const f64v m = d_mul(d_min(d_max(d_and(x, exponent), least), most), scale);
-    return d_round_f32(d_sub(d_add(x, m), m));
+    return d_sub(d_add(x, m), m);
   }
 };
 
-// What R's result is stored as: canonical NaN, +0 for every zero.
-TS_INLINE f64v grid_stored(f64v r) {
-  const f64v v = d_select(d_eq(r, r), r, d_set1_bits(0x7ff8000000000000u));
-  return d_add(v, d_set1(0.0));
+// x, but the canonical NaN for any NaN.
+TS_INLINE f64v d_canonical(f64v x) {
+  return d_select(d_eq(x, x), x, d_set1_bits(0x7ff8000000000000u));
 }
 
 // R of one number.

@@ -44,13 +44,19 @@ TS_INLINE f64m d_eq(f64v a, f64v b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_EQ_OQ
 TS_INLINE f64m d_signbit(f64v a) { return {a.v}; }  // d_select reads the sign bit only
 TS_INLINE f64v d_select(f64m m, f64v a, f64v b) { return {_mm256_blendv_pd(b.v, a.v, m.v)}; }
 
-// Loads and stores of kF64Lanes elements; binary32 is widened exactly, narrowed with one rounding.
+// Loads and stores of kF64Lanes elements. Binary32 is widened exactly, and narrowed with one rounding,
+// a zero to +0.
 TS_INLINE f64v d_load(const double* p) { return {_mm256_loadu_pd(p)}; }
 TS_INLINE void d_store(double* p, f64v a) { _mm256_storeu_pd(p, a.v); }
 TS_INLINE f64v d_load_f32(const float* p) { return {_mm256_cvtps_pd(_mm_loadu_ps(p))}; }
-TS_INLINE void d_store_f32(float* p, f64v a) { _mm_storeu_ps(p, _mm256_cvtpd_ps(a.v)); }
-TS_INLINE f64v d_round_f32(f64v a) { return {_mm256_cvtps_pd(_mm256_cvtpd_ps(a.v))}; }
-TS_INLINE unsigned d_bits(f64m m) { return static_cast<unsigned>(_mm256_movemask_pd(m.v)); }
+TS_INLINE void d_store_f32(float* p, f64v a) {
+  _mm_storeu_ps(p, _mm_add_ps(_mm256_cvtpd_ps(a.v), _mm_setzero_ps()));
+}
+// Lanes whose values rounded to binary32 are unequal or NaN: bit l for lane l.
+TS_INLINE unsigned d_differ_f32(f64v a, f64v b) {
+  return static_cast<unsigned>(
+      _mm_movemask_ps(_mm_cmpneq_ps(_mm256_cvtpd_ps(a.v), _mm256_cvtpd_ps(b.v))));
+}
 
 TS_INLINE f32reg r_load(const float* p) { return _mm256_loadu_ps(p); }
 TS_INLINE void r_store(float* p, f32reg x) { _mm256_storeu_ps(p, x); }

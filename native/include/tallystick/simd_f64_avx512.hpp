@@ -51,13 +51,18 @@ TS_INLINE f64m d_eq(f64v a, f64v b) { return {_mm512_cmp_pd_mask(a.v, b.v, _CMP_
 TS_INLINE f64m d_signbit(f64v a) { return {_mm512_movepi64_mask(d_to_int(a))}; }
 TS_INLINE f64v d_select(f64m m, f64v a, f64v b) { return {_mm512_mask_blend_pd(m.v, b.v, a.v)}; }
 
-// Loads and stores of kF64Lanes elements; binary32 is widened exactly, narrowed with one rounding.
+// Loads and stores of kF64Lanes elements. Binary32 is widened exactly, and narrowed with one rounding,
+// a zero to +0.
 TS_INLINE f64v d_load(const double* p) { return {_mm512_loadu_pd(p)}; }
 TS_INLINE void d_store(double* p, f64v a) { _mm512_storeu_pd(p, a.v); }
 TS_INLINE f64v d_load_f32(const float* p) { return {_mm512_cvtps_pd(_mm256_loadu_ps(p))}; }
-TS_INLINE void d_store_f32(float* p, f64v a) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(a.v)); }
-TS_INLINE f64v d_round_f32(f64v a) { return {_mm512_cvtps_pd(_mm512_cvtpd_ps(a.v))}; }
-TS_INLINE unsigned d_bits(f64m m) { return m.v; }  // bit l: lane l of the mask
+TS_INLINE void d_store_f32(float* p, f64v a) {
+  _mm256_storeu_ps(p, _mm256_add_ps(_mm512_cvtpd_ps(a.v), _mm256_setzero_ps()));
+}
+// Lanes whose values rounded to binary32 are unequal or NaN: bit l for lane l.
+TS_INLINE unsigned d_differ_f32(f64v a, f64v b) {
+  return _mm256_cmp_ps_mask(_mm512_cvtpd_ps(a.v), _mm512_cvtpd_ps(b.v), _CMP_NEQ_UQ);
+}
 
 TS_INLINE f32reg r_load(const float* p) { return _mm512_loadu_ps(p); }
 TS_INLINE void r_store(float* p, f32reg x) { _mm512_storeu_ps(p, x); }

@@ -44,14 +44,18 @@ TS_INLINE f64m d_signbit(f64v a) {
 }
 TS_INLINE f64v d_select(f64m m, f64v a, f64v b) { return {vbslq_f64(m.v, a.v, b.v)}; }
 
-// Loads and stores of kF64Lanes elements; binary32 is widened exactly, narrowed with one rounding.
+// Loads and stores of kF64Lanes elements. Binary32 is widened exactly, and narrowed with one rounding,
+// a zero to +0.
 TS_INLINE f64v d_load(const double* p) { return {vld1q_f64(p)}; }
 TS_INLINE void d_store(double* p, f64v a) { vst1q_f64(p, a.v); }
 TS_INLINE f64v d_load_f32(const float* p) { return {vcvt_f64_f32(vld1_f32(p))}; }
-TS_INLINE void d_store_f32(float* p, f64v a) { vst1_f32(p, vcvt_f32_f64(a.v)); }
-TS_INLINE f64v d_round_f32(f64v a) { return {vcvt_f64_f32(vcvt_f32_f64(a.v))}; }
-TS_INLINE unsigned d_bits(f64m m) {
-  return static_cast<unsigned>((vgetq_lane_u64(m.v, 0) & 1) | (vgetq_lane_u64(m.v, 1) & 2));
+TS_INLINE void d_store_f32(float* p, f64v a) {
+  vst1_f32(p, vadd_f32(vcvt_f32_f64(a.v), vdup_n_f32(0.0f)));
+}
+// Lanes whose values rounded to binary32 are unequal or NaN: bit l for lane l.
+TS_INLINE unsigned d_differ_f32(f64v a, f64v b) {
+  const uint32x2_t m = vceq_f32(vcvt_f32_f64(a.v), vcvt_f32_f64(b.v));
+  return ~((vget_lane_u32(m, 0) & 1) | (vget_lane_u32(m, 1) & 2)) & 3;
 }
 
 TS_INLINE f32reg r_load(const float* p) { return vld1q_f32(p); }

@@ -40,13 +40,16 @@ TS_INLINE f64m d_eq(f64v a, f64v b) { return {a.v == b.v}; }
 TS_INLINE f64m d_signbit(f64v a) { return {(double_bits(a.v) >> 63) != 0}; }
 TS_INLINE f64v d_select(f64m m, f64v a, f64v b) { return m.v ? a : b; }
 
-// Loads and stores of kF64Lanes elements; binary32 is widened exactly, narrowed with one rounding.
+// Loads and stores of kF64Lanes elements. Binary32 is widened exactly, and narrowed with one rounding,
+// a zero to +0.
 TS_INLINE f64v d_load(const double* p) { return {*p}; }
 TS_INLINE void d_store(double* p, f64v a) { *p = a.v; }
 TS_INLINE f64v d_load_f32(const float* p) { return {static_cast<double>(*p)}; }
-TS_INLINE void d_store_f32(float* p, f64v a) { *p = static_cast<float>(a.v); }
-TS_INLINE f64v d_round_f32(f64v a) { return {static_cast<double>(static_cast<float>(a.v))}; }
-TS_INLINE unsigned d_bits(f64m m) { return m.v; }  // bit l: lane l of the mask
+TS_INLINE void d_store_f32(float* p, f64v a) { *p = static_cast<float>(a.v) + 0.0f; }
+// Lanes whose values rounded to binary32 are unequal or NaN: bit l for lane l.
+TS_INLINE unsigned d_differ_f32(f64v a, f64v b) {
+  return static_cast<float>(a.v) != static_cast<float>(b.v);
+}
 
 TS_INLINE f32reg r_load(const float* p) { return *p; }
 TS_INLINE void r_store(float* p, f32reg x) { *p = x; }

@@ -1,6 +1,6 @@
-// SUM64 (NUMERICS 3.1, 3.6) down adjacent columns: one register of columns at a time, a lane's eight
-// terms of a block in a register, so that lane sums never travel through memory.
+// SUM64 (NUMERICS 3.1, 3.6) down adjacent columns, at most kSum64Columns of them.
 #pragma once
+#include "families/rounding.hpp"
 #include "tallystick/reduce.hpp"
 #include "tallystick/reduce_f64.hpp"
 #include "tallystick/simd_f64.hpp"
@@ -8,18 +8,23 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// A block of n <= 256 terms, f(i) being term i of every column of the register.
+// A block of n <= 256 terms of `width` columns, to out. Row by row, so that a row's cache lines are
+// read once even where all rows fall into one set of the cache; the lanes stay in the first level.
 template <class F>
-TS_INLINE f64v sum64_block_columns(size_t n, const F& f) {
-  f64v lane[kSumLanes];
-  for (size_t l = 0; l < kSumLanes; ++l) {
-    f64v s = d_set1(-0.0);
-    for (size_t i = l; i < n; i += kSumLanes) s = d_add(s, f(i));
-    lane[l] = s;
+TS_INLINE void sum64_block_columns(size_t n, size_t width, const F& f, double* out) {
+  alignas(64) double lane[kSumLanes * kSum64Columns];
+  for (size_t i = 0; i < kSumLanes; ++i)  // -0 + x is x
+    for (size_t j = 0; j < width; j += kF64Lanes)
+      d_store(lane + i * width + j, i < n ? f(i, j) : d_set1(-0.0));
+  for (size_t i = kSumLanes; i < n; ++i) {
+    double* acc = lane + i % kSumLanes * width;
+    for (size_t j = 0; j < width; j += kF64Lanes)
+      d_store(acc + j, d_add(d_load(acc + j), f(i, j)));
   }
   for (size_t s = kSumLanes / 2; s >= 1; s /= 2)
-    for (size_t l = 0; l < s; ++l) lane[l] = d_add(lane[l], lane[l + s]);
-  return lane[0];
+    for (size_t j = 0; j < s * width; j += kF64Lanes)
+      d_store(lane + j, d_add(d_load(lane + j), d_load(lane + s * width + j)));
+  for (size_t j = 0; j < width; ++j) out[j] = lane[j];
 }
 
 // Doubles of scratch for n terms of `width` columns.
@@ -42,23 +47,22 @@ TS_INLINE void sum64_columns_of(size_t n, size_t width, const F& term, double* o
   }
   size_t blocks = ceil_div(n, kSumBlock);
   for (size_t b = 0; b < blocks; ++b)
-    for (size_t j = 0; j < width; j += kF64Lanes)
-      d_store(scratch + b * width + j,
-              sum64_block_columns(ts_min(kSumBlock, n - b * kSumBlock), [=](size_t i) TS_LAMBDA {
-                return term(b * kSumBlock + i, j);
-              }));
+    sum64_block_columns(
+        ts_min(kSumBlock, n - b * kSumBlock), width,
+        [=](size_t i, size_t j) TS_LAMBDA { return term(b * kSumBlock + i, j); },
+        scratch + b * width);
   while (blocks > 1) {
     const double* values = scratch;
     const size_t held = blocks;
     scratch += held * width;
     blocks = ceil_div(held, kSumBlock);
     for (size_t b = 0; b < blocks; ++b)
-      for (size_t j = 0; j < width; j += kF64Lanes)
-        d_store(scratch + b * width + j,
-                sum64_block_columns(ts_min(kSumBlock, held - b * kSumBlock),
-                                    [=](size_t i) TS_LAMBDA {
-                                      return d_load(values + (b * kSumBlock + i) * width + j);
-                                    }));
+      sum64_block_columns(
+          ts_min(kSumBlock, held - b * kSumBlock), width,
+          [=](size_t i, size_t j) TS_LAMBDA {
+            return d_load(values + (b * kSumBlock + i) * width + j);
+          },
+          scratch + b * width);
   }
   for (size_t j = 0; j < width; ++j) out[j] = scratch[j];
 }

@@ -13,60 +13,63 @@ void grid(const double* w, size_t n, int b, float* out) {
   const GridRounder round(b);
   size_t i = 0;
   for (; i + kF64Lanes <= n; i += kF64Lanes)
-    d_store_f32(out + i, grid_stored(round(d_load(w + i))));
+    d_store_f32(out + i, d_canonical(round(d_load(w + i))));
   for (; i < n; ++i) out[i] = grid1(w[i], b);
   for (i = 0; i < n; ++i) out[i] = planted(out[i]);
 }
 
-// One step and more away from zero, or toward it: x ∓ |x|·2^-52 is beyond what x was rounded from.
-TS_INLINE f64v below(f64v x) {
-  const f64v size = d_and(x, d_set1_bits(0x7fffffffffffffffu));
-  return d_sub(x, d_mul(size, d_set1(0x1p-52)));
-}
-TS_INLINE f64v above(f64v x) {
-  const f64v size = d_and(x, d_set1_bits(0x7fffffffffffffffu));
-  return d_add(x, d_mul(size, d_set1(0x1p-52)));
-}
+struct Doubt {
+  const double* w;
+  double ea;
+  const double *eb, *ec;
+  double t;
+};
 
 // The lanes in doubt, one bit each; r: R(w).
-TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v t, bool exact_t, f64v& r) {
-  f64v d = d_mul(t, e);
-  if (!exact_t) d = above(d);
-  const f64v low = round(below(d_sub(w, d))), high = round(above(d_add(w, d)));
-  r = round(w);
-  // w - w is 0, or NaN where w is not finite: those lanes compare unequal.
-  return ~d_bits(d_eq(d_add(low, d_sub(w, w)), high)) & ((1u << kF64Lanes) - 1);
+//
+// The ends are w ∓ d with d = t·E·(1 + 2^-50) + |w|·2^-52, rounded: each operation errs by at most
+// 2^-53 relatively, which those two additions pay for, so that the computed ends lie outside the
+// real ones. Where w is infinite d is, and one end NaN: in doubt, as where E is not finite.
+template <bool kFull>
+TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v& r) {
+  const f64v size = d_and(w, d_set1_bits(0x7fffffffffffffffu));
+  const f64v d = d_fma(size, d_set1(0x1p-52), e);
+  const f64v low = d_sub(w, d), high = d_add(w, d);
+  r = kFull ? w : round(w);
+  return kFull ? d_differ_f32(low, high) : d_differ_f32(round(low), round(high));
 }
 
-template <bool kLast>
-TS_INLINE size_t doubt_row(const double* w, double ea, const double* eb, const double* ec, double t,
-                           size_t n, int b, float* out, uint32_t* found) {
+template <bool kFull, bool kLast>
+TS_INLINE size_t doubt_row(const Doubt& x, size_t n, int b, float* out, uint32_t* found) {
   const GridRounder round(b);
-  const f64v va = d_set1(ea), vt = d_set1(t);
-  const bool exact_t = (double_bits(t) & 0xfffffffffffffu) == 0;  // a power of two
+  const double t = x.t * (1 + 0x1p-50);
+  const f64v va = d_set1(x.ea), vt = d_set1(t);
   size_t count = 0, i = 0;
   const auto put = [&](unsigned bits) TS_LAMBDA {
-    for (; bits; bits &= bits - 1)
-      found[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
+    for (; bits; bits &= bits - 1) {
+      const size_t at = i + static_cast<size_t>(__builtin_ctz(bits));
+      out[at] = canonical_nan(out[at]);  // a NaN is always in doubt
+      found[count++] = static_cast<uint32_t>(at);
+    }
   };
   f64v r;
   for (; i + kF64Lanes <= n; i += kF64Lanes) {
-    f64v e = d_mul(va, d_load(eb + i));
-    if (kLast) e = d_add(e, d_load(ec + i));
-    const unsigned bits = doubt_of(round, d_load(w + i), e, vt, exact_t, r);
-    d_store_f32(out + i, grid_stored(r));
-    put(bits);
+    f64v e = d_mul(va, d_load(x.eb + i));
+    if (kLast) e = d_add(e, d_load(x.ec + i));
+    const unsigned bits = doubt_of<kFull>(round, d_load(x.w + i), d_mul(e, vt), r);
+    d_store_f32(out + i, r);
+    if (__builtin_expect(bits != 0, 0)) put(bits);
   }
   if (i < n) {
     double last[2][kF64Lanes] = {};
     float results[kF64Lanes];
     for (size_t l = 0; i + l < n; ++l) {
-      last[0][l] = w[i + l];
-      last[1][l] = ea * eb[i + l];
-      if (kLast) last[1][l] += ec[i + l];
+      last[0][l] = x.w[i + l];
+      last[1][l] = x.ea * x.eb[i + l];
+      if (kLast) last[1][l] += x.ec[i + l];
     }
-    const unsigned bits = doubt_of(round, d_load(last[0]), d_load(last[1]), vt, exact_t, r);
-    d_store_f32(results, grid_stored(r));
+    const unsigned bits = doubt_of<kFull>(round, d_load(last[0]), d_mul(d_load(last[1]), vt), r);
+    d_store_f32(results, r);
     for (size_t l = 0; i + l < n; ++l) out[i + l] = results[l];
     put(bits & ((1u << (n - i)) - 1));
   }
@@ -75,8 +78,11 @@ TS_INLINE size_t doubt_row(const double* w, double ea, const double* eb, const d
 
 size_t doubt(const double* w, double ea, const double* eb, const double* ec, double t, size_t n, int b,
              float* out, uint32_t* found) {
-  const size_t count = ec ? doubt_row<true>(w, ea, eb, ec, t, n, b, out, found)
-                          : doubt_row<false>(w, ea, eb, ec, t, n, b, out, found);
+  const Doubt x = {w, ea, eb, ec, t};
+  const size_t count = b == 32 ? (ec ? doubt_row<true, true>(x, n, b, out, found)
+                                     : doubt_row<true, false>(x, n, b, out, found))
+                               : (ec ? doubt_row<false, true>(x, n, b, out, found)
+                                     : doubt_row<false, false>(x, n, b, out, found));
 #ifdef TALLYSTICK_FAULT
   for (size_t i = 0; i < n; ++i) out[i] = planted(out[i]);
 #endif
