@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kChunk = 1024;             // terms brought into line at a time
 constexpr size_t kGrain = 16384;            // terms worth a task of their own
-constexpr size_t kPanel = 16;               // lines that share cache lines where s_x is 1
+constexpr size_t kPanel = 32;               // adjacent lines read together: two cache lines a row
+constexpr size_t kLine = kChunk + 16;       // lines apart in memory: not all in one set of the cache
 constexpr size_t kBatch = 64;               // elements of a panel summed side by side
 constexpr size_t kCopied = size_t(1) << 22; // floats of an operand worth copying into line
 constexpr size_t kAhead = 12;               // strided terms fetched ahead: strides cross pages
@@ -80,7 +81,7 @@ View copied(const View& v, size_t terms, std::vector<float>& room) {
 class Panel {
  public:
   Panel(const RoundingTable& table, const ExactJob& job)
-      : table_(table), job_(job), state_(kBatch), room_(kPanel * kChunk), other_(kChunk) {}
+      : table_(table), job_(job), state_(kBatch), room_(kPanel * kLine), other_(kChunk) {}
 
   void run(const std::pair<int64_t, size_t>* elements, size_t count, int b, float* out) {
     int slot[kPanel];
@@ -102,7 +103,7 @@ class Panel {
       for (size_t q = 0; q < count; ++q) {
         const size_t e = elements[q].second;
         const int s = slot[job_.i[e] % static_cast<int64_t>(kPanel)];
-        const float* a = room_.data() + static_cast<size_t>(s) * kChunk;
+        const float* a = room_.data() + static_cast<size_t>(s) * kLine;
         if (job_.b.data)
           table_.dot_products(state_[q], a, line_of(job_.b, job_.j[e], k, n, other_.data()), n);
         else
@@ -120,10 +121,11 @@ class Panel {
 
   void gather(const int64_t* line, size_t lines, size_t k, size_t n) {
     const float* row = place(job_.a, 0, k);
-    const ptrdiff_t ahead = static_cast<ptrdiff_t>(kAhead) * job_.a.s_k;
-    for (size_t i = 0; i < n; ++i, row += job_.a.s_k) {
+    const ptrdiff_t step = job_.a.s_k, ahead = static_cast<ptrdiff_t>(kAhead) * step;
+    float* to = room_.data();
+    for (size_t i = 0; i < n; ++i, row += step) {
       if (i + kAhead < n) __builtin_prefetch(row + line[0] + ahead);
-      for (size_t l = 0; l < lines; ++l) room_[l * kChunk + i] = row[line[l]];
+      for (size_t l = 0; l < lines; ++l) to[l * kLine + i] = row[line[l]];
     }
   }
 };

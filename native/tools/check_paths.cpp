@@ -1,5 +1,5 @@
-// Every instruction set of this build against the scalar path: elementwise, reductions, random.
-// Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar
+// Every instruction set of this build against the scalar path: elementwise, reductions, random, the
+// rounding of `rounded/1`. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar
 // from the digest known, which is the same on every architecture. Built for aarch64 too and run
 // under qemu (make test-aarch64). A new kernel changes the digest: check it, then change it here.
 #include <cstdint>
@@ -12,12 +12,13 @@
 #include "families/elementwise.hpp"
 #include "families/random.hpp"
 #include "families/reduce.hpp"
+#include "families/rounding.hpp"
 
 using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0x90c6e721f61d10e3u;
+constexpr uint64_t kKnown = 0xf67a5da12a7d0febu;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -161,9 +162,82 @@ Results copies() {
   return {{"copies", digest.hash}};
 }
 
+// Binary64 whose rounding to binary32 is a near thing, or any.
+std::vector<double> wide_values(size_t n) {
+  const std::vector<float> x = values(n);
+  std::vector<double> w(n);
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t bits;
+    w[i] = x[i];
+    std::memcpy(&bits, &w[i], 8);
+    bits += (uint64_t{next() % 64} << 23) + next() % 3;
+    if (next() % 4 == 0) bits -= uint64_t{127 + next() % 64} << 52;  // toward subnormal results
+    std::memcpy(&w[i], &bits, 8);
+    if (next() % 16 == 0) w[i] = x[i];
+  }
+  return w;
+}
+
+Results roundings() {
+  const RoundingTable& table = TS_DISPATCH(rounding);
+  Digest grids, doubts, exact, bounds;
+  state = 10;
+  for (size_t n : {size_t{1}, size_t{7}, size_t{33}, size_t{1000}}) {
+    const std::vector<double> w = wide_values(n);
+    std::vector<double> eb(n), ec(n);
+    for (size_t i = 0; i < n; ++i) eb[i] = (1 + next() % 100) * 0x1p-40, ec[i] = 0x1p-44;
+    std::vector<float> out(n), x = values(n), y = values(n);
+    std::vector<uint32_t> found(n);
+    for (int b : {32, 29, 20}) {
+      table.grid(w.data(), n, b, out.data());
+      grids.add(out.data(), 4 * n);
+      for (int last : {0, 1}) {
+        const size_t k = table.doubt(w.data(), 0x1p-3, eb.data(), last ? ec.data() : nullptr, 2.0, n,
+                                     b, out.data(), found.data());
+        doubts.add(&k, sizeof k);
+        doubts.add(found.data(), 4 * k);
+        doubts.add(out.data(), 4 * n);
+      }
+      for (int finite : {0, 1}) {
+        if (finite)
+          for (float& v : x) v = v - v == 0 ? v : 1.0f;
+        if (finite)
+          for (float& v : y) v = v - v == 0 ? v : -1.0f;
+        ExactAcc acc;
+        table.acc_products(acc, x.data(), y.data(), n);
+        table.acc_terms(acc, x.data(), n);
+        uint8_t record[kAccBytes];
+        table.acc_store(acc, record);
+        exact.add(record, kAccBytes);
+        DotState fast;
+        table.dot_products(fast, x.data(), y.data(), n);
+        table.dot_terms(fast, x.data(), n);
+        const float want = table.acc_round(acc, b);
+        float got = want;
+        table.dot_decide(fast, b, &got);  // where it decides it must agree
+        exact.add(&want, 4);
+        exact.add(&got, 4);
+        if (std::memcmp(&want, &got, 4) != 0) exact.add("wrong", 5);
+      }
+    }
+    for (Sum64 what : {Sum64::squares, Sum64::sizes}) {
+      const size_t cols = 13;
+      const std::vector<float> z = values(n * cols);
+      std::vector<double> sums(cols), scratch(table.sum64_scratch(n));
+      table.sum64_columns(z.data(), n, static_cast<ptrdiff_t>(cols), cols, what, sums.data(),
+                          scratch.data());
+      bounds.add(sums.data(), 8 * cols);
+      sums[0] = table.sum64_row(x.data(), n, 1, what);
+      bounds.add(sums.data(), 8);
+    }
+  }
+  return {{"grid", grids.hash}, {"doubt", doubts.hash}, {"exact", exact.hash},
+          {"bounds", bounds.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
-  for (const Results& part : {reductions(), randoms(), copies()}) all.insert(all.end(), part.begin(), part.end());
+  for (const Results& part : {reductions(), randoms(), copies(), roundings()}) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 

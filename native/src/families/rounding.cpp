@@ -27,9 +27,9 @@ struct Doubt {
 
 // The lanes in doubt, one bit each; r: R(w).
 //
-// The ends are w ∓ d with d = t·E·(1 + 2^-50) + |w|·2^-52, rounded: each operation errs by at most
-// 2^-53 relatively, which those two additions pay for, so that the computed ends lie outside the
-// real ones. Where w is infinite d is, and one end NaN: in doubt, as where E is not finite.
+// The ends are w ∓ d with d = t·E·(1 + 2^-50) + |w|·2^-52, rounded: e is t·E·(1 + 2^-50) but for four
+// errors of at most 2^-53 relatively, d and the end err as much once each. What was added pays for
+// it, so that the computed ends lie outside the real ones. Where w is infinite d is, and one end NaN: in doubt, as where E is not finite.
 template <bool kFull>
 TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v& r) {
   const f64v size = d_and(w, d_set1_bits(0x7fffffffffffffffu));
@@ -42,8 +42,8 @@ TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v& r) {
 template <bool kFull, bool kLast>
 TS_INLINE size_t doubt_row(const Doubt& x, size_t n, int b, float* out, uint32_t* found) {
   const GridRounder round(b);
-  const double t = x.t * (1 + 0x1p-50);
-  const f64v va = d_set1(x.ea), vt = d_set1(t);
+  const double t = x.t * (1 + 0x1p-50), ea = x.ea * t;
+  const f64v va = d_set1(ea), vt = d_set1(t);
   size_t count = 0, i = 0;
   const auto put = [&](unsigned bits) TS_LAMBDA {
     for (; bits; bits &= bits - 1) {
@@ -55,8 +55,8 @@ TS_INLINE size_t doubt_row(const Doubt& x, size_t n, int b, float* out, uint32_t
   f64v r;
   for (; i + kF64Lanes <= n; i += kF64Lanes) {
     f64v e = d_mul(va, d_load(x.eb + i));
-    if (kLast) e = d_add(e, d_load(x.ec + i));
-    const unsigned bits = doubt_of<kFull>(round, d_load(x.w + i), d_mul(e, vt), r);
+    if (kLast) e = d_fma(vt, d_load(x.ec + i), e);
+    const unsigned bits = doubt_of<kFull>(round, d_load(x.w + i), e, r);
     d_store_f32(out + i, r);
     if (__builtin_expect(bits != 0, 0)) put(bits);
   }
@@ -65,10 +65,10 @@ TS_INLINE size_t doubt_row(const Doubt& x, size_t n, int b, float* out, uint32_t
     float results[kF64Lanes];
     for (size_t l = 0; i + l < n; ++l) {
       last[0][l] = x.w[i + l];
-      last[1][l] = x.ea * x.eb[i + l];
-      if (kLast) last[1][l] += x.ec[i + l];
+      last[1][l] = ea * x.eb[i + l];
+      if (kLast) last[1][l] = fma1(t, x.ec[i + l], last[1][l]);
     }
-    const unsigned bits = doubt_of<kFull>(round, d_load(last[0]), d_mul(d_load(last[1]), vt), r);
+    const unsigned bits = doubt_of<kFull>(round, d_load(last[0]), d_load(last[1]), r);
     d_store_f32(results, r);
     for (size_t l = 0; i + l < n; ++l) out[i + l] = results[l];
     put(bits & ((1u << (n - i)) - 1));
