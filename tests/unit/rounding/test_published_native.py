@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from reference import published as paper
+
 from tallystick import _core
 
 GRIDS = (32, 31, 29, 26, 20)
@@ -29,11 +29,10 @@ def nasty(rng: np.random.Generator, bits: int) -> np.ndarray:
     tau = T * 2.0**-40
     edge = np.float64(rng.choice([1, -1], 160)) * (at + np.exp2(np.floor(np.log2(at + 1))) * tau)
     small = rng.standard_normal(60) * np.exp2(rng.uniform(-1070, -120, 60))
-    extreme = np.array(
-        [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.5 * 2.0**-1023]
-        + [3.4028234663852886e38, 3.4028235677973366e38, 3.40282356779733e38, 1.7e308, -1e300]
-        + [2.0**-149, 2.0**-150, -(2.0**-150), 1.0000001 * 2.0**-150, 2.0**-126, 1e-45, 10.0, 1e-5]
-    )
+    specials = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.5 * 2.0**-1023]
+    large = [3.4028234663852886e38, 3.4028235677973366e38, 3.40282356779733e38, 1.7e308, -1e300]
+    lowest = [2.0**-149, 2.0**-150, -(2.0**-150), 1.0000001 * 2.0**-150, 2.0**-126, 1e-45, 1e-5]
+    extreme = np.array(specials + large + lowest)
     sign = rng.choice([1.0, -1.0], 160)
     random = rng.standard_normal(200) * np.exp2(rng.uniform(-140, 127, 200))
     return np.concatenate([near * sign, middle * sign, edge, small, extreme, at * sign, random])
