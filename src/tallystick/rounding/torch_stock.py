@@ -1,0 +1,223 @@
+"""Operators by stock torch kernels in binary64, for the published form (NUMERICS 14.9).
+
+A *form* computes one operator from its operands, binary32 ones widened to binary64, and returns
+every f32 output as a binary64 tensor, before any rounding. The families register theirs in `FORMS`:
+products, reductions and scatters; normalisation and losses; pointwise; optimizers. An operator
+whose result is one of its operands' elements, or exact in binary32, has no rounding for a kernel
+to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+import numpy as np
+import torch
+
+from tallystick import _core
+from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.numerics.ops._common import rn32
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
+from tallystick.rounding.torch_order import Order
+
+Array = np.ndarray
+Tensor = torch.Tensor
+Tensors = Sequence[Tensor | None]
+Form = Callable[["Stock", Attrs, Tensors], Sequence[Tensor]]
+
+FORMS: dict[str, Form] = {}
+# Forms that treat every element of a tensor alike, so that a large one can be cut: optimizers.
+PER_ELEMENT: set[str] = set()
+# Elements chosen, signs changed, small integers: binary32 has the exact result (clauses 3.5, 6.11,
+# 6.15, 10.3, 10.4). Their rounding to the grid, where B < 32, is still the log's.
+EXACT = frozenset(
+    {
+        "aten.abs",
+        "aten.amax",
+        "aten.amin",
+        "aten.clamp",
+        "aten.max",
+        "aten.max_pool2d_with_indices",
+        "aten.maximum",
+        "aten.min",
+        "aten.minimum",
+        "aten.neg",
+        "aten.relu",
+        "aten.threshold_backward",
+    }
+)
+_FAMILIES = ("products", "norms", "pointwise", "optimizers")
+
+
+@dataclass
+class Stock:
+    """One kind of hardware to compute on: a torch device, and an order of additions.
+
+    `order` None leaves sums to torch; an Order adds in another one, which is as legal (14.3).
+    """
+
+    device: str = "cpu"
+    order: Order | None = None
+    name: str = field(default="torch", compare=False)
+
+    # -- what sums are made of ---------------------------------------------------------------------
+
+    def permutation(self, n: int) -> Tensor | None:
+        """The order in which an index of n values is gone through; None for the natural one."""
+        return None if self.order is None else self.order.permutation(n).to(self.device)
+
+    def sum(self, x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+        """Sum over `dims` (none of them: x), in this kind's order."""
+        dims = tuple(dims)
+        if self.order is None or not dims:
+            return x.sum(dims, keepdim=keepdim) if dims else x
+        kept = [d for d in range(x.dim()) if d not in dims]
+        rows = x.permute(*kept, *dims).reshape(*[x.shape[d] for d in kept], -1)
+        total = self.order.sum(rows)
+        shape = [1 if d in dims else x.shape[d] for d in range(x.dim())]
+        return total.reshape(shape) if keepdim else total
+
+    def mm(self, a: Tensor, b: Tensor) -> Tensor:
+        """a @ b, both with two axes or both with three."""
+        return torch.matmul(a, b) if self.order is None else self.order.matmul(a, b)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def widened(self, x: Array | None) -> Tensor | None:
+        """An operand on this device; binary32 becomes binary64."""
+        if x is None:
+            return None
+        tensor = torch.from_numpy(x if x.flags.writeable else x.copy())
+        kind = torch.float64 if tensor.dtype == torch.float32 else tensor.dtype
+        return tensor.to(device=self.device, dtype=kind)
+
+    def compute(
+        self, spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> list[Array | None]:
+        """x of 14.9 for every output: f64, C-contiguous, of the output's shape; None for an output
+        that is not f32, which is then written to `outputs` as always.
+
+        Nothing else is written: an output may be the storage of an operand until its value is
+        known. Raises UnsupportedOperatorError for an operator without a form.
+        """
+        if is_exact(spec, inputs):
+            return _exact(spec, attrs, inputs, outputs)
+        form = form_of(spec.name)
+        with torch.no_grad():
+            found = form(self, attrs, [self.widened(x) for x in inputs])
+        if len(found) != len(outputs):
+            raise AssertionError(f"{spec.name}: {len(found)} results for {len(outputs)} outputs")
+        return [
+            _plain(x, out.shape) if out.dtype == np.float32 else None
+            for x, out in zip(found, outputs, strict=True)
+        ]
+
+
+def _plain(x: Tensor, shape: tuple[int, ...]) -> Array:
+    array: Array = x.to(torch.float64).cpu().contiguous().numpy()
+    if array.shape != shape:
+        raise AssertionError(f"a stock kernel gave {array.shape} for {shape}")
+    return array
+
+
+def is_exact(spec: OpSpec, inputs: Sequence[Array | None]) -> bool:
+    """Whether the ordinary kernel computes this call without rounding.
+
+    With an empty operand there is nothing to add up, and several stock kernels refuse it.
+    """
+    if any(x is not None and x.size == 0 for x in inputs):
+        return True
+    if spec.name == "aten._to_copy":  # bool to f32; an i64 may need rounding
+        return inputs[0] is not None and inputs[0].dtype != np.int64
+    return spec.name in EXACT
+
+
+def _exact(
+    spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
+) -> list[Array | None]:
+    assert spec.run is not None
+    made = [np.empty(o.shape, o.dtype) if o.dtype == np.float32 else o for o in outputs]
+    spec.run(attrs, inputs, made)
+    return [m.astype(np.float64) if m.dtype == np.float32 else None for m in made]
+
+
+def _load_families() -> None:
+    for family in _FAMILIES:
+        import_module(f"tallystick.rounding.torch_stock_{family}")
+
+
+def form_of(name: str) -> Form:
+    """The stock form of operator `name`. Raises UnsupportedOperatorError if it has none."""
+    _load_families()
+    found = FORMS.get(name)
+    if found is None:
+        raise UnsupportedOperatorError(
+            f"Operator {name!r} has no stock form, which replay/1;form=published needs.",
+            "Choose form=bounded, rounded/1 or ordered/1, or a model without it.",
+        )
+    return found
+
+
+def has_form(name: str) -> bool:
+    """Whether operator `name` can run under the published form."""
+    _load_families()
+    return name in FORMS or name in EXACT
+
+
+def register(*names: str, per_element: bool = False) -> Callable[[Form], Form]:
+    """Enter a function as the form of operators."""
+
+    def enter(form: Form) -> Form:
+        for name in names:
+            if name in FORMS:
+                raise ValueError(f"a second stock form of {name}")
+            FORMS[name] = form
+            if per_element:
+                PER_ELEMENT.add(name)
+        return form
+
+    return enter
+
+
+# -- what forms read -------------------------------------------------------------------------------
+
+
+def need(xs: Tensors, position: int) -> Tensor:
+    """An operand that the shape rule guarantees."""
+    x = xs[position]
+    if x is None:
+        raise UsageError(f"Operand {position} is missing.")
+    return x
+
+
+def maybe(xs: Tensors, position: int) -> Tensor | None:
+    """An optional operand."""
+    return xs[position] if position < len(xs) else None
+
+
+def rounded_number(attrs: Attrs, name: str) -> float:
+    """A float attribute, RN32 before use (NUMERICS 1.9, 14.9.1)."""
+    value = attrs[name]
+    assert isinstance(value, float)
+    return float(rn32(value))
+
+
+def check_indices(op: str, index: Tensor, size: int) -> None:
+    """Every index in [0, size): torch would read or write elsewhere. Raises UsageError."""
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
+        raise UsageError(f"{op}: an index is outside [0, {size}).")
+
+
+def use_threads(threads: int) -> None:
+    """Let torch use as many threads as the core does."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
+def core_threads() -> int:
+    """The core's thread count, which the executor sets."""
+    count: int = _core.threads()
+    return count

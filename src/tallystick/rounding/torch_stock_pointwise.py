@@ -1,0 +1,134 @@
+"""Stock forms of elementwise operators, activations, random values (NUMERICS 5, 6, 8, 10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from tallystick import _core
+from tallystick.numerics.types import Attrs
+from tallystick.rounding.torch_stock import (
+    Stock,
+    Tensor,
+    Tensors,
+    need,
+    register,
+    rounded_number,
+)
+
+_ATEN: Any = torch.ops.aten
+_UNARY = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "sigmoid", "sin", "cos")
+_MORE = ("rsqrt", "reciprocal", "sqrt", "square", "silu")
+
+
+def _register_unary(name: str) -> None:
+    kernel = getattr(_ATEN, name)
+
+    @register(f"aten.{name}")
+    def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
+        return [kernel(need(xs, 0))]
+
+
+for _name in (*_UNARY, *_MORE):
+    _register_unary(_name)
+
+
+# -- two operands (10.1, 10.2) ---------------------------------------------------------------------
+def _register_pair(name: str, f: Callable[[Tensor, Tensor | float, Attrs], Tensor]) -> None:
+    @register(f"aten.{name}.Tensor")
+    def tensor(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+        return [f(need(xs, 0), need(xs, 1), attrs)]
+
+    @register(f"aten.{name}.Scalar")
+    def scalar(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+        return [f(need(xs, 0), rounded_number(attrs, "other"), attrs)]
+
+
+_register_pair("add", lambda a, b, attrs: torch.add(a, b, alpha=rounded_number(attrs, "alpha")))
+_register_pair("sub", lambda a, b, attrs: torch.sub(a, b, alpha=rounded_number(attrs, "alpha")))
+_register_pair("mul", lambda a, b, _attrs: torch.mul(a, b))
+_register_pair("div", lambda a, b, _attrs: torch.div(a, b))
+
+
+@register("aten.pow.Tensor_Scalar")
+def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return [torch.pow(need(xs, 0), rounded_number(attrs, "exponent"))]
+
+
+@register("aten._to_copy")
+def _to_copy(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return [need(xs, 0).to(torch.float64)]
+
+
+@register("aten.leaky_relu")
+def _leaky_relu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return [_ATEN.leaky_relu(need(xs, 0), rounded_number(attrs, "negative_slope"))]
+
+
+@register("tallystick.mask_scale")
+def _mask_scale(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    # Not x · mask · scale: a dropped element is +0 whatever it was (8.5).
+    return [torch.where(need(xs, 1), need(xs, 0) * rounded_number(attrs, "scale"), 0.0)]
+
+
+# -- activations and their gradients (6.7 - 6.11) --------------------------------------------------
+@register("aten.gelu")
+def _gelu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return [_ATEN.gelu(need(xs, 0), approximate=attrs["approximate"])]
+
+
+@register("aten.gelu_backward")
+def _gelu_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    kind = attrs["approximate"]
+    return [_ATEN.gelu_backward(need(xs, 0), need(xs, 1), approximate=kind)]
+
+
+def _register_backward(name: str) -> None:
+    kernel = getattr(_ATEN, name)
+
+    @register(f"aten.{name}")
+    def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
+        return [kernel(need(xs, 0), need(xs, 1))]
+
+
+for _name in ("silu_backward", "tanh_backward", "sigmoid_backward"):
+    _register_backward(_name)
+
+
+# -- random values (8.6, 8.7): Philox's words are ours and exact -----------------------------------
+def _words(attrs: Attrs, xs: Tensors, count: int) -> np.ndarray:
+    seed, step = (int(v) for v in need(xs, 0).tolist())
+    words: np.ndarray = np.empty(count, np.uint32)
+    _core.philox_words(seed, step, cast(int, attrs["draw"]), 0, words)
+    top: np.ndarray = words >> np.uint32(8)
+    return top
+
+
+def _shaped(stock: Stock, attrs: Attrs, values: np.ndarray) -> Tensor:
+    shape = cast("tuple[int, ...]", attrs["shape"])
+    return torch.from_numpy(values.astype(np.float64)).reshape(shape).to(stock.device)
+
+
+def _count(attrs: Attrs) -> int:
+    return math.prod(cast("tuple[int, ...]", attrs["shape"]))
+
+
+@register("tallystick.uniform")
+def _uniform(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    u = _shaped(stock, attrs, _words(attrs, xs, _count(attrs))) * 2.0**-24
+    low, high = rounded_number(attrs, "low"), rounded_number(attrs, "high")
+    return [u * (high - low) + low]
+
+
+@register("tallystick.normal")
+def _normal(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    n = _count(attrs)
+    words = _words(attrs, xs, 2 * n + 2)  # element e: words 2e and 2e + 1 (8.7)
+    u1 = (_shaped(stock, attrs, words[0 : 2 * n : 2]) + 1) * 2.0**-24
+    u2 = _shaped(stock, attrs, words[1 : 2 * n : 2]) * 2.0**-24
+    z = torch.sqrt(-2 * torch.log(u1)) * torch.cos(u2 * (2 * math.pi))
+    return [z * rounded_number(attrs, "std") + rounded_number(attrs, "mean")]

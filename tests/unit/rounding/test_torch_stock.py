@@ -1,0 +1,137 @@
+"""Stock forms: every operator has one, and it computes what the operator's clause says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from vectors.kernel_format import Case, groups, load
+
+pytest.importorskip("torch", reason="the published form runs on torch")
+
+from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.numerics.registry import AttrSpec, OpSpec, all_ops
+from tallystick.rounding.torch_order import Order
+from tallystick.rounding.torch_stock import FORMS, Stock, form_of, has_form
+
+KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}
+STOCKS = {"torch": Stock(), "reordered": Stock(order=Order(3))}
+# Made of bools, integers or binary64 numbers alone: never logged (NUMERICS 14.9).
+UNLOGGED = frozenset(
+    f"aten.{name}.{form}"
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for form in ("Scalar", "Tensor")
+) | {
+    "aten.argmax",
+    "aten.bitwise_and.Tensor",
+    "aten.bitwise_not",
+    "aten.bitwise_or.Tensor",
+    "aten.logical_and",
+    "aten.logical_not",
+    "aten.logical_or",
+    "tallystick.beta_power",
+    "tallystick.dropout_mask",
+}
+
+
+def cases() -> list[Case]:
+    return [case for group in groups() for case in load(group, KINDS)]
+
+
+def logged(case: Case) -> bool:
+    spec = all_ops()[case.op]
+    return spec.op_class != "move" and any(y.dtype == np.float32 for y in case.outputs)
+
+
+def tamed(case: Case) -> tuple[list[np.ndarray | None], list[np.ndarray]]:
+    """The call with operands so large or small that binary32 intermediates would overflow, vanish
+    or cancel replaced, and what the ordinary kernel makes of it."""
+    rng = np.random.default_rng(1)
+    inputs: list[np.ndarray | None] = []
+    for x in case.inputs:
+        if x is not None and x.dtype == np.float32:
+            size = np.abs(x)
+            wild = ~(np.isfinite(x) & ((x == 0) | ((size > 1e-4) & (size < 1e3))))
+            x = np.where(wild, rng.standard_normal(x.shape).astype(np.float32), x)
+        inputs.append(x)
+    spec, outputs = all_ops()[case.op], [np.zeros(y.shape, y.dtype) for y in case.outputs]
+    assert spec.run is not None
+    with np.errstate(all="ignore"):
+        spec.run(dict(case.attrs), inputs, outputs)
+    return inputs, outputs
+
+
+def test_every_operator_has_a_stock_form() -> None:
+    needed = {n for n, s in all_ops().items() if s.op_class != "move"} - UNLOGGED
+    assert {name for name in needed if not has_form(name)} == set()
+    assert set(FORMS) <= needed, "a form of an operator that is never logged"
+
+
+@pytest.mark.parametrize("kind", STOCKS)
+def test_golden_calls(kind: str) -> None:
+    """Binary64 results lie within binary32's own errors of the golden binary32 ones."""
+    seen: Counter[str] = Counter()
+    for case in cases():
+        if not logged(case):
+            continue
+        inputs, wanted = tamed(case)
+        outputs = [np.zeros(y.shape, y.dtype) for y in wanted]
+        found = STOCKS[kind].compute(all_ops()[case.op], dict(case.attrs), inputs, outputs)
+        assert len(found) == len(wanted)
+        for x, y, out in zip(found, wanted, outputs, strict=True):
+            if x is None:
+                assert y.dtype != np.float32 and np.array_equal(out, y), case.op
+                continue
+            assert x.shape == y.shape and x.dtype == np.float64
+            with np.errstate(over="ignore"):
+                narrow = x.astype(np.float32)
+            seen[case.op] += y.size
+            scale = float(np.max(np.abs(y[np.isfinite(y)]), initial=0.0))
+            same = np.isclose(narrow, y, rtol=3e-5, atol=3e-6 * scale, equal_nan=True)
+            assert same.all(), (case.op, case.attrs, x[~same][:3], y[~same][:3])
+    needed = {n for n, s in all_ops().items() if s.op_class != "move"} - UNLOGGED
+    assert all(seen[name] for name in needed), "an operator without a golden call"
+
+
+def test_another_order_gives_other_bits_but_hardly_other_values() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 40, 40)).astype(np.float32)
+    out = [np.zeros((40, 40), np.float32)]
+    spec = all_ops()["aten.mm"]
+    results = [
+        s.compute(spec, {}, [a, b], out)[0]
+        for s in (Stock(), Stock(order=Order(1)), Stock(order=Order(2)))
+    ]
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        x, y = results[first], results[second]
+        assert x is not None and y is not None
+        assert (x != y).any() and np.allclose(x, y, rtol=0, atol=1e-13)
+
+
+def test_an_operator_without_a_form_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\.fft"):
+        form_of("aten.fft")
+    made = OpSpec("test.none", "1", {"a": AttrSpec("int")}, lambda a, t: (), lambda a, i, o: None)
+    with pytest.raises(UnsupportedOperatorError, match=r"test\.none"):
+        Stock().compute(made, {}, [], [])
+
+
+def test_indices_out_of_range_are_refused() -> None:
+    grad, index = np.ones((2, 3), np.float32), np.array([0, 9])
+    attrs = {"num_weights": 4, "padding_idx": -1, "scale_grad_by_freq": False}
+    with pytest.raises(UsageError, match="outside"):
+        Stock().compute(
+            all_ops()["aten.embedding_dense_backward"],
+            dict(attrs),
+            [grad, index],
+            [np.empty((4, 3), np.float32)],
+        )
+    logits, target = np.ones((2, 3), np.float32), np.array([0, 3])
+    with pytest.raises(UsageError, match="classes"):
+        Stock().compute(
+            all_ops()["tallystick.cross_entropy"],
+            {"ignore_index": -100, "reduction": "mean"},
+            [logits, target],
+            [np.empty((), np.float32), np.empty(2, np.float32), np.empty(2, np.float32)],
+        )
