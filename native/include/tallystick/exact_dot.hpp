@@ -72,10 +72,20 @@ TS_INLINE double add_odd(double h, double r) {
 // nothing underflows, nothing overflows.
 inline bool dot_decide(const DotState& state, int b, float* out) {
   if (state.terms > (size_t(1) << 26) - kDotLanes) return false;
-  double sum = 0, low = 0, size = 0;
-  for (size_t l = 0; l < kDotLanes; ++l) {
-    low += two_sum(sum, state.sum[l]) + state.low[l];
-    size += state.size[l];
+  // The registers into one, then its lanes: a chain over all lanes would cost more than short sums.
+  f64v sums = d_load(state.sum), lows = d_load(state.low), sizes = d_load(state.size);
+  for (size_t r = kF64Lanes; r < kDotLanes; r += kF64Lanes) {
+    lows = d_add(lows, d_add(d_two_sum(sums, d_load(state.sum + r)), d_load(state.low + r)));
+    sizes = d_add(sizes, d_load(state.size + r));
+  }
+  double lane[3][kF64Lanes];
+  d_store(lane[0], sums);
+  d_store(lane[1], lows);
+  d_store(lane[2], sizes);
+  double sum = lane[0][0], low = lane[1][0], size = lane[2][0];
+  for (size_t l = 1; l < kF64Lanes; ++l) {
+    low += two_sum(sum, lane[0][l]) + lane[1][l];
+    size += lane[2][l];
   }
   if (!(size <= 0x1p300)) return false;  // some term is not finite
   const double n = static_cast<double>(state.terms + 2 * kDotLanes);

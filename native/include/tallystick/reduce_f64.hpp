@@ -20,9 +20,10 @@ TS_INLINE double sum64_block(size_t base, size_t n, const F& f) {
   return acc[0];
 }
 
-// SUM of f's n elements: blocks, blocks of block values, and so on; depth is at most 8 (256^8 = 2^64).
+// SUM of n elements whose blocks are block(base, n): blocks, blocks of block values, and so on; depth
+// is at most 8 (256^8 = 2^64).
 template <class F>
-__attribute__((noinline)) double sum64_of(size_t n, const F& f) {
+__attribute__((noinline)) double sum64_of_blocks(size_t n, const F& block) {
   constexpr size_t kLevels = 8;
   if (n == 0) return 0.0;
   double value[kLevels][kSumBlock];
@@ -44,7 +45,7 @@ __attribute__((noinline)) double sum64_of(size_t n, const F& f) {
       v = full;
     }
   };
-  for (size_t b = 0; b < n; b += kSumBlock) push(sum64_block(b, ts_min(kSumBlock, n - b), f), 0);
+  for (size_t b = 0; b < n; b += kSumBlock) push(block(b, ts_min(kSumBlock, n - b)), 0);
   for (size_t k = 0; k + 1 < kLevels; ++k) {
     if (seen[k] == 1) return value[k][0];
     const double v = block_of(k);
@@ -52,6 +53,13 @@ __attribute__((noinline)) double sum64_of(size_t n, const F& f) {
     push(v, k + 1);
   }
   return value[kLevels - 1][0];
+}
+
+// SUM of f's n elements.
+template <class F>
+TS_INLINE double sum64_of(size_t n, const F& f) {
+  return sum64_of_blocks(
+      n, [=](size_t base, size_t m) TS_LAMBDA { return sum64_block(base, m, f); });
 }
 
 }  // namespace TS_ISA

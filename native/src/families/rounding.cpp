@@ -124,18 +124,48 @@ TS_INLINE double canonical_sum(double s) {
   return s != s ? bits_double(0x7ff8000000000000u) : s;
 }
 
-template <class F>
-TS_INLINE double row_of(const float* x, size_t n, ptrdiff_t step, const F& term) {
-  if (step == 1) return sum64_of(n, [=](size_t i) TS_LAMBDA { return term(x[i]); });
+template <bool kSquares>
+struct Term64 {
+  TS_INLINE double operator()(float x) const {
+    const double d = x;
+    return kSquares ? d * d : __builtin_fabs(d);
+  }
+  TS_INLINE f64v operator()(f64v d) const {
+    return kSquares ? d_mul(d, d) : d_and(d, d_set1_bits(0x7fffffffffffffffu));
+  }
+};
+
+// sum64_block over adjacent elements, the lanes in registers.
+template <bool kSquares>
+TS_INLINE double adjacent_block(const float* x, size_t n) {
+  constexpr size_t kRegs = kSumLanes / kF64Lanes;
+  const Term64<kSquares> term;
+  f64v acc[kRegs];
+  for (size_t r = 0; r < kRegs; ++r) acc[r] = d_set1(-0.0);
+  size_t i = 0;
+  for (; i + kSumLanes <= n; i += kSumLanes)
+    for (size_t r = 0; r < kRegs; ++r)
+      acc[r] = d_add(acc[r], term(d_load_f32(x + i + r * kF64Lanes)));
+  double lane[kSumLanes];
+  for (size_t r = 0; r < kRegs; ++r) d_store(lane + r * kF64Lanes, acc[r]);
+  for (size_t l = 0; i + l < n; ++l) lane[l] = lane[l] + term(x[i + l]);
+  for (size_t s = kSumLanes / 2; s >= 1; s /= 2)
+    for (size_t l = 0; l < s; ++l) lane[l] = lane[l] + lane[l + s];
+  return lane[0];
+}
+
+template <bool kSquares>
+double row_of(const float* x, size_t n, ptrdiff_t step) {
+  if (step == 1)
+    return sum64_of_blocks(n, [=](size_t base, size_t m) TS_LAMBDA {
+      return adjacent_block<kSquares>(x + base, m);
+    });
+  const Term64<kSquares> term;
   return sum64_of(n, [=](size_t i) TS_LAMBDA { return term(x[static_cast<ptrdiff_t>(i) * step]); });
 }
 
 double sum64_row(const float* x, size_t n, ptrdiff_t step, Sum64 what) {
-  const double s =
-      what == Sum64::squares
-          ? row_of(x, n, step, [](float v) TS_LAMBDA { const double d = v; return d * d; })
-          : row_of(x, n, step, [](float v) TS_LAMBDA { return __builtin_fabs(double(v)); });
-  return canonical_sum(s);
+  return canonical_sum(what == Sum64::squares ? row_of<true>(x, n, step) : row_of<false>(x, n, step));
 }
 
 // The last columns of a row that are no whole register are read one by one.
@@ -143,7 +173,7 @@ template <bool kSquares>
 TS_INLINE void columns_of(const float* x, size_t n, ptrdiff_t step, size_t cols, double* out,
                           double* scratch) {
   const size_t width = ceil_div(cols, kF64Lanes) * kF64Lanes;
-  const f64v magnitude = d_set1_bits(0x7fffffffffffffffu);
+  const Term64<kSquares> term;
   double wide[kSum64Columns] = {};
   sum64_columns_of(n, width, [=](size_t i, size_t j) TS_LAMBDA {
     const float* p = x + static_cast<ptrdiff_t>(i) * step + j;
@@ -155,7 +185,7 @@ TS_INLINE void columns_of(const float* x, size_t n, ptrdiff_t step, size_t cols,
       for (size_t l = 0; j + l < cols; ++l) some[l] = p[l];
       v = d_load_f32(some);
     }
-    return kSquares ? d_mul(v, v) : d_and(v, magnitude);
+    return term(v);
   }, wide, scratch);
   for (size_t j = 0; j < cols; ++j) out[j] = canonical_sum(wide[j]);
 }

@@ -248,6 +248,23 @@ def test_ties_and_what_lies_beside_them(terms: int) -> None:
         same(everywhere(_core.exact_dots, a, ones, rows, zeros, None, bits), want)
 
 
+@pytest.mark.parametrize(
+    ("rows", "cols", "n"), [(3, 90, 400), (90, 3, 400), (40, 41, 2), (70, 70, 1)]
+)
+def test_strided_operands_by_panels(rows: int, cols: int, n: int) -> None:
+    """More elements than a batch, terms than a chunk and lines than a panel; and very few."""
+    g = Gen(f"panels/{rows}/{cols}")
+    a, b = g.floats(rows, 1500), g.floats(1500, cols)
+    i, j, c = g.ints(0, rows, n), g.ints(0, cols, n), g.floats(n)
+    accs = _core.exact_accs(a, np.asfortranarray(b), i, j, c)
+    for bits in (32, 20):
+        want = _core.acc_round(accs, bits)
+        for va in (a, np.asfortranarray(a)):
+            for vb in (b, np.asfortranarray(b)):
+                same(everywhere(_core.exact_dots, va, vb, i, j, c, bits), want)
+    same(_core.exact_sums(b.T, j, 32), _core.acc_round(_core.exact_sum_accs(b.T, j), 32))
+
+
 def test_overflow_boundary() -> None:
     """Sums around the middle between the largest of the grid and 2^128 (13.2)."""
     for b in BITS:
