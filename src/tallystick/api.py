@@ -77,13 +77,15 @@ def capture(
     clip_norm: float | None = None,
     forward: BatchLoss | None = None,
     outputs_grads: bool = False,
+    contract: str = "ordered/1",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor; `batch` gives
     an example of every tensor (its first axis is the batch). `optimizer` is `tallystick.SGD`,
     `Adam` or `AdamW`. `forward(module, batch)`, if given, becomes the inference program that
-    `tallystick sample` and users of the exported model can run.
+    `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
+    every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define.
@@ -96,8 +98,16 @@ def capture(
     if clip_norm is not None and not 0 < clip_norm < float("inf"):
         raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
     step = capture_step(
-        module, loss, batch, optimizer, clip_norm=clip_norm, outputs_grads=outputs_grads
+        module,
+        loss,
+        batch,
+        optimizer,
+        clip_norm=clip_norm,
+        outputs_grads=outputs_grads,
+        contract=contract,
     )
-    evaluation = capture_eval(module, loss, batch)
-    inference = capture_forward(module, batch, forward) if forward is not None else None
+    evaluation = capture_eval(module, loss, batch, contract)
+    inference = None
+    if forward is not None:
+        inference = capture_forward(module, batch, forward, contract)
     return Capture(step, evaluation, inference)

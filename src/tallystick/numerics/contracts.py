@@ -1,23 +1,207 @@
-"""Contract names and the versions they mean (DESIGN 4, NUMERICS status line)."""
+"""Contracts: their names, their numbers, and the identifier that says both (NUMERICS 13.1, 14.1).
+
+The identifier is what jobs, programs and roots carry, so it has one spelling; a person may write
+less (`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
 from tallystick.errors import UnsupportedVersionError
+from tallystick.limits import LIMITS
 
-ORDERED_1 = "ordered/1-draft.1"
+# NAME/1 means the current draft until the freeze; a released version stays here for ever.
+DRAFTS = {
+    "ordered/1": "ordered/1-draft.1",
+    "rounded/1": "rounded/1-draft.1",
+    "replay/1": "replay/1-draft.1",
+}
+ORDERED_1 = DRAFTS["ordered/1"]
+# The families this build knows, by their full names; numbers may follow (13.1, 14.1).
+CONTRACTS = tuple(DRAFTS.values())
 
-# The identifiers that jobs and run roots carry; a released version stays here for ever.
-CONTRACTS = (ORDERED_1,)
-# What a person may write for them; `NAME/1` means the current draft until the freeze.
-_NAMES = {"ordered/1": ORDERED_1} | {contract: contract for contract in CONTRACTS}
+MIN_BITS, MAX_BITS = 20, 32
+FORMS = ("bounded", "published")
+SCALES = ("binary", "decimal")
+# 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at 2⁴⁰ nothing is ever logged.
+MAX_THRESHOLD = 1 << 40
+
+# 13.1: the operators whose elements are true values rounded once; sums and means on f32 only.
+ROUNDED_OPERATORS = frozenset(
+    {
+        "aten.mm", "aten.bmm", "aten.addmm", "aten.convolution", "aten.convolution_backward",
+        "aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim",
+    }
+)  # fmt: skip
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_OPERATOR = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A contract and its numbers.
+
+    `name` is "ordered/1", "rounded/1" or "replay/1"; `bits` is B of 13.2; `form` is "bounded" or
+    "published" under replay, else empty; `scale`, `threshold` (T by default) and `thresholds`
+    (T of single operators, ascending) belong to the published form (14.9).
+    """
+
+    name: str
+    bits: int = MAX_BITS
+    form: str = ""
+    scale: str = ""
+    threshold: int = 0
+    thresholds: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether a step's results depend on a rounding log too (14.1)."""
+        return self.name == "replay/1"
+
+    @property
+    def rounded_operators(self) -> frozenset[str]:
+        """The operators whose elements are R(v*) (13.1), or in V (14.5); none under ordered/1.
+
+        `aten.sum` and `aten.mean` and their overloads are, on f32 operands only.
+        """
+        return frozenset() if self.name == "ordered/1" else ROUNDED_OPERATORS
+
+    def threshold_of(self, operator: str) -> int:
+        """T of `operator` under the published form (14.9); τ = T·2⁻⁴⁰."""
+        return dict(self.thresholds).get(operator, self.threshold)
+
+    @property
+    def text(self) -> str:
+        """The canonical identifier (13.1, 14.1)."""
+        parts = [DRAFTS[self.name]]
+        if self.keeps_log or self.bits != MAX_BITS:
+            parts.append(f"b={self.bits}")
+        if self.keeps_log:
+            parts.append(f"form={self.form}")
+        if self.form == "published":
+            parts += [f"scale={self.scale}", f"tau={self.threshold}"]
+            parts += [f"tau.{operator}={number}" for operator, number in self.thresholds]
+        return ";".join(parts)
+
+    def with_thresholds(self, threshold: int, thresholds: dict[str, int]) -> Contract:
+        """This published contract with other thresholds; those equal to the default are left out.
+
+        Raises UnsupportedVersionError where the numbers do not make an identifier.
+        """
+        own = tuple(sorted((op, t) for op, t in thresholds.items() if t != threshold))
+        return _checked(replace(self, threshold=threshold, thresholds=own), self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def default_threshold(bits: int) -> int:
+    """T where a person names none: half of the way from a value of the grid to a boundary.
+
+    No stock kernel's error comes near it, so a calibration (Algorithm 4) only saves log bytes.
+    """
+    return 1 << (47 - bits)
+
+
+def _refuse(name: str, why: str) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        f"Contract {name[:80]!r} is not known to this build{why and ': ' + why}.",
+        f"Use one of: {', '.join(DRAFTS)}; with numbers as in rounded/1;b=28 or "
+        "replay/1;b=28;form=published.",
+    )
+
+
+def _whole(name: str, key: str, text: str, low: int, high: int) -> int:
+    if not _NUMBER.fullmatch(text) or not low <= int(text) <= high:
+        raise _refuse(name, f"{key} is {text[:20]!r}, not a number from {low} to {high}")
+    return int(text)
+
+
+def _checked(contract: Contract, name: str) -> Contract:
+    """`contract`, its members in range, no threshold without need. Raises."""
+    if len(contract.text) > LIMITS.name_bytes:
+        raise _refuse(name, f"its identifier exceeds {LIMITS.name_bytes} bytes")
+    for operator, number in (("", contract.threshold), *contract.thresholds):
+        if not 0 <= number <= MAX_THRESHOLD:
+            raise _refuse(name, f"tau{operator and '.' + operator} is out of range")
+        if operator and (not _OPERATOR.fullmatch(operator) or number == contract.threshold):
+            raise _refuse(name, f"tau.{operator[:40]} names no operator, or repeats tau")
+    return contract
+
+
+@lru_cache(maxsize=256)
+def find_contract(name: str) -> Contract:
+    """The contract that a person calls `name`: the short name or the full one, any numbers in any
+    order, the others by default. Raises UnsupportedVersionError if there is none."""
+    family, *settings = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
+    known = DRAFTS | {full: full for full in CONTRACTS}
+    if family not in known:
+        raise _refuse(name, "")
+    family = next(short for short, full in DRAFTS.items() if full == known[family])
+    given: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or key in given:
+            raise _refuse(name, f"{setting[:40]!r} is not KEY=VALUE, or there twice")
+        given[key] = value
+    bits = MAX_BITS
+    if family != "ordered/1":
+        bits = _whole(name, "b", given.pop("b", str(MAX_BITS)), MIN_BITS, MAX_BITS)
+    contract = Contract(family, bits)
+    if family == "replay/1":
+        contract = _replay(name, contract, given)
+    if given:
+        raise _refuse(name, f"it has no {next(iter(given))[:40]!r}")
+    return _checked(contract, name)
+
+
+def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:
+    """`contract` with the members of replay (14.1), which are taken out of `given`."""
+    form = given.pop("form", "bounded")
+    if form not in FORMS:
+        raise _refuse(name, f"its form is one of {', '.join(FORMS)}")
+    if form == "bounded":
+        return replace(contract, form=form)
+    scale = given.pop("scale", SCALES[0])
+    if scale not in SCALES:
+        raise _refuse(name, f"its scale is one of {', '.join(SCALES)}")
+    default = given.pop("tau", str(default_threshold(contract.bits)))
+    operators = sorted(key for key in given if key.startswith("tau."))
+    return replace(
+        contract,
+        form=form,
+        scale=scale,
+        threshold=_whole(name, "tau", default, 0, MAX_THRESHOLD),
+        thresholds=tuple(
+            (key[4:], _whole(name, key, given.pop(key), 0, MAX_THRESHOLD)) for key in operators
+        ),
+    )
+
+
+def parse_contract(text: str) -> Contract:
+    """The contract with the canonical identifier `text`, as programs and jobs carry it.
+
+    Raises UnsupportedVersionError for any other spelling, too.
+    """
+    contract = find_contract(text)
+    if contract.text != text:
+        raise _refuse(text, f"its identifier is written {contract.text!r}")
+    return contract
+
+
+def is_contract(text: str) -> bool:
+    """Whether `text` is the canonical identifier of a contract of this build."""
+    try:
+        parse_contract(text)
+    except UnsupportedVersionError:
+        return False
+    return True
 
 
 def resolve_contract(name: str) -> str:
-    """The full identifier of contract `name`. Raises UnsupportedVersionError if unknown."""
-    found = _NAMES.get(name)
-    if found is None:
-        raise UnsupportedVersionError(
-            f"Contract {name[:80]!r} is not known to this build.",
-            f"Use one of: {', '.join(_NAMES)}.",
-        )
-    return found
+    """The canonical identifier of contract `name`. Raises UnsupportedVersionError if unknown."""
+    return find_contract(name).text

@@ -10,8 +10,9 @@ import numpy as np
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics._arguments import complete_attrs
-from tallystick.numerics.contracts import resolve_contract
+from tallystick.numerics.contracts import Contract
 from tallystick.numerics.environment import check_environment
+from tallystick.numerics.kernels import kernel, without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -19,7 +20,7 @@ Result = np.ndarray | tuple[np.ndarray, ...]
 _Types = tuple[TensorType | None, ...]
 
 
-def _candidates(op: str) -> list[OpSpec]:
+def _candidates(op: str, contract: Contract) -> list[OpSpec]:
     """The operator called `op`, then its overloads. Raises UnsupportedOperatorError."""
     ops = all_ops()
     found = [ops[op]] if op in ops else []
@@ -27,7 +28,7 @@ def _candidates(op: str) -> list[OpSpec]:
     if not found:
         near = difflib.get_close_matches(op, ops, n=3)
         hint = f"Did you mean {', '.join(near)}?" if near else "See spec/NUMERICS.md for them all."
-        raise UnsupportedOperatorError(f"Operator {op!r} is not defined by ordered/1.", hint)
+        raise UnsupportedOperatorError(f"Operator {op!r} is not defined by {contract.name}.", hint)
     return found
 
 
@@ -62,12 +63,12 @@ def _presented(spec: OpSpec, position: int, x: np.ndarray) -> np.ndarray:
 
 
 def _resolve(
-    op: str, types: _Types, attributes: dict[str, object]
+    op: str, types: _Types, attributes: dict[str, object], contract: Contract
 ) -> tuple[OpSpec, Attrs, tuple[TensorType, ...]]:
     """The one overload that takes these operands and attributes."""
     fits: list[tuple[OpSpec, Attrs, tuple[TensorType, ...]]] = []
     errors: list[UsageError] = []
-    for spec in _candidates(op):
+    for spec in _candidates(op, contract):
         try:
             attrs = complete_attrs(spec, attributes, types)
             fits.append((spec, attrs, spec.infer(attrs, types)))
@@ -102,21 +103,23 @@ def evaluate(
     Returns a new C-contiguous array, or a tuple of them where the operator has several outputs
     (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
     attributes that do not fit, UnsupportedOperatorError for an unknown operator,
-    UnsupportedVersionError for an unknown contract, and EnvironmentRefusedError where the
-    process flushes subnormals or rounds otherwise than to nearest (NUMERICS 1.7).
+    UnsupportedVersionError for an unknown contract or one that keeps a log, and
+    EnvironmentRefusedError where the process flushes subnormals or rounds otherwise than to
+    nearest (NUMERICS 1.7).
     """
-    resolve_contract(contract)
+    meaning = without_log(contract)
     check_environment()
     operands = [_operand(op, i, x) for i, x in enumerate(arrays)]
     types: _Types = tuple(
         None if x is None else TensorType(DTYPE_NAMES[x.dtype], x.shape) for x in operands
     )
-    spec, attrs, out_types = _resolve(op, types, dict(attributes))
-    return _run(spec, attrs, operands, out_types)
+    spec, attrs, out_types = _resolve(op, types, dict(attributes), meaning)
+    return _run(spec, meaning, attrs, operands, out_types)
 
 
 def _run(
     spec: OpSpec,
+    contract: Contract,
     attrs: Attrs,
     operands: Sequence[np.ndarray | None],
     out_types: tuple[TensorType, ...],
@@ -126,7 +129,6 @@ def _run(
         (x,) = inputs
         assert x is not None  # the shape rule refused an absent operand
         return np.array(spec.view(attrs, x), order="C", copy=True)
-    assert spec.run is not None
     outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
-    spec.run(attrs, inputs, outputs)
+    kernel(contract, spec)(attrs, inputs, outputs)
     return outputs[0] if len(outputs) == 1 else outputs

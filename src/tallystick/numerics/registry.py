@@ -74,13 +74,16 @@ def _load_families() -> None:
     from tallystick.numerics import ops  # noqa: F401
 
 
-def lookup(name: str) -> OpSpec:
-    """The operator called `name`. Raises UnsupportedOperatorError with what is near."""
+def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
+    """The operator called `name`; `contract` is for the message where there is none.
+
+    All contracts of this build have the same operators. Raises UnsupportedOperatorError.
+    """
     _load_families()
     spec = _REGISTRY.get(name)
     if spec is None:
         raise UnsupportedOperatorError(
-            f"Operator {name!r} is not defined by contract ordered/1.",
+            f"Operator {name!r} is not defined by contract {contract}.",
             "See spec/NUMERICS.md for the operators there are.",
         )
     return spec

@@ -76,7 +76,7 @@ class Builder:
 
     def emit(self, op: str, inputs: Sequence[Value | None], **attrs: object) -> list[Value]:
         """Append a node; its outputs. Raises UsageError where attributes or types do not fit."""
-        spec = op_spec(op)
+        spec = op_spec(op, self.contract)
         typed: Attrs = dict(sorted(attrs.items()))  # type: ignore[arg-type]
         check_attrs(spec, typed)
         types = tuple(None if v is None else self.type_of(v) for v in inputs)

@@ -6,7 +6,7 @@ import re
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import CONTRACTS
+from tallystick.numerics.contracts import is_contract
 from tallystick.numerics.registry import check_attrs
 from tallystick.numerics.types import DTYPES, AttrValue, TensorType
 from tallystick.program.ir import (
@@ -58,7 +58,7 @@ def _check_attr_value(op: str, name: str, value: AttrValue) -> None:
 
 def check_node(program: Program, index: int, node: Node) -> None:
     """Node `index`: known operator, valid attributes, earlier operands, types as inferred."""
-    spec = op_spec(node.op)
+    spec = op_spec(node.op, program.contract)
     if len(node.inputs) > LIMITS.node_inputs:
         raise UsageError(f"{node.op}: {len(node.inputs)} inputs exceed the limit.")
     check_attrs(spec, node.attrs)
@@ -140,7 +140,7 @@ def _check_commit(program: Program) -> None:
 def check_program(program: Program) -> None:
     """PROGRAM 3: raises UsageError naming the first thing wrong, UnsupportedOperatorError for
     an operator that the contract does not define."""
-    if program.contract not in CONTRACTS:
+    if not is_contract(program.contract):
         raise UsageError(f"Contract {program.contract[:80]!r} is unknown.")
     if len(program.inputs) > LIMITS.slots or len(program.outputs) > 2 * LIMITS.slots:
         raise UsageError("The program has more inputs or outputs than the limit.")

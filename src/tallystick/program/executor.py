@@ -14,6 +14,9 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.errors import CannotCheckError, TallystickError, UsageError
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.kernels import kernel
+from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
 from tallystick.program.arena import ALIGNMENT
 from tallystick.program.ir import BATCH_PREFIX, RNG_INPUT, SCALAR_PREFIX, Node, Program, op_spec
@@ -22,6 +25,8 @@ from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
 
 Array = np.ndarray
 Tap = Callable[[int, Node, Sequence[Array | None], Sequence[Array]], None]
+# A node's own kernel for this executor, or None for the contract's (a rounding log's session).
+KernelHook = Callable[[int, Node, OpSpec], Run | None]
 _Call = tuple[Callable[..., Any], Attrs, Sequence[Array | None], Sequence[Array], int]
 
 
@@ -79,12 +84,21 @@ class Executor:
     `threads` sets the core's thread count for the process (bits never depend on it). The state
     is a dict from slot name to a C-contiguous, writable array, which a step changes in place;
     several executors may share one state.
+
+    `kernels(index, node, spec)` is asked once per node and binding, in no order, which kernel
+    runs it; where it gives None, or there is no hook, the contract's own does. With a hook every
+    node that is no view runs in every step, at its place in the plan's order, not the program's.
     """
 
-    def __init__(self, program: Program, threads: int | None = None) -> None:
+    def __init__(
+        self, program: Program, threads: int | None = None, kernels: KernelHook | None = None
+    ) -> None:
         self.program = program
         self.threads = threads
-        self.plan = make_plan(program)
+        self.contract = parse_contract(program.contract)
+        self._kernels = kernels
+        self._options = PlanOptions(fold_constants=kernels is None)
+        self.plan = make_plan(program, self._options)
         self.state_intact = True
         self._staged = {
             spec.name: np.zeros(spec.type.shape, DTYPES[spec.type.dtype])
@@ -175,8 +189,8 @@ class Executor:
                 for source, target in step.copies
             ]
             node = self.program.nodes[step.index]
-            run = op_spec(node.op).run
-            if step.runs and run is not None:
+            if step.runs and op_spec(node.op).run is not None:
+                run = self._kernel(step.index, node)
                 outputs = [array(p) for p in step.outputs]
                 calls.append(
                     (run, node.attrs, [optional(p) for p in step.inputs], outputs, step.index)
@@ -205,6 +219,11 @@ class Executor:
         bound.results = {name: array(place) for name, place in plan.results.items()}
         bound.state_copies = [(slot, array(place)) for slot, place in plan.state_copies]
         return bound
+
+    def _kernel(self, index: int, node: Node) -> Run:
+        spec = op_spec(node.op)
+        chosen = None if self._kernels is None else self._kernels(index, node, spec)
+        return chosen if chosen is not None else kernel(self.contract, spec)
 
     def _ready(self, state: tuple[Array, ...]) -> _Bound:
         same = len(state) == len(self._state_seen) and all(

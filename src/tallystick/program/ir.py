@@ -143,9 +143,9 @@ COMMIT_SPEC = OpSpec(
 )
 
 
-def op_spec(name: str) -> OpSpec:
+def op_spec(name: str, contract: str = "ordered/1") -> OpSpec:
     """The specification of operator `name`, the commit node included.
 
     Raises UnsupportedOperatorError when the contract does not define it.
     """
-    return COMMIT_SPEC if name == COMMIT else lookup(name)
+    return COMMIT_SPEC if name == COMMIT else lookup(name, contract)

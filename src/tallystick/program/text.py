@@ -11,7 +11,7 @@ import re
 
 from tallystick.errors import CorruptFileError, TallystickError, UnsupportedVersionError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import CONTRACTS
+from tallystick.numerics.contracts import is_contract
 from tallystick.numerics.types import Attrs, AttrValue, TensorType
 from tallystick.program.check import check_program
 from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
@@ -19,6 +19,11 @@ from tallystick.program.ir import Input, Node, Program, Value, input_value, op_s
 HEADER = "tallystick program 1"
 DIGEST_TAG = b"tallystick/program/1\0"
 
+# NUMERICS 13.1, 14.1: the numbers of a contract follow its name.
+_CONTRACT = re.compile(
+    r"contract ([a-z]{1,20}/[a-z0-9.\-]{1,20}(?:;[A-Za-z0-9_.]{1,80}=[a-z0-9]{1,20}){0,100})",
+    re.ASCII,
+)
 _TYPE = re.compile(r"([a-z0-9]+)\[([0-9,]*)\]", re.ASCII)
 _NODE = re.compile(
     r"%(?P<index>[0-9]+) = (?P<op>[A-Za-z0-9_.]+)\((?P<args>[^(){}=]*)\)"
@@ -245,11 +250,11 @@ def parse_text(data: bytes) -> Program:
         raise _corrupt(1, "not a tallystick program")
     if len(lines) < 4 or lines[-1] != "" or lines[-2] != "end":
         raise _corrupt(len(lines), "the text does not end with `end`")
-    named = re.fullmatch(r"contract ([a-z]{1,20}/[a-z0-9.\-]{1,20})", lines[1])
+    named = _CONTRACT.fullmatch(lines[1])
     if named is None:
         raise _corrupt(2, "not `contract NAME/VERSION`")
     contract = named[1]
-    if contract not in CONTRACTS:
+    if not is_contract(contract):
         raise UnsupportedVersionError(
             f"Contract {contract!r} is not known to this build.", "Upgrade tallystick."
         )

@@ -15,7 +15,7 @@ from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import CONTRACTS, resolve_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.run.files import clone_or_copy, make_directory, sync_directory
 from tallystick.run.job import (
     FORMAT,
@@ -139,8 +139,7 @@ def load_job(directory: Path) -> Job:
     c = top.child("commitment")
     c.only(*_DIGESTS, *_COUNTS, *_SEEDS, "contract", "stop_on_non_finite")
     contract = c.of("contract", str)
-    if contract not in CONTRACTS:
-        resolve_contract(contract)
+    parse_contract(contract)
     members: dict[str, Any] = {name: c.digest(name) for name in _DIGESTS}
     members |= {name: c.of(name, int) for name in _COUNTS}
     members |= {name: c.seed(name) for name in _SEEDS}

@@ -68,7 +68,7 @@ def extents(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, in
     return math.prod(shape[:first]), count, math.prod(shape[last + 1 :])
 
 
-def _rows(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def reduced_rows(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """x with its reduced axes last, contiguous, in the order of NUMERICS 3.3."""
     kept = [i for i in range(x.ndim) if i not in axes]
     moved = x.transpose((*kept, *axes))
@@ -84,7 +84,7 @@ def _seen(x: np.ndarray, axes: tuple[int, ...], rows: bool) -> tuple[np.ndarray,
         return x, *found
     count = math.prod(x.shape[i] for i in axes)
     outer = math.prod(n for i, n in enumerate(x.shape) if i not in axes)
-    return _rows(x, axes), outer, count, 1
+    return reduced_rows(x, axes), outer, count, 1
 
 
 _register = partial(register_named, op_class="reduction")

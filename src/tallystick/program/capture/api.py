@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
+from tallystick.numerics.contracts import ORDERED_1, resolve_contract
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
@@ -167,6 +168,7 @@ def capture(
     *,
     clip_norm: float | None = None,
     outputs_grads: bool = False,
+    contract: str = ORDERED_1,
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
@@ -174,7 +176,8 @@ def capture(
     dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
     The module is traced in the mode it is in (`module.train()` for dropout). `clip_norm` clips
     the global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the
-    program also outputs `grad.<parameter>`.
+    program also outputs `grad.<parameter>`. `contract` changes
+    the program's meaning, not its nodes.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
@@ -187,7 +190,7 @@ def capture(
     traced = _trace_model(model, loss, meta, trainable, _loss_and_metrics)
     trained = [k for k in trainable if f"grad.{k}" in traced.outputs]
     rules = optimizer_slots(optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained})
-    b = Builder()
+    b = Builder(resolve_contract(contract))
     state = _declare(b, model, rules, meta)
     outputs = _lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
@@ -224,28 +227,34 @@ def _capture_without_step(
     run: BatchLoss,
     batch: Mapping[str, Any],
     collect: Callable[[Any], dict[str, Tensor]],
+    contract: str,
 ) -> Program:
     model = _Model.of(module)
     meta = meta_batch(batch)
     with _evaluation_mode(module):
         traced = _trace_model(model, run, meta, (), collect)
-    b = Builder()
+    b = Builder(contract)
     state = _declare(b, model, {}, meta)
     outputs = _lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith("buffer.")}
     return _finish(b, kept)
 
 
-def capture_eval(module: nn.Module, loss: BatchLoss, batch: Mapping[str, Any]) -> Program:
+def capture_eval(
+    module: nn.Module, loss: BatchLoss, batch: Mapping[str, Any], contract: str = ORDERED_1
+) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. Output: `loss`.
     """
-    return _capture_without_step(module, loss, batch, _loss_and_metrics)
+    return _capture_without_step(module, loss, batch, _loss_and_metrics, resolve_contract(contract))
 
 
 def capture_forward(
-    module: nn.Module, batch: Mapping[str, Any], forward: BatchLoss | None = None
+    module: nn.Module,
+    batch: Mapping[str, Any],
+    forward: BatchLoss | None = None,
+    contract: str = ORDERED_1,
 ) -> Program:
     """The module's output in evaluation mode, as a program without next state.
 
@@ -260,4 +269,5 @@ def capture_forward(
             return {f"output.{k}": v for k, v in returned.items()}
         raise UsageError("The forward function must return a tensor or a dict of tensors.")
 
-    return _capture_without_step(module, forward or (lambda m, b: m(**b)), batch, collect)
+    run = forward or (lambda m, b: m(**b))
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))

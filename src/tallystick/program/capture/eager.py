@@ -19,8 +19,8 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.environment import check_environment
+from tallystick.numerics.kernels import without_log
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture import rules_image, rules_math, rules_move  # noqa: F401
@@ -46,8 +46,10 @@ _STORAGE = frozenset(
 class _OneCall:
     """One ATen call with fixed types and Python arguments, ready to run on tensors."""
 
-    def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        graph, builder = fx.Graph(), Builder()
+    def __init__(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], contract: str
+    ) -> None:
+        graph, builder = fx.Graph(), Builder(contract)
         inputs: list[Value] = []
         leaves, tree = pytree.tree_flatten((args, kwargs))
         meta, nodes = list(leaves), list(leaves)
@@ -103,8 +105,9 @@ def _hashable(leaf: Any) -> Any:
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every computing ATen call of the block on the contract's kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, contract: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.contract = contract
         self.calls: dict[Any, _OneCall] = {}
 
     def __torch_dispatch__(
@@ -133,7 +136,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         try:
             call = self.calls.get(key)
             if call is None:
-                call = self.calls[key] = _OneCall(func, args, kwargs)
+                call = self.calls[key] = _OneCall(func, args, kwargs, self.contract)
         except TallystickError:
             raise
         except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
@@ -183,16 +186,17 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     initialise weights before the block. torch.optim.Adam's own bias correction uses Python's
     `pow`; capture does not.
 
-    Raises UnsupportedVersionError for an unknown contract, UnsupportedOperatorError by name for
-    an operator outside it, UsageError for tensors that are not on the CPU.
+    Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
+    UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
+    not on the CPU.
     """
-    resolve_contract(contract)
+    meaning = without_log(contract).text
     check_environment()
     lowering = _EagerLowering(torch.from_numpy(np.array([seed, 0], dtype=np.int64)))
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with lowering.installed(), _ContractDispatch():
+        with lowering.installed(), _ContractDispatch(meaning):
             yield lowering
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

@@ -54,7 +54,7 @@ def type_of_tensor(tensor: torch.Tensor, what: str = "a tensor") -> TensorType:
     name = DTYPES.get(tensor.dtype)
     if name is None:
         raise UsageError(
-            f"{what} has dtype {str(tensor.dtype)[6:]}, which contract ordered/1 does not define.",
+            f"{what} has dtype {str(tensor.dtype)[6:]}, which no contract defines.",
             "Convert the model and the batch to float32 (module.float()) and int64.",
         )
     return TensorType(name, tuple(int(n) for n in tensor.shape))
@@ -150,7 +150,7 @@ class Lowerer:
     def _attrs(self, op: str, attrs: Arguments) -> dict[str, AttrValue]:
         spec = self.ops.get(op)
         if spec is None:
-            raise UnsupportedOperatorError(f"{op} is not defined by contract ordered/1.")
+            raise UnsupportedOperatorError(f"{op} is not defined by contract {self.b.contract}.")
         known = {k: v for k, v in attrs.items() if k in spec.attrs or v is not None}
         for name in known:
             if name not in spec.attrs:
@@ -251,7 +251,7 @@ class Lowerer:
         spec = self.ops.get(name)
         if spec is None or not isinstance(node.target, torch._ops.OpOverload):
             raise UnsupportedOperatorError(
-                f"{name} is not defined by contract ordered/1.",
+                f"{name} is not defined by contract {self.b.contract}.",
                 "spec/NUMERICS.md lists the operators there are; express the module by them.",
             )
         bound = bind(node)
@@ -278,7 +278,7 @@ class Lowerer:
         if argument.has_default_value() and given == argument.default_value:
             return
         raise UnsupportedOperatorError(
-            f"{name} with {argument.name}={given!r} is not defined by contract ordered/1."
+            f"{name} with {argument.name}={given!r} is not defined by contract {self.b.contract}."
         )
 
     def _compare(self, node: fx.Node, results: Results) -> None:

@@ -11,7 +11,7 @@ from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.environment import check_environment
 from tallystick.numerics.types import TensorType
 from tallystick.run.job import DEFAULT_INTERVAL, Job
-from tallystick.run.recipes.base import Built, Recipe, Sources
+from tallystick.run.recipes.base import Built, Recipe, Sources, under
 from tallystick.run.recipes.classify import LOGREG, MLP
 from tallystick.run.recipes.gpt2 import RECIPE as GPT2
 from tallystick.run.recipes.resnet50 import RECIPE as RESNET50
@@ -74,7 +74,7 @@ def new_job(
     unknown contract.
     """
     recipe = find_recipe(recipe_name)
-    resolve_contract(contract)
+    meaning = resolve_contract(contract)
     if not 1 <= steps < 1 << 32 or not 0 <= seed < 1 << 63:
         raise UsageError(
             "--steps must be from 1 to 2^32 - 1, --seed from 0 to 2^63 - 1.", "Choose others."
@@ -94,7 +94,7 @@ def new_job(
     _require_torch()
     data = recipe.load_data(chosen, sources, seed)
     fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
-    built = recipe.build(chosen, fields, steps, seed)
+    built = under(meaning, recipe.build(chosen, fields, steps, seed))
     every = max(1, steps // 10) if evaluate_every is None else evaluate_every
     return save_job(
         built.captured,
@@ -132,7 +132,8 @@ def rederive(job: Job) -> Built:
     recipe = find_recipe(str(job.recipe["name"]))
     settings: Any = build(recipe.settings, job.recipe["settings"], recipe.name)
     fields = {f.name: TensorType(f.dtype, f.shape) for f in job.schema.fields}
-    return recipe.build(settings, fields, job.steps, job.commitment.rng_seed)
+    built = recipe.build(settings, fields, job.steps, job.commitment.rng_seed)
+    return under(job.commitment.contract, built)
 
 
 def verify_job(job: Job) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,20 @@ class Built:
     schedules: dict[str, float | list[float]]
     eval_program: Program
     forward_program: Program | None
+
+
+def under(contract: str, built: Built) -> Built:
+    """`built` with its programs under `contract`, a full identifier.
+
+    Capture gives the same nodes under every contract: the contract says what they mean.
+    """
+    captured, forward = built.captured, built.forward_program
+    return replace(
+        built,
+        captured=replace(captured, program=replace(captured.program, contract=contract)),
+        eval_program=replace(built.eval_program, contract=contract),
+        forward_program=None if forward is None else replace(forward, contract=contract),
+    )
 
 
 @dataclass(frozen=True)

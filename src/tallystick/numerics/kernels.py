@@ -1,0 +1,53 @@
+"""Which kernel computes an operator under a contract: the family's own, or R(v*) (NUMERICS 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from tallystick.errors import UnsupportedVersionError
+from tallystick.numerics.contracts import Contract, find_contract
+from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.types import Attrs
+
+
+def without_log(name: str) -> Contract:
+    """The contract called `name`, under which a value follows from the operands alone.
+
+    Raises UnsupportedVersionError for an unknown contract, and for one that keeps a log.
+    """
+    contract = find_contract(name)
+    if contract.keeps_log:
+        raise UnsupportedVersionError(
+            f"Under {contract.name} a value needs a step's rounding log, which is not here.",
+            "Use rounded/1 (the value of an element without an entry), or train a job.",
+        )
+    return contract
+
+
+@lru_cache(maxsize=1024)
+def _rounded(op: str, bits: int, ordinary: Run) -> Run:
+    def run(
+        attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
+    ) -> None:
+        # Imported late: numpy's BLAS is looked for only where a rounded operator runs.
+        from tallystick.numerics.rounded.operators import is_rounded, run_rounded
+        from tallystick.numerics.rounded.pieces import exactly
+
+        if is_rounded(op, inputs):
+            run_rounded(op, exactly(bits), attrs, inputs, outputs)
+        else:
+            ordinary(attrs, inputs, outputs)
+
+    return run
+
+
+def kernel(contract: Contract, spec: OpSpec) -> Run:
+    """What computes `spec` under `contract`; of a contract that keeps a log, with an empty log:
+    the rounded operators' elements are R(v*) then (NUMERICS 14.5). `spec` is no view."""
+    assert spec.run is not None, f"{spec.name} is a view"
+    if spec.name in contract.rounded_operators:
+        return _rounded(spec.name, contract.bits, spec.run)
+    return spec.run

@@ -1,0 +1,15 @@
+"""The rounded operators: stock binary64 kernels, doubtful elements decided exactly (NUMERICS 13).
+
+`operators` has one generator of pieces per operator, `pieces` what a piece is and how `rounded/1`
+decides it, `engines` the binary64 kernels. A rounding log's recorder or follower (NUMERICS 14)
+decides the same pieces otherwise.
+"""
+
+from tallystick.numerics.rounded.engines import ProductEngine as ProductEngine
+from tallystick.numerics.rounded.engines import current_engine as current_engine
+from tallystick.numerics.rounded.engines import using as using
+from tallystick.numerics.rounded.operators import pieces_of as pieces_of
+from tallystick.numerics.rounded.operators import run_rounded as run_rounded
+from tallystick.numerics.rounded.pieces import Decide as Decide
+from tallystick.numerics.rounded.pieces import Piece as Piece
+from tallystick.numerics.rounded.pieces import exactly as exactly

@@ -1,0 +1,64 @@
+"""The number of threads of numpy's BLAS, set through the library that is loaded.
+
+Bits of results do not depend on it (NUMERICS 13.6); a person who says `--threads 1` means it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+_NAMES = tuple(
+    f"{prefix}openblas_set_num_threads{suffix}"
+    for prefix in ("scipy_", "")
+    for suffix in ("64_", "", "64", "_")
+)
+_last = 0
+
+
+def _loaded_libraries() -> list[str]:
+    """Paths of shared libraries in this process that may be a BLAS; Linux tells, others not."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    paths = {line.split(" ", 5)[-1].strip() for line in lines if "/" in line}
+    return sorted(p for p in paths if "blas" in Path(p).name.lower())
+
+
+def _bundled_libraries() -> list[str]:
+    """OpenBLAS as numpy's wheels bring it, where the system does not list what is loaded."""
+    import numpy
+
+    root = Path(numpy.__file__).parent
+    places = (root.parent / "numpy.libs", root / ".dylibs")
+    return [str(p) for place in places if place.is_dir() for p in sorted(place.glob("*openblas*"))]
+
+
+@lru_cache(maxsize=1)
+def _setters() -> tuple[Callable[[int], None], ...]:
+    """OpenBLAS's own function to set its threads, for each copy that numpy may use."""
+    found: list[Callable[[int], None]] = []
+    for path in _loaded_libraries() or _bundled_libraries():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        for name in _NAMES:
+            function = getattr(library, name, None)
+            if function is not None:
+                function.argtypes, function.restype = (ctypes.c_int,), None
+                found.append(function)
+                break
+    return tuple(found)
+
+
+def limit_threads(count: int) -> None:
+    """Let BLAS use `count` threads from now on; nothing where no way to say so is found."""
+    global _last
+    if count != _last:
+        for function in _setters():
+            function(count)
+        _last = count

@@ -1,0 +1,215 @@
+"""A piece: a part of an operator's output before it is rounded, with what it takes to decide it.
+
+An operator under `rounded/1` or bounded `replay/1` is a generator of pieces. Whoever consumes
+them writes each piece's values before asking for the next: `exactly` writes R(v*) (NUMERICS 13);
+a log's recorder or follower writes what 14.5 gives. What follows R (alpha, beta, a mean's
+division: 13.3) the generator does after its last piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.errors import UsageError
+
+# 14.4: C/u = 1 + 2⁻²⁰ pays for the bound's own roundings.
+UNIT = float.fromhex("0x1.00001p-53")
+_NAN = np.array(0x7FC00000, dtype=np.uint32).view(np.float32)
+# Operand values gathered at a time for exact sums: 16 MiB of binary32.
+GATHER = 4 << 20
+
+
+def term_factor(terms: int) -> float:
+    """RN64(RN64(K)·C) of 14.4. Raises UsageError for more terms than the bound covers."""
+    if terms > 1 << 32:
+        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
+    return float(terms) * UNIT
+
+
+class Terms(Protocol):
+    """The exact side of a piece: its elements' terms (13.3), by row-major position in it."""
+
+    def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
+        """f32[k]: R(v*) of the elements at i64[k]."""
+        ...
+
+    def accumulators(self, at: np.ndarray) -> np.ndarray:
+        """u8[k,80]: the accumulator records (13.5) of the elements at i64[k]."""
+        ...
+
+
+@dataclass
+class Piece:
+    """Elements of output number `output` (of those the node has), as a matrix of R rows, N columns.
+
+    w: f64[R,N], C-contiguous, each within E of v* (14.3, 14.4); valid until the next piece.
+    Bound: E[r,j] = ea[r]·eb[r // (R/G), j] + ec, in binary64, with ea f64[R], eb f64[G,N] and
+    ec None, f64[N] or broadcasting to [R,N].
+    out: f32[R,N], a view of the output (any strides), where the values go.
+    Position r·N + j of the piece is element `start + r·row_step + j` of the output, row-major.
+    """
+
+    output: int
+    w: np.ndarray
+    ea: np.ndarray
+    eb: np.ndarray
+    ec: np.ndarray | None
+    out: np.ndarray
+    start: int
+    row_step: int
+    terms: Terms
+
+    def flat(self, at: np.ndarray) -> np.ndarray:
+        """i64[k]: row-major positions in the output of the piece's elements `at`; ascending if
+        `at` is."""
+        n = self.w.shape[1]
+        places: np.ndarray = self.start + at // n * self.row_step + at % n
+        return places
+
+    def bound(self, at: np.ndarray) -> np.ndarray:
+        """f64[k]: E (14.4) of the piece's elements `at`; not finite where an operand is not."""
+        rows, n = self.w.shape
+        i, j = np.divmod(at, n)
+        per_group = max(1, rows // len(self.eb))
+        with np.errstate(all="ignore"):
+            e: np.ndarray = self.ea[i] * self.eb[i // per_group, j]
+            if self.ec is not None:
+                e = e + np.broadcast_to(self.ec, self.w.shape)[i, j]
+        return e
+
+    def doubtful(self, factor: float, bits: int, out: np.ndarray) -> np.ndarray:
+        """Write R(w) to `out`, f32[R,N] C-contiguous; i64[k], ascending, are the elements where
+        R(w − factor·E) ≠ R(w + factor·E), or w or E is not finite."""
+        if self.ec is not None and self.ec.ndim != 1:
+            return self._doubtful_anywhere(factor, bits, out)
+        groups = len(self.eb)
+        if groups == 1:
+            return np.asarray(
+                _core.round_doubt(self.w, self.ea, self.eb[0], self.ec, factor, bits, out)
+            )
+        size = self.w.shape[0] // groups
+        found = []
+        for g in range(groups):
+            rows = slice(g * size, (g + 1) * size)
+            at = _core.round_doubt(
+                self.w[rows], self.ea[rows], self.eb[g], self.ec, factor, bits, out[rows]
+            )
+            if len(at):
+                found.append(np.asarray(at) + g * size * self.w.shape[1])
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def _doubtful_anywhere(self, factor: float, bits: int, out: np.ndarray) -> np.ndarray:
+        """`doubtful` for a bound whose last term is not the columns' (a matrix C; a bias of a
+        convolution): a plain evaluation."""
+        _core.round_grid(self.w, out, bits)
+        everywhere = self.bound(np.arange(self.w.size)).reshape(self.w.shape)
+        with np.errstate(all="ignore"):
+            reach = factor * everywhere
+            low, high = np.nextafter(self.w - reach, -np.inf), np.nextafter(self.w + reach, np.inf)
+        ends = [np.empty(self.w.shape, np.float32) for _ in range(2)]
+        for end, values in zip(ends, (low, high), strict=True):
+            _core.round_grid(values, end, bits)
+        sure = (ends[0] == ends[1]) & np.isfinite(everywhere) & np.isfinite(self.w)
+        return np.flatnonzero(~sure)
+
+    def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
+        """f32[k]: R(v*) of the elements `at` (13.3, 13.4), summed exactly."""
+        rows, n = self.w.shape
+        i, j = np.divmod(at, n)
+        # 13.4: a NaN operand makes every element of its row or column NaN. The sums of squares
+        # have seen it, so that a diverged run does not sum millions of elements exactly.
+        nan = np.isnan(self.ea)[i] | np.isnan(self.eb)[i // max(1, rows // len(self.eb)), j]
+        if not nan.any():
+            return self.terms.rounded(at, bits)
+        values = np.full(len(at), _NAN)
+        rest = np.flatnonzero(~nan)
+        if len(rest):
+            values[rest] = self.terms.rounded(at[rest], bits)
+        return values
+
+    def accumulators(self, at: np.ndarray) -> np.ndarray:
+        """u8[k,80]: the accumulator records (13.5) of the elements `at`."""
+        return self.terms.accumulators(at)
+
+    def store(self, values: np.ndarray) -> None:
+        """Write f32[R,N] to the output; nothing to do where they were made there."""
+        if values is not self.out:
+            self.out[...] = values
+
+    def room(self) -> np.ndarray:
+        """f32[R,N] C-contiguous for the values: the output itself, where it is so."""
+        return self.out if self.out.flags.c_contiguous else np.empty(self.w.shape, np.float32)
+
+
+Decide = Callable[[Piece], None]
+
+
+def exactly(bits: int) -> Decide:
+    """What `rounded/1` makes of a piece: R(v*) everywhere (13.3)."""
+
+    def decide(piece: Piece) -> None:
+        values = piece.room()
+        at = piece.doubtful(1.0, bits, values)
+        if len(at):
+            values.reshape(-1)[at] = piece.rounded(at, bits)
+        piece.store(values)
+
+    return decide
+
+
+# Operands of elements k: A [m,K], B [K,n], element e being row i[e] of A times column j[e] of B.
+Gathered = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Gather = Callable[[np.ndarray], Gathered]
+
+
+@dataclass(frozen=True)
+class DotTerms:
+    """Terms of a DOT: `gather` finds the operands of positions; `last`, if any, gives f32[k], the
+    last terms of positions. At most `batch` positions are gathered at a time."""
+
+    gather: Gather
+    last: Callable[[np.ndarray], np.ndarray] | None = None
+    batch: int = 1 << 62
+
+    def _parts(self, at: np.ndarray) -> Iterator[tuple[slice, Gathered, np.ndarray | None]]:
+        step = max(1, min(self.batch, len(at)))
+        for begin in range(0, len(at), step):
+            part = slice(begin, begin + step)
+            last = None if self.last is None else np.ascontiguousarray(self.last(at[part]))
+            yield part, self.gather(at[part]), last
+
+    def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
+        values = np.empty(len(at), np.float32)
+        for part, operands, last in self._parts(at):
+            values[part] = _core.exact_dots(*operands, last, bits)
+        return values
+
+    def accumulators(self, at: np.ndarray) -> np.ndarray:
+        records = np.empty((len(at), 80), np.uint8)
+        for part, operands, last in self._parts(at):
+            records[part] = _core.exact_accs(*operands, last)
+        return records
+
+
+@dataclass(frozen=True)
+class SumTerms:
+    """Terms of sums: the rows of x f32[R,n], any strides; position r is row `first` + r."""
+
+    x: np.ndarray
+    first: int = 0
+
+    def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
+        return np.asarray(_core.exact_sums(self.x, at + self.first, bits))
+
+    def accumulators(self, at: np.ndarray) -> np.ndarray:
+        return np.asarray(_core.exact_sum_accs(self.x, at + self.first))
+
+
+def per_gather(terms: int) -> int:
+    """How many elements of so many terms are gathered at a time."""
+    return max(1, GATHER // max(1, terms))

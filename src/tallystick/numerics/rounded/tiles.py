@@ -1,0 +1,69 @@
+"""Working memory of rounded operators: how large a tile is, and where its binary64 values lie."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+
+# Binary64 values a tile may hold, operands and result: 48 MiB.
+BUDGET = 6 << 20
+
+
+class Scratch(threading.local):
+    """Named buffers that grow and stay: fresh pages cost as much as the arithmetic on them.
+
+    A buffer's former contents are lost at the next request for its name, in this thread.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, np.dtype], np.ndarray] = {}
+
+    def get(self, name: str, shape: tuple[int, ...], dtype: type = np.float64) -> np.ndarray:
+        """An uninitialised C-contiguous array."""
+        key, size = (name, np.dtype(dtype)), math.prod(shape)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.size < size:
+            self._buffers.pop(key, None)
+            buffer = self._buffers[key] = np.empty(size, dtype)
+        room: np.ndarray = buffer[:size].reshape(shape)
+        return room
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        self._buffers.clear()
+
+
+SCRATCH = Scratch()
+
+
+def widened(name: str, x: np.ndarray) -> np.ndarray:
+    """x in binary64 in the scratch buffer `name`, its last two axes in memory as x has them."""
+    if x.ndim >= 2 and x.strides[-1] > x.strides[-2]:
+        turned = SCRATCH.get(name, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
+        np.copyto(turned, x.swapaxes(-1, -2))
+        back: np.ndarray = turned.swapaxes(-1, -2)
+        return back
+    wide = SCRATCH.get(name, x.shape)
+    np.copyto(wide, x)
+    return wide
+
+
+def product_tiles(m: int, n: int, k: int, budget: int = BUDGET) -> tuple[int, int, int]:
+    """Sizes (m, n, k) of a tile of a product [m,k]·[k,n] whose binary64 values fit `budget`."""
+    mt, nt, kt = max(m, 1), max(n, 1), max(k, 1)
+    while mt * nt * (2 if kt < k else 1) + (mt + nt) * kt > budget and max(mt, nt, kt) > 64:
+        largest = max(mt, nt, kt)
+        if kt == largest:
+            kt = (kt + 1) // 2
+        elif nt == largest:
+            nt = (nt + 1) // 2
+        else:
+            mt = (mt + 1) // 2
+    return mt, nt, kt
+
+
+def ranges(size: int, step: int) -> list[tuple[int, int]]:
+    """[0, size) in parts of `step`."""
+    return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
