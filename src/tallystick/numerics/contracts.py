@@ -125,11 +125,13 @@ def _checked(contract: Contract, name: str) -> Contract:
     """`contract`, its members in range, no threshold without need. Raises."""
     if len(contract.text) > LIMITS.name_bytes:
         raise _refuse(name, f"its identifier exceeds {LIMITS.name_bytes} bytes")
-    for operator, number in (("", contract.threshold), *contract.thresholds):
-        if not 0 <= number <= MAX_THRESHOLD:
-            raise _refuse(name, f"tau{operator and '.' + operator} is out of range")
-        if operator and (not _OPERATOR.fullmatch(operator) or number == contract.threshold):
-            raise _refuse(name, f"tau.{operator[:40]} names no operator, or repeats tau")
+    if not 0 <= contract.threshold <= MAX_THRESHOLD:
+        raise _refuse(name, "tau is out of range")
+    for operator, number in contract.thresholds:
+        if not 0 <= number <= MAX_THRESHOLD or number == contract.threshold:
+            raise _refuse(name, f"tau.{operator[:40]} is out of range, or repeats tau")
+        if not _OPERATOR.fullmatch(operator):
+            raise _refuse(name, f"tau.{operator[:40]} names no operator")
     return contract
 
 

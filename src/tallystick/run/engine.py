@@ -18,6 +18,7 @@ from tallystick.commit.state import extend_loss_chain, loss_bits
 from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import UsageError
 from tallystick.numerics.environment import check_environment as check_environment
+from tallystick.numerics.kernels import without_log
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.run.job import Job
@@ -64,6 +65,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         check_environment()
+        # A step's results depend on its log there (NUMERICS 14.1).
+        without_log(self.job.commitment.contract)
         if self.threads is not None:
             _core.set_threads(self.threads)
         self._executor = Executor(self.job.program)

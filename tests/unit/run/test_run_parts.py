@@ -50,7 +50,7 @@ def test_contract_names() -> None:
     assert resolve_contract("ordered/1") == "ordered/1-draft.1"
     assert resolve_contract("ordered/1-draft.1") == "ordered/1-draft.1"
     with pytest.raises(UnsupportedVersionError):
-        resolve_contract("rounded/1")
+        resolve_contract("rounded/2")
 
 
 def test_warmup_and_cosine() -> None:

@@ -55,10 +55,13 @@ class NumpyEngine:
         # numpy has a plain loop for what BLAS does not take: admissible, and very slow.
         a = a if _has_unit_stride(a) else np.ascontiguousarray(a)
         b = b if _has_unit_stride(b) else np.ascontiguousarray(b)
-        np.matmul(a, b, out=out)
+        # 13.4: what an infinity or a NaN makes of a sum is no error.
+        with np.errstate(all="ignore"):
+            np.matmul(a, b, out=out)
 
     def sums(self, x: np.ndarray) -> np.ndarray:
-        total: np.ndarray = np.add.reduce(x, axis=1)
+        with np.errstate(all="ignore"):
+            total: np.ndarray = np.add.reduce(x, axis=1)
         return total
 
 

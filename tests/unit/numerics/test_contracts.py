@@ -1,0 +1,89 @@
+"""Contract identifiers: one spelling each, and what a person may write for them (NUMERICS 13.1,
+14.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.errors import UnsupportedVersionError
+from tallystick.numerics.contracts import (
+    CONTRACTS,
+    Contract,
+    find_contract,
+    is_contract,
+    parse_contract,
+    resolve_contract,
+)
+
+WRITTEN = {
+    "ordered/1": "ordered/1-draft.1",
+    "rounded/1": "rounded/1-draft.1",
+    "rounded/1;b=32": "rounded/1-draft.1",
+    "rounded/1;b=28": "rounded/1-draft.1;b=28",
+    "rounded/1-draft.1;b=20": "rounded/1-draft.1;b=20",
+    "replay/1": "replay/1-draft.1;b=32;form=bounded",
+    "replay/1;form=bounded": "replay/1-draft.1;b=32;form=bounded",
+    "replay/1;form=bounded;b=26": "replay/1-draft.1;b=26;form=bounded",
+    "replay/1;form=published": "replay/1-draft.1;b=32;form=published;scale=binary;tau=32768",
+    "replay/1;form=published;scale=decimal;tau=7": (
+        "replay/1-draft.1;b=32;form=published;scale=decimal;tau=7"
+    ),
+    "replay/1;tau.aten.mm=5;tau=7;tau.aten.bmm=0;form=published": (
+        "replay/1-draft.1;b=32;form=published;scale=binary;tau=7;tau.aten.bmm=0;tau.aten.mm=5"
+    ),
+}
+REFUSED = (
+    "", "rounded", "rounded/2", "rounded/1-draft.2", "ordered/1;b=32", "rounded/1;b=19",
+    "rounded/1;b=33", "rounded/1;b=028", "rounded/1;b=+28", "rounded/1;b= 28", "rounded/1;b",
+    "rounded/1;b=28;b=28", "rounded/1;form=bounded", "rounded/1;", "replay/1;form=other",
+    "replay/1;tau=1", "replay/1;scale=binary", "replay/1;form=published;scale=octal",
+    "replay/1;form=published;tau=-1", "replay/1;form=published;tau=1099511627777",
+    "replay/1;form=published;tau=5;tau.aten.mm=5", "replay/1;form=published;tau.=5",
+    "replay/1;form=published;tau.aten mm=5", "replay/1;form=published;rho=5",
+    "rounded/1;b=2\N{FULLWIDTH DIGIT EIGHT}",
+    "replay/1;form=published" + "".join(f";tau.aten.op{i}={i}" for i in range(99)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_names_become_the_one_identifier(name: str) -> None:
+    text = WRITTEN[name]
+    assert resolve_contract(name) == text == find_contract(name).text == str(parse_contract(text))
+    assert is_contract(text) and is_contract(name) == (name == text)
+    assert resolve_contract(text) == text
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_contract_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedVersionError):
+        resolve_contract(name)
+    assert not is_contract(name)
+
+
+def test_the_short_name_is_no_identifier() -> None:
+    with pytest.raises(UnsupportedVersionError, match="is written"):
+        parse_contract("rounded/1")
+    with pytest.raises(UnsupportedVersionError, match="is written"):
+        parse_contract("rounded/1-draft.1;b=32")
+
+
+def test_what_a_contract_says() -> None:
+    ordered, rounded, replay = (find_contract(f"{n}/1") for n in ("ordered", "rounded", "replay"))
+    assert not ordered.keeps_log and not rounded.keeps_log and replay.keeps_log
+    assert not ordered.rounded_operators
+    assert rounded.rounded_operators == replay.rounded_operators
+    assert {"aten.mm", "aten.mean.dim"} < rounded.rounded_operators
+    assert "tallystick.sum_squares" not in rounded.rounded_operators
+    assert tuple(c.text.split(";")[0] for c in (ordered, rounded, replay)) == CONTRACTS
+
+
+def test_thresholds() -> None:
+    base = find_contract("replay/1;form=published;b=28")
+    assert base.threshold == 1 << 19
+    with_some = base.with_thresholds(9, {"aten.mm": 9, "aten.sum": 3, "aten.exp": 4})
+    assert with_some.thresholds == (("aten.exp", 4), ("aten.sum", 3))
+    assert [with_some.threshold_of(f"aten.{o}") for o in ("exp", "mm", "sum")] == [4, 9, 3]
+    assert parse_contract(with_some.text) == with_some
+    with pytest.raises(UnsupportedVersionError, match="1024 bytes"):
+        base.with_thresholds(9, {f"aten.operator_{i}": i for i in range(10, 80)})
+    assert isinstance(with_some, Contract)
