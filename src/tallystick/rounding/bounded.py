@@ -1,0 +1,242 @@
+"""Recording and following bounded rounding logs (NUMERICS 14.2 to 14.8).
+
+Both decide the pieces of `numerics.rounded`: where no boundary is near, a piece's value is the
+rounded product, and what is left is the recorder's entry or the follower's exact sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tallystick.errors import CounterpartyError
+from tallystick.numerics.grid import Doubt, Grid, doubt
+from tallystick.numerics.opening.accumulators import parts, unruly
+from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.rounded import Piece, run_rounded
+from tallystick.numerics.types import Attrs
+from tallystick.program.ir import Node, Program
+from tallystick.rounding.blocks import Entries, decode, encode
+from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.rules import around, indices_of, values_at
+from tallystick.rounding.session import LogSource, MakeSink, Session
+
+Array = np.ndarray
+# Accumulator records fetched at a time: 80 bytes each, of as many operands as the terms have.
+_AT_ONCE = 4096
+
+
+class _Collector:
+    """The entries of one output, from pieces that come in any order."""
+
+    def __init__(self) -> None:
+        self._positions: list[Array] = []
+        self._directions: list[Array] = []
+
+    def add(self, positions: Array, directions: Array) -> None:
+        if len(positions):
+            self._positions.append(positions)
+            self._directions.append(directions.astype(np.uint8))
+
+    def entries(self) -> Entries:
+        if not self._positions:
+            return Entries.none()
+        positions, directions = map(np.concatenate, (self._positions, self._directions))
+        order = np.argsort(positions, kind="stable")
+        return Entries(positions[order], directions[order])
+
+
+class _Bounded(Session):
+    """What recorder and follower share: the nodes that have sections, and what ends a node."""
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        outputs = [
+            out for out in range(len(node.out_types)) if self.number_of(index, out) is not None
+        ]
+        if not outputs:
+            return None
+
+        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
+            numbers = [self._numbers[index, out] for out in outputs]
+            deciders = [self._decider(number) for number in numbers]
+            run_rounded(
+                node.op, lambda piece: deciders[piece.output][0](piece), attrs, inputs, given
+            )
+            for number, (_, entries) in zip(numbers, deciders, strict=True):
+                self.sink.bounded(number, encode(self.sections[number], entries()))
+
+        return run
+
+    def _decider(self, number: int) -> tuple[Callable[[Piece], None], Callable[[], Entries]]:
+        """What decides the pieces of section `number`, and then gives its entries."""
+        raise NotImplementedError
+
+
+class BoundedRecorder(_Bounded):
+    """A trainer: its own products' rounding, and an entry wherever a boundary is near (14.6)."""
+
+    def __init__(self, program: Program, sink: MakeSink | None = None) -> None:
+        super().__init__(program, sink)
+
+    def _decider(self, number: int) -> tuple[Callable[[Piece], None], Callable[[], Entries]]:
+        made, bits = _Collector(), self.contract.bits
+
+        def decide(piece: Piece) -> None:
+            values = piece.room()
+            at = piece.doubtful(2.0, bits, values)
+            if len(at):
+                near = around(piece.w.reshape(-1)[at], piece.bound(at), bits)
+                # More boundaries than one: the true value, and no entry (14.6).
+                exact = at[~near.finite | (near.high - near.low > 1)]
+                flat = values.reshape(-1)
+                if len(exact):
+                    flat[exact] = piece.rounded(exact, bits)
+                logged = at[near.close]
+                up = indices_of(flat[logged], bits) == near.high[near.close]
+                made.add(piece.flat(logged), up)
+            piece.store(values)
+
+        return decide, made.entries
+
+
+class BoundedFollower(_Bounded):
+    """An auditor: the values that job and log give (14.5), by the rules of 14.6.
+
+    Its own log has the followed one's entries without those that are forged (14.7), so an honest
+    log gives the same digest. With `count_taken` every entry's element is summed exactly, and
+    `choices.taken` is exact.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        source: LogSource,
+        sink: MakeSink | None = None,
+        count_taken: bool = False,
+    ) -> None:
+        super().__init__(program, sink, source)
+        self._count_taken = count_taken
+
+    def _followed(self, number: int) -> Entries:
+        """The followed log's entries of section `number`; none where they cannot be read."""
+        if self._reader is None:
+            return Entries.none()
+        try:
+            blocks = self._reader.bounded(number)
+        except LogCorruptError as error:
+            self.report(error)
+            return Entries.none()
+        entries, malformed = decode(self.sections[number], blocks)
+        for block in malformed.tolist():
+            self.found(number, "malformed block", detail=f"block {block} is no block of a log")
+        outside = np.flatnonzero(entries.positions >= self.sections[number].elements)
+        for k in outside.tolist():
+            self.found(
+                number,
+                "impossible entry",
+                element=int(entries.positions[k]),
+                direction=int(entries.directions[k]),
+                detail="the output has no such element",
+            )
+        return entries.select(np.arange(len(entries) - len(outside)))
+
+    def _decider(self, number: int) -> tuple[Callable[[Piece], None], Callable[[], Entries]]:
+        entries, kept = self._followed(number), _Collector()
+
+        def decide(piece: Piece) -> None:
+            bits = self.contract.bits
+            values = piece.room()
+            doubtful = piece.doubtful(1.0, bits, values)
+            at, directions = _within(piece, entries)
+            flat = values.reshape(-1)
+            unlogged = np.setdiff1d(doubtful, at, assume_unique=True)
+            if len(unlogged):
+                flat[unlogged] = piece.rounded(unlogged, bits)
+            if len(at):
+                honest = self._apply(number, piece, at, directions, flat)
+                kept.add(piece.flat(at[honest]), directions[honest])
+            piece.store(values)
+
+        return decide, kept.entries
+
+    def _apply(self, number: int, piece: Piece, at: Array, directions: Array, flat: Array) -> Array:
+        """Give the elements `at` the values that their entries call for, and say which of the
+        entries are not forged; `flat` holds R(w) (14.6, 14.7)."""
+        bits = self.contract.bits
+        near = around(piece.w.reshape(-1)[at], piece.bound(at), bits)
+        named = np.where(directions == 1, near.high, near.low)
+        own = np.zeros(len(at), np.int64)
+        own[near.finite] = indices_of(flat[at[near.finite]], bits)
+        right = near.close & (named == own)
+        honest = np.ones(len(at), np.bool_)
+        self.choices.left += int(right.sum())
+        if self._count_taken and right.any():
+            sure = piece.rounded(at[right], bits)
+            self.choices.taken += int((sure != flat[at[right]]).sum())
+        open_to_doubt = np.flatnonzero(~right)
+        for begin in range(0, len(open_to_doubt), _AT_ONCE):
+            some = open_to_doubt[begin : begin + _AT_ONCE]
+            self._judge(number, piece, at[some], directions[some], flat, honest, some)
+        return honest
+
+    def _judge(
+        self,
+        number: int,
+        piece: Piece,
+        at: Array,
+        directions: Array,
+        flat: Array,
+        honest: Array,
+        which: Array,
+    ) -> None:
+        """Decide entries by the exact sum: their values go to `flat`, their honesty to `honest`."""
+        bits = self.contract.bits
+        grid = Grid(bits)
+        records = piece.accumulators(at)
+        bounds = piece.bound(at)
+        places = piece.flat(at)
+        chosen = np.zeros(len(at), np.int64)
+        wild: list[int] = []
+        for k in range(len(at)):
+            total, flags = parts(records[k].view("V80")[0])
+            direction = int(directions[k])
+            if unruly(flags) is not None:
+                wild.append(k)
+                why = "the element has a term that is not finite"
+            else:
+                truth: Doubt = doubt(grid, total, float(bounds[k]))
+                chosen[k] = truth.value(direction)
+                self.choices.left += truth.open
+                self.choices.taken += truth.value(direction) != truth.nearest
+                if not truth.forged(direction):
+                    continue
+                why = "no admissible kernel's result is near the boundary that it reads"
+            honest[which[k]] = False
+            self.found(
+                number, "forged entry", element=int(places[k]), direction=direction, detail=why
+            )
+        flat[at] = values_at(chosen, bits)
+        if wild:
+            flat[at[wild]] = piece.rounded(at[wild], bits)
+
+
+def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
+    """Positions in the piece of those entries that are of its elements, and their directions."""
+    rows, columns = piece.w.shape
+    end = piece.start + (rows - 1) * piece.row_step + columns if rows and columns else piece.start
+    first, last = np.searchsorted(entries.positions, (piece.start, end))
+    offsets = entries.positions[first:last] - piece.start
+    if rows > 1:
+        row, column = np.divmod(offsets, piece.row_step)
+    else:
+        row, column = np.zeros_like(offsets), offsets
+    inside = column < columns
+    at = (row * columns + column)[inside]
+    return at, entries.directions[first:last][inside]
+
+
+def check_clean(session: Session) -> None:
+    """Raise CounterpartyError naming the first finding, if there is one."""
+    if session.findings:
+        raise CounterpartyError(str(session.findings.kept[0]), "Do not accept the run.")

@@ -1,0 +1,70 @@
+"""What following a log brings to light: findings against its writer, and choices it left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# "forged entry": NUMERICS 14.7, 14.10. "impossible entry": of an element that does not exist.
+# "malformed block": no block by COMMITMENTS 10.2. "log": missing, damaged, swapped; step-wide if
+# `node` is None.
+Kind = Literal["forged entry", "impossible entry", "malformed block", "log"]
+
+# Findings kept in full; the others are counted, so that a hostile log cannot fill the memory.
+KEPT = 1000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that speaks against a log. `element` is the row-major position in the output,
+    `direction` 0 down, 1 up (bounded) or the entry 0, 1, 2 (published); None where there is none.
+    """
+
+    kind: Kind
+    step: int
+    node: int | None = None
+    operator: str | None = None
+    output: int | None = None
+    element: int | None = None
+    direction: int | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        if self.node is None:
+            return self.detail
+        place = f"step {self.step}, node {self.node} ({self.operator}), output {self.output}"
+        if self.element is not None:
+            place += f", element {self.element}"
+        if self.direction is not None:
+            place += f", entry {self.direction}"
+        return f"{self.kind}: {place}" + (f": {self.detail}" if self.detail else "")
+
+
+@dataclass
+class Findings:
+    """All findings of a session in order, the first `KEPT` in full."""
+
+    kept: list[Finding] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, finding: Finding) -> None:
+        self.count += 1
+        if len(self.kept) < KEPT:
+            self.kept.append(finding)
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+
+@dataclass
+class Choices:
+    """Choices of NUMERICS 14.8, as far as they were determined.
+
+    `left` counts entries but those known to have no effect: an element whose V was not computed
+    counts as one where V has two elements, so `left` is at most too large. `taken` counts values
+    that are known not to be R(v*), so it is at most too small, and exact where the follower was
+    asked to sum every entry's element.
+    """
+
+    left: int = 0
+    taken: int = 0

@@ -1,0 +1,72 @@
+"""Which elements of a product a boundary is near to, for many of them at once (NUMERICS 14.6).
+
+The vectorised side of `numerics.grid`: elements of the grid are named by the same indices. What
+these functions leave open is decided by the exact sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick import _core
+
+Array = np.ndarray
+_ABOVE_ALL = 2.0**128  # what plus infinity stands for in the overflow boundary (NUMERICS 13.2)
+
+
+def indices_of(values: Array, bits: int) -> Array:
+    """i64: the grid indices of binary32 values of the grid with `bits` bits; no NaN among them."""
+    pattern = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.int64)
+    magnitude = (pattern & 0x7FFFFFFF) >> (32 - bits)
+    index: Array = np.where(pattern >> 31, -magnitude, magnitude)
+    return index
+
+
+def values_at(indices: Array, bits: int) -> Array:
+    """f32: the grid's elements with these indices; a zero is +0."""
+    magnitude = (np.abs(indices) << (32 - bits)).astype(np.uint32)
+    sign = np.where(indices < 0, np.uint32(0x80000000), np.uint32(0))
+    pattern: Array = magnitude | sign
+    return pattern.view(np.float32)
+
+
+def boundaries(low: Array, bits: int) -> Array:
+    """f64, exact: the boundary between the element `low` of the grid and the next larger one."""
+    ends = [values_at(low + side, bits).astype(np.float64) for side in (0, 1)]
+    below, above = (np.where(np.isinf(e), np.copysign(_ABOVE_ALL, e), e) for e in ends)
+    middle: Array = below / 2 + above / 2  # halves of binary32 values are exact in binary64
+    return middle
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Elements w f64[k] with their bounds E: what the interval [w − 2E, w + 2E] holds.
+
+    `finite` is False where w or E is not a number to reckon with; there the rest means nothing.
+    `low`, `high`: indices of R of the interval's ends, rounded outwards; `close`: there is one
+    boundary in it and it is surely within 2E of w, not only by that rounding.
+    """
+
+    finite: Array
+    low: Array
+    high: Array
+    close: Array
+
+
+def around(w: Array, bound: Array, bits: int) -> Neighbourhood:
+    """The neighbourhoods of w f64[k] with bounds E f64[k] on the grid of `bits` bits."""
+    finite = np.isfinite(w) & np.isfinite(bound)
+    centre, reach = np.where(finite, w, 0.0), np.where(finite, bound, 0.0) * 2
+    ends = []
+    for end in (np.nextafter(centre - reach, -np.inf), np.nextafter(centre + reach, np.inf)):
+        rounded: Array = np.empty(len(end), np.float32)
+        _core.round_grid(end, rounded, bits)
+        ends.append(indices_of(rounded, bits))
+    low, high = ends
+    one = finite & (high - low == 1)
+    distance = np.abs(centre - boundaries(np.where(one, low, 0), bits))
+    # The difference may be rounded (w near 0): then the next larger number is not below it.
+    close = one & (np.nextafter(distance, np.inf) <= reach)
+    return Neighbourhood(finite, low, high, close)

@@ -1,0 +1,122 @@
+"""Recorded steps to be followed, and the plain reference's view of their elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nasty import LeftToRight, Reordered, near_boundaries
+from reference.logs import C, Element
+from reference.rounded import square_sums
+
+from tallystick.commit.encoding import sha256
+from tallystick.numerics.rounded import using
+from tallystick.numerics.rounded.engines import DEFAULT
+from tallystick.numerics.types import type_of
+from tallystick.program.build import Builder
+from tallystick.program.executor import Executor
+from tallystick.program.ir import Program, Value
+from tallystick.rounding import blocks
+from tallystick.rounding.blocks import Entries
+from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
+from tallystick.rounding.log_file import LogDirectory
+from tallystick.rounding.log_reader import LogReader, open_log
+from tallystick.rounding.session import Session
+
+JOB = sha256(b"job")
+ENGINES = [DEFAULT, LeftToRight(), Reordered(1, 3), Reordered(2, 11)]
+Arrays = Mapping[str, np.ndarray]
+Emit = Callable[[Builder, dict[str, Value]], list[Value]]
+
+
+def program(bits: int, batch: Arrays, emit: Emit) -> Program:
+    """One step over `batch` whose outputs are those that `emit` gives."""
+    b = Builder(f"replay/1-draft.1;b={bits};form=bounded")
+    inputs = {name: b.batch(name, type_of(array)) for name, array in batch.items()}
+    outputs = emit(b, inputs)
+    return b.finish({f"grad.{n}": value for n, value in enumerate(outputs)})
+
+
+def run(session: Session, batch: Arrays, step: int, engine: Any) -> tuple[list[np.ndarray], bytes]:
+    executor = Executor(session.program, kernels=session.kernels)
+    session.begin(step)
+    with using(engine):
+        result = executor.run_step({}, batch)
+    digest = session.finish()
+    return [result.outputs[name] for name in sorted(result.outputs)], digest
+
+
+class Run:
+    """A recorded run of one step, and what it takes to follow it."""
+
+    def __init__(self, path: Path, program_: Program, batch: Arrays, engine: Any = DEFAULT) -> None:
+        self.program, self.batch, self.path = program_, batch, path
+        self.recorder = BoundedRecorder(program_)
+        self.expected = self.recorder.expected(JOB)
+        logs = LogDirectory(path, JOB, self.recorder.sections)
+        self.recorder = BoundedRecorder(program_, logs.writer)
+        self.outputs, self.digest = run(self.recorder, batch, 0, engine)
+        assert not self.recorder.findings
+
+    def entries(self, number: int = 0) -> Entries:
+        with open_log(self.path, 0, self.expected) as log:
+            return blocks.decode(self.expected.sections[number], log.bounded(number))[0]
+
+    def forge(self, path: Path, change: Callable[[int, Entries], Entries]) -> Path:
+        """Write this run's log anew with other entries."""
+        logs = LogDirectory(path, JOB, self.recorder.sections)
+        writer = logs.writer(0)
+        for number, section in enumerate(self.recorder.sections):
+            made = change(number, self.entries(number))
+            writer.bounded(number, blocks.encode(section, made))
+        writer.finish()
+        return path
+
+    def follow(
+        self,
+        path: Path | None = None,
+        engine: Any = DEFAULT,
+        digest: bytes | None = None,
+        **how: bool,
+    ) -> tuple[BoundedFollower, list[np.ndarray], bytes]:
+        def source(step: int) -> LogReader:
+            return open_log(path or self.path, step, self.expected, digest)
+
+        follower = BoundedFollower(self.program, source, **how)
+        outputs, digest = run(follower, self.batch, 0, engine)
+        return follower, outputs, digest
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+def mm(b: Builder, x: dict[str, Value]) -> list[Value]:
+    return b.emit("aten.mm", [x["a"], x["b"]])
+
+
+def nasty_mm(
+    bits: int, seed: int, shape: tuple[int, int, int] = (24, 45, 12)
+) -> tuple[Program, Arrays]:
+    a, b = near_boundaries(*shape, seed, bits)
+    batch = {"a": a, "b": b}
+    return program(bits, batch, mm), batch
+
+
+def elements_of_mm(batch: Arrays, bits: int) -> list[Element]:
+    """The plain reference's view of every element of a·b, row-major."""
+    a, b = batch["a"], batch["b"]
+    k = float(a.shape[1]) * C
+    left, right = np.sqrt(square_sums(a.T)), np.sqrt(square_sums(b))
+    return [
+        Element(
+            [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[i], b[:, j], strict=True)],
+            float((k * left[i]) * right[j]),
+            bits,
+        )
+        for i in range(a.shape[0])
+        for j in range(b.shape[1])
+    ]
