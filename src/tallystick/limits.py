@@ -34,6 +34,8 @@ class Limits:
     scalar_tables: int = 256
     scalar_table_values: int = 1 << 26
     proof_hashes: int = 1 << 18
+    log_sections: int = 1 << 17
+    log_block_bytes: int = 8 << 10
     opening_leaves: int = 1 << 16
     opening_bytes: int = 16 << 20
     envelope_bytes: int = 16 << 20

@@ -27,8 +27,8 @@ Run = Callable[..., tuple[int, str, str]]
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",
     "step", "node", "operator", "side", "operand", "element", "quantity", "claimed", "value",
-    "choices", "forfeit", "referee", "run_roots", "signers", "trusted", "rounds", "received_bytes",
-    "terms", "evidence", "evidence_digest",
+    "choices", "undecided", "forfeit", "referee", "run_roots", "signers", "trusted", "rounds",
+    "received_bytes", "terms", "evidence", "evidence_digest",
 }  # fmt: skip
 CONVICTION_KEYS = {"party", "run_root", "signer", "trusted", "case", "clause", "sentence"}
 
@@ -102,7 +102,12 @@ def test_both_commands_say_the_same(
     assert guilty["party"] == "B" and guilty["run_root"] == found["run_roots"][1]
     assert guilty["clause"] == found["clause"] == "6.5"
     assert found["accepted"] == mlp_run.run_root.hex() and found["accepted_party"] == "A"
-    assert (found["phase"], found["case"], found["step"], found["choices"]) == (3, "3", 7, 0)
+    assert (found["phase"], found["case"], found["step"], found["choices"]["left"]) == (
+        3,
+        "3",
+        7,
+        0,
+    )
     assert found["operator"] and found["element"] is not None and 0 < found["terms"] <= 256
     assert not found["agreement"] and not found["forfeit"] and found["referee"] is None
     judged = _json(ts("judge", out, *_job(terms), "--json"), 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import (
+    CANNOT_CHECK,
     MISMATCH,
     finish,
     json_option,
@@ -88,7 +89,7 @@ def dispute(
 ) -> None:
     """Let RUN_A and RUN_B answer a referee, and write the evidence of who is wrong.
 
-    Exit code 0 if the runs are the same, 1 if a party is convicted.
+    Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if it could not be decided.
     """
     terms, target, referee_key = _terms(job), Path(out), _key(key)
     trusted = load_trust(trust)
@@ -137,6 +138,8 @@ def _report(
         say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
     if found.verdict.convicted:
         finish(MISMATCH)
+    if found.verdict.undecided:
+        finish(CANNOT_CHECK)
 
 
 @click.command("judge", short_help="Check a verdict offline from its evidence file.")
@@ -156,7 +159,8 @@ def judge_command(
 ) -> None:
     """Play the game in the EVIDENCE file again and say what it proves. Nothing in it is believed.
 
-    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused.
+    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or could
+    not decide.
     """
     terms, path = _terms(job), Path(evidence)
     if claim and not key:

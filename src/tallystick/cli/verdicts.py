@@ -16,6 +16,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
     v, place = found.verdict, found.verdict.place
     return {
         "agreement": v.agreement,
+        "undecided": v.undecided,
         "convicted": [
             {
                 "party": NAMES[c.party],
@@ -43,7 +44,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
         "quantity": place.quantity,
         "claimed": list(v.claimed),
         "value": v.value,
-        "choices": 0,  # ordered/1 leaves none
+        "choices": {"left": v.choices[0], "taken": v.choices[1]},
         "forfeit": v.forfeit,
         "referee": found.referee,
         "run_roots": list(found.run_roots),
@@ -84,6 +85,12 @@ def say_verdict(found: Judgement) -> None:
             say(f"{name} claims    {v.claimed[party]}")
     if v.value:
         say(f"it is       {v.value}")
+    if v.undecided:
+        say("UNDECIDED   it could not be decided: the parties follow different rounding logs, and")
+        say("            neither is shown wrong. An auditor who follows the trainer's log gets a")
+        say("            verdict: `tallystick train JOB --out RUN --replay TRAINER_RUN`.")
+    if any(v.choices):
+        say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:
         say(f"case        {v.case}: {CASES[v.case]}")
     for c in v.convicted:

@@ -75,10 +75,10 @@ class Grid:
 
     def boundary(self, index: int) -> int:
         """Twice the boundary between `index` and its upper neighbour, in units of 2^-150."""
-        return self._units(index) + self._units(index + 1)
+        return self.units(index) + self.units(index + 1)
 
-    def _units(self, index: int) -> int:
-        """The element with this index in units of 2^-150, as if no exponent were the largest."""
+    def units(self, index: int) -> int:
+        """The element with this index in units of 2^-150; infinity counts as 2^128."""
         magnitude, kept = abs(index), self._fraction
         exponent, steps = magnitude >> kept, magnitude & ((1 << kept) - 1)
         if exponent:
@@ -125,6 +125,15 @@ class Doubt:
             return True  # infinity has no boundary beyond it
         far = read > 3 * _fine(self.bound)
         return far and other is not None and other < read
+
+    def forged_change(self, entry: int) -> bool:
+        """True if a published log's entry changes the value of whoever follows it, by any
+        admissible kernel, to one outside of V (NUMERICS 14.9, 14.10)."""
+        if entry not in (0, 2) or self.low != self.high:
+            return False
+        exact, slack = self.number << (_FINE - UNIT), _fine(self.bound)
+        middle = self.grid.units(self.nearest) << (_FINE - _MIDDLES)
+        return exact + slack < middle if entry == 0 else exact - slack > middle
 
     def _distance(self, above: bool) -> int | None:
         """From v* to the boundary above (below) R(v*), in units of 2^-1074."""

@@ -11,6 +11,9 @@ from tallystick.limits import LIMITS
 from tallystick.protocol.queries import (
     Checkpoints,
     Leaf,
+    Log,
+    LogBlock,
+    LogHashes,
     Loss,
     NodeHashes,
     NodeRecord,
@@ -98,7 +101,36 @@ class RecordBody:
     proof: Hashes
 
 
-Body = RootsBody | LossBody | NodesBody | HashesBody | NodeBody | SlotBody | BytesBody | RecordBody
+@dataclass(frozen=True)
+class LogBody:
+    """Kind 13: the log chain before the step, the section digests, and proofs of the chain."""
+
+    chain: bytes
+    before: Hashes
+    sections: Hashes
+    after: Hashes
+
+
+@dataclass(frozen=True)
+class BlocksBody:
+    """Kind 14."""
+
+    blocks: int
+    hashes: Hashes
+
+
+@dataclass(frozen=True)
+class BlockBody:
+    """Kind 15."""
+
+    data: bytes
+    proof: Hashes
+
+
+Body = (
+    RootsBody | LossBody | NodesBody | HashesBody | NodeBody | SlotBody | BytesBody | RecordBody
+    | LogBody | BlocksBody | BlockBody
+)  # fmt: skip
 
 
 def _write_hashes(out: Writer, hashes: Hashes) -> Writer:
@@ -131,6 +163,16 @@ def encode_body(query: Query, body: Body) -> bytes:
         _write_hashes(out.hash(body.digest), body.proof)
     elif isinstance(body, RecordBody):
         _write_hashes(out.blob(body.record), body.proof)
+    elif isinstance(body, LogBody):
+        out.hash(body.chain)
+        for hashes in (body.before, body.sections, body.after):
+            _write_hashes(out, hashes)
+    elif isinstance(body, BlocksBody):
+        out.u64(body.blocks)
+        for h in body.hashes:
+            out.hash(h)
+    elif isinstance(body, BlockBody):
+        _write_hashes(out.blob(body.data), body.proof)
     elif isinstance(query, Values):
         out.raw(body.data)
     else:
@@ -170,6 +212,15 @@ def decode_body(query: Query, data: bytes) -> Body:
         body = RecordBody(source.blob(LIMITS.record_bytes), tuple(source.hashes(64)))
     elif isinstance(query, Values):
         body = BytesBody(source.raw(len(data)))
+    elif isinstance(query, Log):
+        chain, before = source.hash(), tuple(source.hashes(64))
+        sections = tuple(source.hashes(LIMITS.log_sections))
+        body = LogBody(chain, before, sections, tuple(source.hashes(64)))
+    elif isinstance(query, LogHashes):
+        blocks = source.u64()
+        body = BlocksBody(blocks, tuple(source.hash() for _ in range(len(data) // HASH_BYTES)))
+    elif isinstance(query, LogBlock):
+        body = BlockBody(source.blob(LIMITS.log_block_bytes), tuple(source.hashes(64)))
     else:
         assert isinstance(query, Leaf | Opening)
         body = BytesBody(source.blob(LIMITS.answer_bytes))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.numerics.grid import Doubt
 from tallystick.numerics.opening.quantity import (
     BLOCK,
     Chain,
@@ -68,7 +69,8 @@ class Outcome:
     `claimed`, `value`: what the two claimed and what the contract gives (None where nothing was
     executed: the claim contradicts itself). Nobody is wrong where both claims are what the
     parties' own logs make of the element (6.12). `choices`: those that the logs leave at the
-    element and those that were taken (NUMERICS 14.8), None where they were not determined.
+    element and those that were taken (NUMERICS 14.8). `why` and `shown` are for a person, where
+    the values alone do not say it.
     """
 
     convicted: tuple[bool, bool]
@@ -78,7 +80,9 @@ class Outcome:
     terms: int
     claimed: Pair
     value: Scalar | None
-    choices: tuple[int, int] | None = None
+    choices: tuple[int, int] = (0, 0)
+    why: tuple[str, str] = ("", "")
+    shown: tuple[str, str] | None = None
 
 
 # The direction of each party's entry for an element, None without one (NUMERICS 14.2).
@@ -150,11 +154,31 @@ def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs
     due = tuple(scalar(q.dtype, q.compute(source, needs, entry)) for entry in entries)
     wrong = (not same_bits(claims[0], due[0]), not same_bits(claims[1], due[1]))
     found = q.doubtful(source, needs)
-    left = found is not None and found.open and any(entry is not None for entry in entries)
     plain = scalar(q.dtype, q.compute(source, needs, None))
+    left = found is not None and found.open and any(entry is not None for entry in entries)
     taken = left and any(not same_bits(value, plain) for value in due)
+    why = tuple(
+        f"{q.name} is {due[k]!s}, its value {claims[k]!s} is not in its log: "
+        + _entry_words(entries[k], found)
+        for k in (0, 1)
+    )
     value = due[0] if wrong[0] else due[1]
-    return Outcome(wrong, "6.11", q.name, (), 1, claims, value, (int(left), int(taken)))
+    choices = (int(left), int(taken))
+    return Outcome(wrong, "6.11", q.name, (), 1, claims, value, choices, (why[0], why[1]))
+
+
+def _forged(found: Doubt | None, entry: int | None) -> bool:
+    """NUMERICS 14.7; where a term is not finite (None) any entry is."""
+    return entry is not None and (found is None or found.forged(entry))
+
+
+def _entry_words(entry: int | None, found: Doubt | None) -> str:
+    if entry is None:
+        return "it has no entry"
+    what = "is forged" if _forged(found, entry) else "has no effect"
+    if found is not None and found.open:
+        what = "names the other value"
+    return f"its entry ({'up' if entry else 'down'}) {what}"
 
 
 def _by_validity(q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
@@ -168,6 +192,34 @@ def _by_validity(q: Logged, claims: Pair, source: Source, needs: Needs) -> Outco
     taken = found.open and any(index != found.nearest for index in at)
     choices = (int(found.open), int(taken))
     return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
+
+
+def examine(q: Logged, entries: Entries, source: Source, published: bool) -> Game:
+    """Whose entry is forged, the element's value being undisputed (PROTOCOL 6.13).
+
+    `entries` differ; `published`: they are those of a published log, None standing for 1.
+    """
+    mine, theirs = yield Ask((), NEEDS, view_dtypes(q, NEEDS))
+    k = _first_difference(mine, theirs)
+    if k is not None:
+        return (yield from resolve(q.needs[k], (mine[k], theirs[k]), source, (k,)))
+    found = yield from _execute(source, lambda s: q.doubtful(s, mine))
+    assert found is None or isinstance(found, Doubt)
+    if published:
+        sound = found is not None and q.plain
+        forged = tuple(
+            sound and found is not None and e is not None and found.forged_change(e)
+            for e in entries
+        )
+    else:
+        forged = tuple(_forged(found, e) for e in entries)
+    left = found is not None and found.open
+    shown = tuple("no entry" if e is None else f"entry {e}" for e in entries)
+    why = tuple(f"its log's {text} at this element is forged" for text in shown)
+    return Outcome(
+        (forged[0], forged[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
+        (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),
+    )  # fmt: skip
 
 
 def _resolve_tree(q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tallystick.commit import merkle
 from tallystick.commit.data import DataSchema
 from tallystick.commit.job import JobCommitment, ScalarTable
+from tallystick.commit.log import Section
+from tallystick.commit.node import node_digest
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.state import (
     CHAIN_SLOTS,
@@ -24,12 +27,16 @@ from tallystick.commit.state import (
     slot_order,
 )
 from tallystick.commit.tensor import TensorHeader
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.opening.accumulators import shown
+from tallystick.numerics.opening.quantity import ACCUMULATOR
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.program.text import attribute_text
-from tallystick.protocol.answers import Body, NodeBody
+from tallystick.protocol.answers import Body, LogBody, NodeBody
 from tallystick.protocol.queries import Query
 from tallystick.protocol.verdict import Event, Place
+from tallystick.rounding.sections import sections_of
 
 Round = dict[int, Query]
 Bodies = dict[int, Body]
@@ -101,6 +108,11 @@ class Game:
     operand: int = 0  # of `node`, numbered as in the program; an output under side "output"
     element: int = 0
     claims: tuple[np.generic, ...] = ()
+    logs: tuple[LogBody, ...] = ()  # of `step`, as both have opened them (6.10)
+    entries: tuple[int | None, int | None] = (None, None)  # of the logs, for the element
+    choices: tuple[int, int] = (0, 0)  # left by logs and taken (NUMERICS 14.8)
+    claimed: tuple[str, str] = ("", "")  # of an undecided game, for a person
+    value: str = ""
     terms_executed: int = 0
     place: Place = field(default_factory=Place)
     events: list[Event] = field(default_factory=list)
@@ -121,6 +133,25 @@ class Game:
     def slots(self) -> list[str]:
         """All slots of a state in their order, chains included."""
         return slot_order([*self.program.state_types, *CHAIN_SLOTS])
+
+    # -- rounding logs (COMMITMENTS 10) ---------------------------------------------------------
+
+    @cached_property
+    def log_form(self) -> str | None:
+        """ "bounded" or "published" under a contract with logs, else None."""
+        return parse_contract(self.terms.contract).form or None
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections of every step's log."""
+        return sections_of(self.program, self.log_form) if self.log_form else ()
+
+    def section_of(self, node: int, output: int) -> int | None:
+        """The number of an output's section, None where it has none."""
+        for number, section in enumerate(self.sections):
+            if (section.node, section.output) == (node, output):
+                return number
+        return None
 
     # -- nodes as the program has them (COMMITMENTS 4.1, 5.7) ----------------------------------
 
@@ -170,6 +201,27 @@ class Game:
         return None
 
 
+def leaf_of(game: Game, node: int, body: NodeBody) -> bytes:
+    """Leaf hash of a node record in the node tree (COMMITMENTS 4.1, 4.2)."""
+    digest = node_digest(
+        game.terms.program_digest,
+        game.step,
+        node,
+        body.operator,
+        body.attributes,
+        body.inputs,
+        body.outputs,
+    )
+    return merkle.leaf_hash(digest)
+
+
+def node_proved(game: Game, party: int, node: int, body: NodeBody) -> bool:
+    """True if the record is node `node` of the tree that the party has stated (4.4)."""
+    size = len(game.program.nodes)
+    leaf = leaf_of(game, node, body)
+    return merkle.inclusion_root(leaf, node, size, body.proof) == game.trees[party]
+
+
 def header_of_type(type_: TensorType) -> TensorHeader:
     """The header of a tensor of a program's type (COMMITMENTS 3.1)."""
     return TensorHeader(type_.dtype, type_.shape)
@@ -188,6 +240,8 @@ def shorts(pair: tuple[bytes, ...]) -> tuple[str, str]:
 def show(value: np.generic) -> str:
     """A scalar for a person: the number, and for a float its bits."""
     array = np.asarray(value)
+    if array.dtype == ACCUMULATOR:
+        return f"the exact sum {shown(value)}"
     if array.dtype.kind != "f":
         return str(array.item())
     bits = array.astype(array.dtype.newbyteorder(">")).tobytes().hex()

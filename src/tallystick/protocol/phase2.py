@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.commit import merkle
 from tallystick.commit.data import RecordProof, batch_indices
-from tallystick.commit.node import node_digest
 from tallystick.commit.state import (
     LOG_CHAIN_SLOT,
     LOSS_CHAIN_SLOT,
@@ -29,33 +27,15 @@ from tallystick.protocol.game import (
     ask,
     convict,
     header_of_type,
+    leaf_of,
+    node_proved,
     short,
     shorts,
     show,
 )
+from tallystick.protocol.phase_log import opened_logs
 from tallystick.protocol.queries import INPUT, NodeHashes, NodeRecord, Nodes, Record, Slot
 from tallystick.protocol.tensors import descend, first_element, open_operand, part_guilt
-
-
-def _leaf_of(game: Game, node: int, body: NodeBody) -> bytes:
-    """Leaf hash of a node record in the node tree (COMMITMENTS 4.1, 4.2)."""
-    digest = node_digest(
-        game.terms.program_digest,
-        game.step,
-        node,
-        body.operator,
-        body.attributes,
-        body.inputs,
-        body.outputs,
-    )
-    return merkle.leaf_hash(digest)
-
-
-def _proved(game: Game, party: int, node: int, body: NodeBody) -> bool:
-    """True if the record is node `node` of the tree that the party has stated (4.4)."""
-    size = len(game.program.nodes)
-    leaf = _leaf_of(game, node, body)
-    return merkle.inclusion_root(leaf, node, size, body.proof) == game.trees[party]
 
 
 def nodes(game: Game) -> Rounds:
@@ -77,7 +57,7 @@ def nodes(game: Game) -> Rounds:
     for party, body in bodies.items():
         why = game.misfit(last, body)
         after = game.states[party][game.step + 1]
-        if not _proved(game, party, last, body):
+        if not node_proved(game, party, last, body):
             false[party] = ("5.3", "its COMMIT node is not in the node tree it has stated")
         elif why is not None:
             odd[party] = ("5.3", f"its COMMIT node is not the program's: {why}")
@@ -119,7 +99,7 @@ def records(game: Game) -> Rounds:
         for party, body in bodies.items():
             why = game.misfit(node, body)
             # The descent has bound the leaf to the tree: the record's own proof adds nothing.
-            if _leaf_of(game, node, body) != game.leaves[party]:
+            if leaf_of(game, node, body) != game.leaves[party]:
                 false[party] = ("5.5", f"its record of node {node} is not the one in its tree")
             elif why is not None:
                 odd[party] = ("5.5", f"its node {node} is not the program's: {why}")
@@ -189,7 +169,7 @@ def producer(game: Game) -> Rounds:
     source = _source(game)
     assert isinstance(source, Value)
     body = (yield from ask({0: NodeRecord(game.step, source.node)}, NodeBody))[0]
-    if not _proved(game, 0, source.node, body):
+    if not node_proved(game, 0, source.node, body):
         convict({0: ("5.6.6", f"its record of node {source.node} is not the one in its tree")})
     why = game.misfit(source.node, body)
     if why is not None:
@@ -258,15 +238,23 @@ def commit(game: Game) -> Rounds:
     loss, chain = opened[0][0], opened[1].tobytes()
     after = dict(zip(game.program.state_types, game.records[0].inputs, strict=False))
     after[LOSS_CHAIN_SLOT] = chain_digest(extend_loss_chain(chain, game.step, float(loss)))
-    # No contract of this version keeps a log (COMMITMENTS 5.6).
-    after[LOG_CHAIN_SLOT] = game.input_digest(0, at + 2)
-    true = (after[LOSS_CHAIN_SLOT], after[LOG_CHAIN_SLOT], state_root(after))
     game.terms_executed += 1
+    before = game.input_digest(0, at + 2)
+    chains = (before, before)
+    if game.log_form is not None:
+        chains = yield from opened_logs(game)
+    true = []
+    for log_chain in chains:
+        after[LOG_CHAIN_SLOT] = log_chain
+        true.append((after[LOSS_CHAIN_SLOT], log_chain, state_root(after)))
     guilt = {
         p: ("5.8", f"output {game.operand} of its COMMIT node is not what its inputs make")
         for p in BOTH
-        if game.records[p].outputs != true
+        if game.records[p].outputs != true[p]
     }
+    if not guilt:  # the logs differ, and nothing else
+        return "entries"
     k = game.operand
     stated = (game.records[0].outputs[k], game.records[1].outputs[k])
-    raise Guilty(guilt, "3", shorts(stated), short(true[k]))
+    wrong = min(guilt)
+    raise Guilty(guilt, "3", shorts(stated), short(true[wrong][k]))

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.numerics.opening.quantity import (
     VALUE_DTYPES,
+    Logged,
     Quantity,
     RefusedOperandsError,
     Site,
@@ -16,7 +18,8 @@ from tallystick.numerics.opening.quantity import (
     rules,
 )
 from tallystick.protocol.answers import BytesBody
-from tallystick.protocol.element import Ask, Open, Outcome, resolve
+from tallystick.protocol.element import Ask, Open, Outcome, examine, resolve
+from tallystick.protocol.element import Game as Play
 from tallystick.protocol.game import (
     BOTH,
     Asking,
@@ -30,6 +33,7 @@ from tallystick.protocol.game import (
 )
 from tallystick.protocol.queries import OUTPUT, Values
 from tallystick.protocol.sparse import OutsideOperandError, SparseSource
+from tallystick.protocol.states import UNDECIDED
 from tallystick.protocol.tensors import first_element, open_operand
 
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
@@ -46,14 +50,15 @@ def output(game: Game) -> Rounds:
     game.found(element=game.element)
     stated = (show(game.claims[0]), show(game.claims[1]))
     game.note(3, "6.1", f"element {game.element} of output {game.operand}", stated)
-    return "element"
+    return "element" if game.section_of(game.node, game.operand) is None else "log"
 
 
 def _quantity(game: Game) -> Quantity:
     """What the disputed element is by the contract (6.2)."""
     node, program = game.program.nodes[game.node], game.program
     types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
-    site = Site(node.op, node.attrs, types, node.out_types, game.operand, game.element)
+    contract = game.terms.contract
+    site = Site(node.op, node.attrs, types, node.out_types, game.operand, game.element, contract)
     if node.op not in rules():
         raise CannotCheckError(
             f"This build has no opening rule for {node.op}.", "Use a newer build."
@@ -84,18 +89,57 @@ def _split(data: bytes, dtypes: Sequence[np.dtype[np.generic]]) -> tuple[np.gene
     return tuple(values)
 
 
-def element(game: Game) -> Rounds:
-    """6.2 to 6.9: down to the contract's own partials, and at most 256 executed terms."""
-    quantity = _quantity(game)
+def _sources(game: Game) -> tuple[SparseSource, dict[int, TensorHeader]]:
     headers = {number: header_of_type(type_) for number, _, type_ in game.operands(game.node)}
-    source = SparseSource(headers)
-    play = resolve(quantity, (game.claims[0], game.claims[1]), source)
+    return SparseSource(headers), headers
+
+
+def element(game: Game) -> Rounds:
+    """6.2 to 6.12: down to the contract's own partials, and at most 256 executed terms."""
+    entries = game.entries if game.log_form == "bounded" else None
+    source, headers = _sources(game)
+    claims = (game.claims[0], game.claims[1])
+    play = resolve(_quantity(game), claims, source, entries=entries)
+    outcome = yield from _played(game, play, source, headers)
+    return _ruled(game, outcome)
+
+
+def entry(game: Game) -> Rounds:
+    """6.13: whose entry no admissible kernel can have led to."""
+    quantity = _logged(game)
+    if quantity is None:
+        return UNDECIDED
+    source, headers = _sources(game)
+    play = examine(quantity, game.entries, source, game.log_form == "published")
+    outcome = yield from _played(game, play, source, headers)
+    return _ruled(game, outcome)
+
+
+def _logged(game: Game) -> Logged | None:
+    """What the element of the differing entry is; None where no clause speaks about it.
+
+    Convicts at once whoever has an entry for an element that does not exist (NUMERICS 14.7).
+    """
+    given = game.program.nodes[game.node]
+    if game.element >= given.out_types[game.operand].numel:
+        why = f"its log has an entry for element {game.element}, which does not exist"
+        raise Guilty({p: ("6.13", why) for p in BOTH if game.entries[p] is not None}, "3")
+    quantity = _quantity(game)
+    return quantity if isinstance(quantity, Logged) else None
+
+
+def _played(
+    game: Game, play: Play, source: SparseSource, headers: dict[int, TensorHeader]
+) -> Asking[Outcome]:
+    """Fetch and verify what `play` asks for, to its outcome."""
     reply: object = None
     while True:
         try:
             wanted = play.send(reply)
         except StopIteration as end:
-            raise _ruled(game, end.value) from None
+            outcome = end.value
+            assert isinstance(outcome, Outcome)
+            return outcome
         except (OutsideOperandError, RefusedOperandsError) as error:
             # Kernels refuse such operands: nobody can have executed this node honestly.
             why = f"its operands, as both state them, are none the operator takes: {error}"
@@ -113,11 +157,12 @@ def element(game: Game) -> Rounds:
             reply = yield from _values(game, wanted)
 
 
-def _ruled(game: Game, outcome: Outcome) -> Guilty:
-    """The outcome below an element, as the end of the game."""
+def _ruled(game: Game, outcome: Outcome) -> str:
+    """The outcome below an element: a conviction, or that nobody is shown wrong (6.12)."""
     game.found(quantity=outcome.quantity)
     game.terms_executed += outcome.terms
-    claimed = (show(outcome.claimed[0]), show(outcome.claimed[1]))
+    game.choices = outcome.choices
+    claimed = outcome.shown or (show(outcome.claimed[0]), show(outcome.claimed[1]))
     value = "" if outcome.value is None else show(outcome.value)
     where = f"{outcome.quantity} of element {game.element} of its node {game.node}"
     guilt = {}
@@ -125,5 +170,9 @@ def _ruled(game: Game, outcome: Outcome) -> Guilty:
         if outcome.convicted[party]:
             says = f"{where} is {claimed[party]}"
             why = f"; by the contract it is {value}" if value else ", and contradicts itself"
-            guilt[party] = (outcome.clause, says + why)
-    return Guilty(guilt, "3", claimed, value)
+            guilt[party] = (outcome.clause, outcome.why[party] or says + why)
+    if guilt:
+        raise Guilty(guilt, "3", claimed, value)
+    game.claimed, game.value = claimed, value
+    game.note(3, "6.12", "the parties follow different logs, and neither is forged", claimed)
+    return UNDECIDED

@@ -38,6 +38,7 @@ from tallystick.protocol.answers import (
     SlotBody,
     make_answer,
 )
+from tallystick.protocol.prover_log import Logs
 from tallystick.protocol.prover_states import States
 from tallystick.protocol.prover_step import Steps, operand_type
 from tallystick.run.attacks import read_declaration
@@ -86,6 +87,7 @@ class Prover:
         self._tree = run_tree(self._journal.checkpoints)
         self._states = States(store, self.job, self._journal, override, threads)
         self._steps = Steps(self._states)
+        self._logs = Logs(self._states)
         self._records: merkle.Tree | None = None
         self._sound = False
         self._said: dict[bytes, bytes] = {}
@@ -172,6 +174,8 @@ class Prover:
         if isinstance(query, q.Opening):
             operand = self._steps.operand(query.step, query.node, q.INPUT, query.operand)
             return BytesBody(operand.opening(query.leaves))
+        if isinstance(query, q.Log | q.LogHashes | q.LogBlock):
+            return self._logs.body(query)
         found = self._steps.tree(query.step)
         if isinstance(query, q.Nodes):
             return NodesBody(found.tree.size, found.tree.root())
@@ -224,6 +228,10 @@ class Prover:
             _below(query.node, nodes, "node")
         if isinstance(query, q.TensorHashes | q.Leaf | q.Opening):
             self._check_leaves(query)
+        if isinstance(query, q.Log | q.LogHashes | q.LogBlock):
+            section = self._logs.check(query)
+            if section is not None and isinstance(query, q.LogHashes):
+                _subtree(section.blocks, query.first, query.count)
 
     def _check_leaves(self, query: q.TensorHashes | q.Leaf | q.Opening) -> None:
         side = q.INPUT if isinstance(query, q.Opening) else query.side

@@ -202,7 +202,8 @@ class Steps:
                 f"This build has no opening rule for {given.op}.", "Use a newer build."
             )
         types = tuple(None if v is None else program.type_of(v) for v in given.inputs)
-        site = Site(given.op, given.attrs, types, given.out_types, output, element)
+        contract = self.states.job.commitment.contract
+        site = Site(given.op, given.attrs, types, given.out_types, output, element, contract)
         try:
             return locate(opening_rule(site), path)
         except LookupError as error:

@@ -132,15 +132,44 @@ class Record:
     index: int
 
 
+@dataclass(frozen=True)
+class Log:
+    """The section digests of a step's rounding log, bound to the states before and after it."""
+
+    KIND: ClassVar[int] = 13
+    step: int
+
+
+@dataclass(frozen=True)
+class LogHashes:
+    """Hashes of the parts of a range of a section's blocks."""
+
+    KIND: ClassVar[int] = 14
+    step: int
+    section: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class LogBlock:
+    """One block of a section, proved."""
+
+    KIND: ClassVar[int] = 15
+    step: int
+    section: int
+    block: int
+
+
 Query = (
     Checkpoints | States | Loss | Nodes | NodeHashes | NodeRecord | Slot | TensorHashes | Leaf
-    | Values | Opening | Record
+    | Values | Opening | Record | Log | LogHashes | LogBlock
 )  # fmt: skip
 KINDS: dict[int, type[Query]] = {
     kind.KIND: kind
     for kind in (
         Checkpoints, States, Loss, Nodes, NodeHashes, NodeRecord, Slot, TensorHashes, Leaf,
-        Values, Opening, Record,
+        Values, Opening, Record, Log, LogHashes, LogBlock,
     )
 }  # fmt: skip
 _VIEWS = {"needs": 1, "blocks": 2, "states": 3, "witness": 4, "terms": 5}

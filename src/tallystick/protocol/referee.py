@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
-from tallystick.protocol import phase0, phase1, phase2, phase3
+from tallystick.protocol import phase0, phase1, phase2, phase3, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
 from tallystick.protocol.queries import encode_query
-from tallystick.protocol.states import AGREEMENT, START, TABLE
+from tallystick.protocol.states import AGREEMENT, START, TABLE, UNDECIDED
 from tallystick.protocol.verdict import Conviction, Event, Verdict
 from tallystick.run.job import Job
 
@@ -41,7 +41,10 @@ STEPS: dict[str, Callable[[Game], Rounds]] = {
     "derived": phase2.derived,
     "commit": phase2.commit,
     "output": phase3.output,
+    "log": phase_log.log,
     "element": phase3.element,
+    "entries": phase_log.entries,
+    "entry": phase3.entry,
 }
 
 
@@ -219,6 +222,9 @@ class Referee:
             raise RuntimeError(f"no transition from {self._name} to {name} in states.TABLE")
         if name == AGREEMENT:
             self._end({}, agreement=True)
+        elif name == UNDECIDED:
+            game = self._game
+            self._end({}, undecided=True, claimed=game.claimed, value=game.value)
         else:
             self._enter(name)
 
@@ -235,6 +241,7 @@ class Referee:
         self,
         guilt: Guilt,
         agreement: bool = False,
+        undecided: bool = False,
         case: str = "",
         forfeit: bool = False,
         claimed: tuple[str, str] = ("", ""),
@@ -258,6 +265,8 @@ class Referee:
             terms=self.terms,
             rounds=self.rounds,
             received=self.received,
+            undecided=undecided,
+            choices=game.choices,
             story=tuple(game.events),
         )
         self._run.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AGREEMENT, CONVICTION = "agreement", "conviction"
+AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"
 START = "commitments"
 
 
@@ -51,9 +51,12 @@ TABLE: dict[str, State] = {
     "producer": State(2, "5.6.2", "input from another node", ()),
     "batch": State(2, "5.6.3", "input from the batch", ()),
     "derived": State(2, "5.6.4", "input that is a scalar or the random key", ()),
-    "commit": State(2, "5.8", "outputs of the COMMIT node", ()),
-    "output": State(3, "6.1", "the first differing element", ("element",)),
-    "element": State(3, "6.2-6.9", "at most 256 terms are executed", ()),
+    "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",)),
+    "output": State(3, "6.1", "the first differing element", ("element", "log")),
+    "log": State(3, "6.10", "what entries the element has", ("element", UNDECIDED)),
+    "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,)),
+    "entries": State(3, "6.13", "equal outputs: the first differing entry", ("entry",)),
+    "entry": State(3, "6.13", "whose entry is forged", (UNDECIDED,)),
 }
 
 
@@ -64,7 +67,7 @@ def mermaid() -> str:
         lines.append(f"    {name} : {name} ({state.clauses})<br>{state.does.replace(':', ',')}")
     for name, state in TABLE.items():
         lines += [f"    {name} --> {target}" for target in (*state.follows, CONVICTION)]
-    lines += [f"    {end} --> [*]" for end in (AGREEMENT, CONVICTION)]
+    lines += [f"    {end} --> [*]" for end in (AGREEMENT, CONVICTION, UNDECIDED)]
     return "\n".join(lines) + "\n"
 
 

@@ -58,8 +58,10 @@ class Verdict:
 
     `case` is one of "", "0", "1", "2a", "2b", "2c", "2d", "3" (PROTOCOL 1.6), "" for an
     agreement, an equivocation, an unopenable commitment or a forfeit. `accepted` is the accepted
-    party, None where there is none; under `agreement` both are. `terms` were executed by the
-    referee; `received` are bytes of answers.
+    party, None where there is none; under `agreement` both are. `undecided`: the runs differ, and
+    nobody is shown wrong (1.5.1). `choices` are those that logs left, and those that were taken,
+    as far as they were determined (NUMERICS 14.8). `terms` were executed by the referee;
+    `received` are bytes of answers.
     """
 
     agreement: bool
@@ -74,4 +76,6 @@ class Verdict:
     terms: int = 0
     rounds: int = 0
     received: int = 0
+    undecided: bool = False
+    choices: tuple[int, int] = (0, 0)
     story: tuple[Event, ...] = field(default=(), repr=False)

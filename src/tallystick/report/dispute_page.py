@@ -23,7 +23,11 @@ def dispute_page(dispute: DisputeFacts) -> str:
     """The page of a dispute: a whole HTML document."""
     verdict = dispute.verdict
     body = join(
-        banner(headline(dispute), *_lead(dispute), good=verdict.agreement),
+        banner(
+            headline(dispute),
+            *_lead(dispute),
+            good=None if verdict.undecided else verdict.agreement,
+        ),
         _parties(dispute),
         None if verdict.agreement else path_section(dispute),
         None if verdict.agreement else ruling_section(dispute),
@@ -40,6 +44,8 @@ def headline(dispute: DisputeFacts) -> str:
     verdict = dispute.verdict
     if verdict.agreement:
         return "The parties agree: both have committed to the same run."
+    if verdict.undecided:
+        return "It could not be decided: the parties follow different rounding logs."
     if len(verdict.convicted) > 1:
         return "Both parties are convicted; no run is accepted."
     party = verdict.convicted[0].party
@@ -183,6 +189,15 @@ def _meaning(dispute: DisputeFacts) -> Safe:
     if verdict.agreement:
         proves = ["Both keys have signed the same run root for this job."]
         open_ = ["That the run is true: two liars may agree. An audit repeats it."]
+    elif verdict.undecided:
+        proves = [
+            "The runs differ, and neither is shown wrong: at the difference both are what the "
+            "job and the parties' own rounding logs make of it.",
+        ]
+        open_ = [
+            "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
+            "doubtful elements; an auditor who follows the trainer's log makes the same choices.",
+        ]
     elif verdict.forfeit:
         proves = ["What both signed before the silence; not the silence itself."]
         open_ = ["That the silent party's run is false."]

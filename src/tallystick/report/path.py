@@ -109,7 +109,9 @@ def stages(facts: DisputeFacts) -> list[Stage]:
         index = _index(place.element, type_)
         words = el("p", "Element ", code(index)) if index else None
         scale = f"{shape_of(type_)}: {count(type_.numel, 'element')}"
-        found.append(Stage(name, scale, ("6.1",), type_.numel, place.element, words=words))
+        found.append(
+            Stage(name, scale, ("6.1", "6.10", "6.12"), type_.numel, place.element, words=words)
+        )
     return found
 
 
@@ -125,7 +127,7 @@ def _node_stage(program: Program, place: Place) -> Stage:
     return Stage(
         f"Operator {place.node:,}: {node.op}",
         f"{count(inputs, 'input')}, {count(outputs, 'output')}",
-        ("5.5", "5.6", "5.7", "5.8"),
+        ("5.5", "5.6", "5.7", "5.8", "6.13"),
         inputs + outputs,
         first,
         words=_operator(program, place.node),
@@ -202,6 +204,11 @@ def _told(event: Event) -> Safe:
     return claims(cited, event.stated, event.stated[0] == event.stated[1])
 
 
+def _belongs(clause: str, stage: Sequence[str]) -> bool:
+    """Whether an event of `clause` is told at a stage: "6.1" is not the beginning of "6.10"."""
+    return any(clause == c or clause.startswith(c if c.endswith(".") else f"{c}.") for c in stage)
+
+
 def path_section(facts: DisputeFacts) -> Safe:
     """All stages with their claims."""
     verdict = facts.verdict
@@ -209,7 +216,7 @@ def path_section(facts: DisputeFacts) -> Safe:
     shown = stages(facts)
     entries = []
     for k, stage in enumerate(shown):
-        mine = [e for e in told if e.clause.startswith(stage.clauses)]
+        mine = [e for e in told if _belongs(e.clause, stage.clauses)]
         drawing = _drawing(stage, fans=k + 1 < len(shown) or verdict.place.quantity is not None)
         head = el(
             "div",

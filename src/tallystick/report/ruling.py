@@ -31,7 +31,7 @@ def apart(a: str, b: str) -> int | None:
     return abs(at[0] - at[1])
 
 
-def _row(name: str, shown: str, true: str, wrong: bool | None) -> Safe:
+def _row(name: str, shown: str, true: str, wrong: bool | None, undecided: bool = False) -> Safe:
     number, bits = bits_of(shown)
     true_bits = bits_of(true)[1]
     compared = bits and true_bits and len(bits) == len(true_bits)
@@ -41,7 +41,7 @@ def _row(name: str, shown: str, true: str, wrong: bool | None) -> Safe:
     if bits and compared:
         cells.append(binary(bits, true_bits))
     told: object = ""
-    if wrong is not None:
+    if wrong is not None and not undecided:
         told = el("span", "✗ false" if wrong else "✓ stands", class_="bad" if wrong else "good")
         distance = apart(bits, true_bits) if compared else None
         if wrong and distance is not None and 0 < distance <= _NEAR:
@@ -56,7 +56,10 @@ def _values(facts: DisputeFacts) -> Safe | None:
         return None
     guilty = {c.party for c in verdict.convicted}
     true = verdict.value
-    rows = [_row(f"{PARTIES[p]} stated", verdict.claimed[p], true, p in guilty) for p in (0, 1)]
+    rows = [
+        _row(f"{PARTIES[p]} stated", verdict.claimed[p], true, p in guilty, verdict.undecided)
+        for p in (0, 1)
+    ]
     if true:
         rows.append(_row("The referee found", true, true, None))
     has_bits = any(bits_of(shown)[1] for shown in verdict.claimed)
@@ -76,6 +79,8 @@ def ruling_section(facts: DisputeFacts) -> Safe:
     for conviction in verdict.convicted:
         name = PARTIES[conviction.party]
         parts.append(paragraph(el("strong", f"{name}: "), conviction.sentence, "."))
+    if verdict.undecided:
+        parts.append(clause_quote("1.5.1"))
     for clause in sorted({c.clause for c in verdict.convicted}):
         parts.append(clause_quote(clause))
     if verdict.place.quantity is not None and verdict.place.operator is not None:
@@ -87,6 +92,14 @@ def ruling_section(facts: DisputeFacts) -> Safe:
                 " means, to the bit, is said in NUMERICS ",
                 numerics,
                 f" under the contract {facts.job.commitment.contract}.",
+            )
+        )
+    if facts.job.commitment.contract.startswith("replay/"):
+        left, taken = verdict.choices
+        parts.append(
+            paragraph(
+                f"Roundings that the logs left to the trainer, as far as the game determined "
+                f"them: {left}; taken otherwise than to the nearest: {taken}."
             )
         )
     parts.append(_values(facts))

@@ -72,7 +72,7 @@ def sites(
 ) -> list[tuple[Site, Array]]:
     """A site at element 0 of every output, with that output by the kernel."""
     # Under a contract with logs a kernel's values are one trainer's choice: only types matter.
-    kernels = "ordered/1" if contract.startswith(("replay", "rounded")) else contract
+    kernels = "ordered/1" if contract.startswith("replay") else contract
     result = evaluate(op, *operands, contract=kernels, **attrs)
     outputs = result if isinstance(result, tuple) else (result,)
     ins = tuple(None if x is None else type_of(x) for x in operands)

@@ -122,6 +122,7 @@ class Party:
             ) -> None:
                 # First, since an output may be a view of an input: the lie is about the output.
                 self.inputs[step].append([None if a is None else a.copy() for a in inputs])
+                self.logged(step, index, node, inputs, outputs)
                 lie.node(step, index, node, outputs)
                 self.outputs[step].append([a.copy() for a in outputs])
 
@@ -135,6 +136,7 @@ class Party:
                 *(np.frombuffer(x, np.uint8) for x in (state.loss_chain, state.log_chain)),
             ]
             state.loss_chain = extend_loss_chain(state.loss_chain, step, loss)
+            state.log_chain = self.log_chain(step, state.log_chain)
             self.chains.append(state.loss_chain)
             made = state.digests()
             lie.after(step, state)
@@ -143,6 +145,24 @@ class Party:
             stops = c.stop_on_non_finite and not np.isfinite(loss)
             if stops and lie.final_step(job) == job.steps:
                 break
+
+    def logged(
+        self,
+        step: int,
+        index: int,
+        node: Node,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> None:
+        """What a log makes of a node's outputs; nothing without one (log_simulator.py)."""
+
+    def log_chain(self, step: int, chain: bytes) -> bytes:
+        """The log chain after `step`."""
+        return chain
+
+    def log_facts(self, query: q.Log | q.LogHashes | q.LogBlock) -> Body:
+        """What an honest party answers about its log."""
+        raise LookupError("the contract keeps no log")
 
     def _record(self, step: int, index: int) -> NodeBody:
         node = self.job.program.nodes[index]
@@ -213,6 +233,8 @@ class Party:
             return BytesBody(open_tensor(array, ranges).to_bytes())
         if isinstance(query, q.Values):
             return self._values(query)
+        if isinstance(query, q.Log | q.LogHashes | q.LogBlock):
+            return self.log_facts(query)
         records, tree = self._tree(query.step)
         if isinstance(query, q.Nodes):
             return NodesBody(tree.size, tree.root())
@@ -225,7 +247,13 @@ class Party:
         node = program.nodes[query.node]
         types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
         site = quantity.Site(
-            node.op, node.attrs, types, node.out_types, query.output, query.element
+            node.op,
+            node.attrs,
+            types,
+            node.out_types,
+            query.output,
+            query.element,
+            self.job.commitment.contract,
         )
         source = WholeSource(self.inputs[query.step][query.node])
         at = locate(quantity.opening_rule(site), query.path)

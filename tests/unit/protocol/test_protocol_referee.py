@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.protocol.log_scenarios import BOUNDED, PUBLISHED, lie
+from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import (
     ENDINGS,
     SCENARIOS,
@@ -26,7 +28,7 @@ from tallystick.protocol import queries as q
 from tallystick.protocol import referee as module
 from tallystick.protocol.answers import Answer, make_answer, sign_answer
 from tallystick.protocol.referee import STEPS, Referee
-from tallystick.protocol.states import AGREEMENT, TABLE, page
+from tallystick.protocol.states import AGREEMENT, TABLE, UNDECIDED, page
 from tallystick.run.job import Job
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -140,10 +142,12 @@ def test_no_party_to_the_game(game_job: Job, logreg_job: Job, honest: Party) -> 
 def test_table_and_states_are_the_same() -> None:
     assert set(STEPS) == set(TABLE)
     for state in TABLE.values():
-        assert set(state.follows) <= set(TABLE) | {AGREEMENT}
+        assert set(state.follows) <= set(TABLE) | {AGREEMENT, UNDECIDED}
 
 
-def test_every_state_is_reached(game_job: Job, diverging_job: Job, mlp_job: Job) -> None:
+def test_every_state_is_reached(
+    game_job: Job, diverging_job: Job, mlp_job: Job, tmp_path: Path
+) -> None:
     reached = set()
 
     class Watching(Referee):
@@ -159,6 +163,11 @@ def test_every_state_is_reached(game_job: Job, diverging_job: Job, mlp_job: Job)
 
     watch(game_job, SCENARIOS)
     watch(diverging_job, ENDINGS)
+    logs = make_log_job(tmp_path / "logs", wide=4)
+    for name in ("a forged entry, followed", "a forged entry, not followed"):
+        forger = LogParty(logs, lie(BOUNDED[name]))
+        truth = LogParty(logs, follows=forger)
+        play(Watching(logs, (forger.commitment, truth.commitment)), (forger, truth))
     assert reached == set(TABLE)
 
 
@@ -173,9 +182,10 @@ def test_the_page_is_the_table() -> None:
 
 def test_every_clause_that_convicts_is_tested() -> None:
     room = Path(module.__file__).parent
-    names = ("phase0", "phase1", "phase2", "phase3", "tensors", "referee")
+    names = ("phase0", "phase1", "phase2", "phase3", "phase_log", "tensors", "referee")
     text = "".join((room / f"{name}.py").read_text() for name in names)
     convicting = set(re.findall(r'\(\s*"(\d\.\d[\d.]*)",\s*(?:f?"|why|sentence)', text))
     convicting |= set(re.findall(r'clause = [^"]*"(\d\.\d+)"', text))
-    tested = {s.clause for s in [*SCENARIOS.values(), *ENDINGS.values()]} | {"2.9", "2.10"}
+    scenarios = [*SCENARIOS.values(), *ENDINGS.values(), *BOUNDED.values(), *PUBLISHED.values()]
+    tested = {s.clause for s in scenarios} | {"2.9", "2.10"}
     assert convicting <= tested and len(convicting) > 15

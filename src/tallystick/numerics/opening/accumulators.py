@@ -7,6 +7,7 @@ it; a prover, millions, for which terms of equal exponent are added as 64-bit in
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -93,3 +94,12 @@ def rounded(accumulator: Any, bits: int) -> np.float32:
     number, flags = parts(accumulator)
     given, grid = unruly(flags), Grid(bits)
     return grid.value(grid.nearest(number)) if given is None else given
+
+
+def shown(accumulator: Any) -> str:
+    """The sum for a person: about how large, and what tells it from any other."""
+    number, flags = parts(accumulator)
+    given = unruly(flags)
+    bits = number.bit_length() - 53
+    near = math.ldexp(number >> max(bits, 0), max(bits, 0) - UNIT) if given is None else given
+    return f"{near!s} ({number:#x} * 2^-{UNIT}, flags {flags})"

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import (
     Doubt,
     Grid,
@@ -198,12 +199,14 @@ def _bound(real: RealSum, source: Source, sums: Needs) -> float:
 
 def rounded_rule(site: Site) -> Quantity | None:
     """The quantity of an element of a rounded operator, None where the rule is `ordered/1`'s."""
-    bits, logged = _parsed(site.contract)
-    if not bits or site.op not in SUMS or site.outputs[site.out].dtype != "f32":
+    contract = parse_contract(site.contract)
+    rounds = site.op in contract.rounded_operators
+    if not rounds or site.outputs[site.out].dtype != "f32":
         return None
+    bits = contract.bits
     real, grid = SUMS[site.op](site), Grid(bits)
     chain = _exact(real)
-    if not logged:
+    if not contract.keeps_log:
 
         def compute(source: Source, needs: Needs) -> Any:
             return real.finished(source, rounded(needs[0], bits))
@@ -222,12 +225,3 @@ def rounded_rule(site: Site) -> Quantity | None:
 
     needs: tuple[Quantity, ...] = (chain, *_bounds(real))
     return Logged("R(exact sum)", "f32", chosen, doubtful, real.after is None, needs)
-
-
-def _parsed(contract: str) -> tuple[int, bool]:
-    """B of a contract with rounded operators (else 0), and whether it keeps a log."""
-    name, *rest = contract.split(";")
-    if not name.startswith(("rounded/", "replay/")):
-        return 0, False
-    bits = [int(part[2:]) for part in rest if part.startswith("b=")]
-    return (bits or [32])[0], name.startswith("replay/")

@@ -1,0 +1,196 @@
+"""Rounding logs in a game: opened, tied to the states, and where they differ (PROTOCOL 6.10, 6.13).
+
+What an entry is worth is phase3's matter. A log is a step's section digests; the block that has
+an element shows whether it has an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.log import BLOCK_BYTES, BOUNDED, ENTRIES_PER_BYTE, Section, log_digest
+from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof, chain_digest, extend_log_chain
+from tallystick.errors import CorruptFileError
+from tallystick.numerics.contracts import ROUNDED_OPERATORS
+from tallystick.protocol.answers import BlockBody, BlocksBody, HashesBody, LogBody, NodeBody
+from tallystick.protocol.game import (
+    BOTH,
+    Asking,
+    Game,
+    Guilty,
+    Rounds,
+    ask,
+    convict,
+    node_proved,
+    shorts,
+)
+from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, NodeRecord
+from tallystick.protocol.states import UNDECIDED
+from tallystick.protocol.tensors import descend, part_guilt
+from tallystick.rounding.blocks import decode_block
+from tallystick.rounding.codec import unpack
+
+NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)
+
+
+def opened_logs(game: Game) -> Asking[tuple[bytes, bytes]]:
+    """6.10: both open their logs of the step; the tensor digests of their log chains after it."""
+    if not game.logs:
+        bodies = yield from ask({p: Log(game.step) for p in BOTH}, LogBody)
+        guilt = {}
+        for party, body in bodies.items():
+            why = _unfit(game, party, body)
+            if why is not None:
+                guilt[party] = ("6.10", f"{why}: a log that was not committed")
+        convict(guilt)
+        game.logs = (bodies[0], bodies[1])
+        game.note(3, "6.10", f"both have opened their rounding logs of step {game.step}")
+    first, second = (chain_digest(_chain_after(game, body)) for body in game.logs)
+    return first, second
+
+
+def _chain_after(game: Game, body: LogBody) -> bytes:
+    return extend_log_chain(body.chain, game.step, log_digest(game.step, body.sections))
+
+
+def _unfit(game: Game, party: int, body: LogBody) -> str | None:
+    """How an opened log does not fit what the party has committed to, None if it does."""
+    if len(body.sections) != len(game.sections):
+        return f"it opens {len(body.sections)} sections, the program has {len(game.sections)}"
+    index, size = game.slots.index(LOG_CHAIN_SLOT), len(game.slots)
+    ends = (
+        ("before", game.step, body.chain, body.before),
+        ("after", game.step + 1, _chain_after(game, body), body.after),
+    )
+    for when, step, chain, path in ends:
+        proof = SlotProof(LOG_CHAIN_SLOT, chain_digest(chain), index, size, path)
+        if not proof.proves(game.states[party][step], LOG_CHAIN_SLOT, index, size):
+            return f"the log chain {when} step {game.step} is not the one in its state"
+    return None
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+# What the entries of a block are: position to direction, or to what a published log says there.
+Block = dict[int, int]
+
+
+def _opened_blocks(game: Game, number: int, block: int) -> Asking[tuple[Block, Block]]:
+    """6.10: both open one block of section `number`."""
+    query = LogBlock(game.step, number, block)
+    bodies = yield from ask(dict.fromkeys(BOTH, query), BlockBody)
+    section, guilt, found = game.sections[number], {}, []
+    for party, body in bodies.items():
+        leaf = merkle.leaf_hash(body.data)
+        root = merkle.inclusion_root(leaf, block, section.blocks, body.proof)
+        if root is None or section.digest(root) != game.logs[party].sections[number]:
+            guilt[party] = ("6.10", f"block {block} is not in section {number} of its log")
+    convict(guilt)
+    read: Callable[[Section, int, bytes], Block]
+    read = _bounded if section.form == BOUNDED else _published
+    for party in BOTH:
+        try:
+            found.append(read(section, block, bodies[party].data))
+        except CorruptFileError as error:
+            guilt[party] = ("6.10", f"block {block} of section {number}: {error.message}")
+    convict(guilt, "3")
+    return found[0], found[1]
+
+
+def _bounded(section: Section, block: int, data: bytes) -> Block:
+    """COMMITMENTS 10.2. The last block may have entries at elements that do not exist."""
+    entries = decode_block(block, data)
+    return dict(zip(entries.positions.tolist(), entries.directions.tolist(), strict=True))
+
+
+def _published(section: Section, block: int, data: bytes) -> Block:
+    """COMMITMENTS 10.3."""
+    first = block * BLOCK_BYTES * ENTRIES_PER_BYTE
+    count = min(section.elements - first, BLOCK_BYTES * ENTRIES_PER_BYTE)
+    entries = unpack(data, count)
+    return {first + at: int(entries[at]) for at in np.flatnonzero(entries != NORMAL).tolist()}
+
+
+# --- states ---------------------------------------------------------------------------------------
+def log(game: Game) -> Rounds:
+    """6.10: what each party's log says about the disputed element."""
+    yield from opened_logs(game)
+    number = game.section_of(game.node, game.operand)
+    assert number is not None  # phase3.output enters only then
+    section = game.sections[number]
+    blocks = yield from _opened_blocks(game, number, section.block_of(game.element))
+    game.entries = blocks[0].get(game.element), blocks[1].get(game.element)
+    if section.form == BOUNDED:
+        return "element"
+    if game.program.nodes[game.node].op in ROUNDED_OPERATORS:
+        return "element"
+    why = "no clause bounds this operator's kernels: nobody is shown wrong (NUMERICS 14.10)"
+    game.note(3, "6.12", why)
+    return UNDECIDED
+
+
+def entries(game: Game) -> Rounds:
+    """6.13: outputs are equal and logs are not; the first entry on which they differ."""
+    a, b = (body.sections for body in game.logs)
+    # Equal sections would have made equal chains, and 5.8 a conviction.
+    number = next(k for k in range(len(a)) if a[k] != b[k])
+    section = game.sections[number]
+    block = yield from _differing_block(game, number)
+    game.note(3, "6.13", f"section {number} of the logs", shorts((a[number], b[number])))
+    blocks = yield from _opened_blocks(game, number, block)
+    element = min(at for at, _ in set(blocks[0].items()) ^ set(blocks[1].items()))
+    game.entries = blocks[0].get(element), blocks[1].get(element)
+    yield from _at_output(game, section, element)
+    return "entry"
+
+
+def _differing_block(game: Game, number: int) -> Asking[int]:
+    """The first block of a section that is not the same in both logs."""
+    section = game.sections[number]
+    first, count = 0, section.blocks
+    if not count:  # the program alone gives the digest of an empty section
+        true = section.digest(merkle.EMPTY_ROOT)
+        wrong = [p for p in BOTH if game.logs[p].sections[number] != true]
+        convict(dict.fromkeys(wrong, ("6.13", f"its section {number}, which is empty, is not")))
+    hashes: tuple[bytes, ...] = ()
+    while count > 1:
+        query = LogHashes(game.step, number, first, count)
+        bodies = yield from ask(dict.fromkeys(BOTH, query), BlocksBody)
+        guilt, known = {}, {}
+        for party, body in bodies.items():
+            root = merkle.combine_parts(count, DEPTH, body.hashes)
+            stated = game.logs[party].sections[number]
+            if body.blocks != section.blocks:
+                guilt[party] = ("2.7", f"section {number} has {section.blocks} blocks, not these")
+            elif hashes:
+                known[party] = hashes[party]
+            else:  # the first answer must give the section digest
+                fits = root is not None and section.digest(root) == stated
+                known[party] = root if fits and root is not None else b""
+        convict(guilt)
+        plain = {p: HashesBody(body.hashes) for p, body in bodies.items()}
+        convict(part_guilt(count, plain, known, "6.13"))
+        parts = (bodies[0].hashes, bodies[1].hashes)
+        first, count, hashes = descend(count, parts, first)
+    return first
+
+
+def _at_output(game: Game, section: Section, element: int) -> Asking[None]:
+    """The game is now about an output on which both agree, of a node before COMMIT."""
+    body = (yield from ask({0: NodeRecord(game.step, section.node)}, NodeBody))[0]
+    if not node_proved(game, 0, section.node, body):
+        why = f"its record of node {section.node} is not the one in its tree"
+        raise Guilty({0: ("6.13", why)})
+    why_not = game.misfit(section.node, body)
+    if why_not is not None:
+        # Both trees have this leaf, and an honest tree none of another structure.
+        sentence = f"node {section.node}, as both have it, is not the program's: {why_not}"
+        raise Guilty(dict.fromkeys(BOTH, ("6.13", sentence)), "1")
+    game.node, game.operand, game.element = section.node, section.output, element
+    game.records = (body, body)
+    operator = game.program.nodes[section.node].op
+    game.found(
+        node=section.node, operator=operator, side="output", operand=section.output, element=element
+    )

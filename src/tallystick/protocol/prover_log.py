@@ -1,0 +1,97 @@
+"""What a run says about its rounding logs, from the files it has kept (PROTOCOL 2.1, 13 to 15).
+
+A log is committed through the chain in the state; the files are ours, so what they hold is what
+we say. A file that no longer gives the chain is our own damage, and never signed as an answer,
+unless a declared cheat made it so.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tallystick.commit import merkle
+from tallystick.commit.log import BLOCK_BYTES, BOUNDED, FORMS, Section, block_hashes, log_digest
+from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
+from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.numerics.contracts import parse_contract
+from tallystick.protocol import queries as q
+from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
+from tallystick.protocol.prover_states import States
+from tallystick.rounding.blocks import Blocks
+from tallystick.rounding.log_reader import Expected, LogReader, open_log
+from tallystick.rounding.sections import operators_of, sections_of
+
+
+class Logs:
+    """The logs of a run whose contract keeps them; of another, none is asked for (`check`)."""
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+        self._job = states.job
+        self._form = parse_contract(states.job.commitment.contract).form or None
+        self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None
+
+    @cached_property
+    def _sections(self) -> tuple[Section, ...]:
+        return sections_of(self._job.program, self._form) if self._form else ()
+
+    def check(self, query: q.Log | q.LogHashes | q.LogBlock) -> Section | None:
+        """The section that is asked about. Raises UsageError for what no referee asks."""
+        if self._form is None:
+            raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
+        if isinstance(query, q.Log):
+            return None
+        if query.section >= len(self._sections):
+            raise UsageError(f"There is no section {query.section}.", "Ask the program.")
+        section = self._sections[query.section]
+        if isinstance(query, q.LogBlock) and query.block >= section.blocks:
+            raise UsageError(f"There is no block {query.block}.", "Ask within the section.")
+        return section
+
+    def body(self, query: q.Log | q.LogHashes | q.LogBlock) -> Body:
+        """What is true of the run's logs."""
+        if isinstance(query, q.Log):
+            return self._log(query.step)
+        blocks, tree = self._section(query.step, query.section)
+        if isinstance(query, q.LogHashes):
+            return BlocksBody(tree.size, tuple(tree.parts(query.first, query.count, q.DEPTH)))
+        if isinstance(blocks, Blocks):
+            data = blocks.block(query.block)
+        else:
+            data = blocks[query.block * BLOCK_BYTES : (query.block + 1) * BLOCK_BYTES]
+        return BlockBody(data, tuple(tree.inclusion(query.block)))
+
+    def _log(self, step: int) -> LogBody:
+        chain = self._states.at(step).state.log_chain
+        _, before = self._states.slot(step, LOG_CHAIN_SLOT)
+        _, after = self._states.slot(step + 1, LOG_CHAIN_SLOT)
+        with self._open(step) as reader:
+            digests = tuple(entry.digest for entry in reader.index)
+        made = extend_log_chain(chain, step, log_digest(step, digests))
+        if self._states.override is None and made != self._states.at(step + 1).state.log_chain:
+            raise DigestMismatchError(
+                f"The rounding log of step {step} is not the one this run committed to.",
+                "Restore it; `tallystick fsck` lists what is damaged.",
+            )
+        return LogBody(chain, before, digests, after)
+
+    def _open(self, step: int) -> LogReader:
+        assert self._form is not None  # `check` refused the query
+        operators = operators_of(self._job.program, self._sections)
+        expected = Expected(self._job.digest, self._sections, operators, FORMS[self._form])
+        return open_log(self._states.store.directory / "logs", step, expected)
+
+    def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:
+        """A section's blocks and their tree; what was read last is kept."""
+        if self._kept is None or self._kept[:2] != (step, number):
+            found: Blocks | bytes
+            with self._open(step) as reader:
+                if self._sections[number].form == BOUNDED:
+                    found = reader.bounded(number)
+                    hashes = found.hashes()
+                else:
+                    found = reader.published(number)
+                    cuts = range(0, len(found), BLOCK_BYTES)
+                    hashes = block_hashes([found[at : at + BLOCK_BYTES] for at in cuts])
+            self._kept = (step, number, found, merkle.Tree(hashes))
+        return self._kept[2:]

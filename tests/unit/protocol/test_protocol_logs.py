@@ -1,0 +1,144 @@
+"""The referee about rounding logs: lies, and honest parties that differ (PROTOCOL 6.10 to 6.13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from unit.protocol.log_scenarios import (
+    BOUNDED,
+    COMMIT,
+    PRODUCT,
+    PUBLISHED,
+    STEP,
+    LogScenario,
+    lie,
+)
+from unit.protocol.log_simulator import LogParty, make_log_job
+from unit.protocol.scenarios import WRONG, Lie, tampering
+from unit.protocol.simulator import judged
+
+from tallystick.commit import merkle
+from tallystick.program.ir import COMMIT as COMMIT_OP
+from tallystick.protocol import phase_log
+from tallystick.protocol.answers import LogBody
+from tallystick.protocol.game import Guilty
+from tallystick.protocol.judge import judge
+from tallystick.protocol.local import play
+from tallystick.protocol.referee import Referee
+from tallystick.run.job import Job
+
+WIDTH = 6000  # two rows of it are three blocks of a bounded log
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return make_log_job(tmp_path_factory.mktemp("bounded") / "job", wide=WIDTH)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    path = tmp_path_factory.mktemp("published") / "job"
+    return make_log_job(path, form="published", wide=12000)
+
+
+def test_the_nodes_are_where_the_scenarios_say(bounded: Job, published: Job) -> None:
+    for job in (bounded, published):
+        assert job.program.nodes[PRODUCT].op == "aten.mm"
+        assert job.program.nodes[COMMIT].op == COMMIT_OP
+
+
+def down(*_: int) -> int:
+    """Where V has two values, the lesser one, which is logged."""
+    return 0
+
+
+def check(job: Job, scenario: LogScenario, seat: int, choose: bool) -> None:
+    cheat = LogParty(job, lie(scenario), choose=down if choose else None)
+    follows = cheat if choose and scenario.clause is not None else None
+    honest = LogParty(job, choose=down if choose else None, follows=follows)
+    parties = (cheat, honest) if seat == 0 else (honest, cheat)
+    played = play(job, parties)
+    verdict = played.verdict
+    assert not verdict.agreement and not verdict.forfeit
+    assert judge(job, played.evidence.to_bytes()).verdict == verdict
+    if scenario.clause is None:
+        assert verdict.undecided and verdict.accepted is None and not verdict.convicted
+    else:
+        assert not verdict.undecided
+        assert [c.party for c in verdict.convicted] == [seat]
+        assert verdict.accepted == 1 - seat
+        if scenario.zero_only and seat == 1:
+            return
+        assert (verdict.convicted[0].clause, verdict.case) == (scenario.clause, scenario.case)
+        assert scenario.says in verdict.convicted[0].sentence
+    if scenario.choices is not None:
+        assert verdict.choices == scenario.choices
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+@pytest.mark.parametrize("name", BOUNDED)
+def test_lies_about_bounded_logs(bounded: Job, name: str, seat: int) -> None:
+    check(bounded, BOUNDED[name], seat, choose=True)
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_lies_about_published_logs(published: Job, name: str, seat: int) -> None:
+    check(published, PUBLISHED[name], seat, choose=False)
+
+
+def test_followers_agree_and_others_cannot_be_decided(bounded: Job) -> None:
+    """1.5.1: two honest trainers of their own choices; a follower has the trainer's bits."""
+    up = LogParty(bounded, choose=lambda *_: 1)
+    low = LogParty(bounded, choose=down)
+    nearest = LogParty(bounded)
+    assert judged(bounded, (up, LogParty(bounded, follows=up))).agreement
+    for parties, choices in (
+        ((up, low), (1, 1)),
+        ((nearest, up), (1, 1)),
+        ((low, nearest), (1, 0)),
+    ):
+        verdict = judged(bounded, parties)
+        assert verdict.undecided and not verdict.convicted and verdict.accepted is None
+        assert verdict.choices == choices
+        assert verdict.place.step == 0
+
+
+def test_both_have_another_node_where_their_logs_differ(bounded: Job) -> None:
+    """6.13: two liars who agree on a node that is not the program's are both convicted."""
+    tamper = tampering(PRODUCT, operator="aten.bmm")
+
+    def at(step: int, index: int, body: object) -> object:
+        return tamper(6, index, body) if step == STEP else body  # type: ignore[arg-type]
+
+    first = LogParty(bounded, Lie(entries=BOUNDED["an entry that says nothing"].hooks["entries"]))
+    second = LogParty(bounded, Lie())
+    for party in (first, second):
+        party.tamper = at  # type: ignore[assignment]
+    verdict = judged(bounded, (first, second))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.13"), (1, "6.13")]
+    assert verdict.case == "1"
+
+
+def test_two_forgers(bounded: Job) -> None:
+    """6.13 decides on the first difference; the other liar is then not shown wrong."""
+    first = LogParty(bounded, lie(BOUNDED["a forged entry, not followed"]))
+    second = LogParty(bounded, lie(BOUNDED["an entry in one of many blocks"]))
+    verdict = judged(bounded, (first, second))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.13")]
+    assert verdict.accepted == 1
+
+
+def test_an_empty_section_has_one_digest(bounded: Job) -> None:
+    """6.13: of an output without elements the program alone says what its section is."""
+    honest, cheat = LogParty(bounded), LogParty(bounded, Lie(**BOUNDED["an entry less"].hooks))
+    referee = Referee(bounded, (honest.commitment, cheat.commitment))
+    game = referee._game
+    empty = replace(game.sections[0], elements=0)
+    game.__dict__["sections"] = (empty,)
+    body = LogBody(WRONG, (), (empty.digest(merkle.EMPTY_ROOT),), ())
+    game.logs = (body, replace(body, sections=(WRONG,)))
+    with pytest.raises(Guilty) as caught:
+        next(phase_log.entries(game))
+    assert {p: clause for p, (clause, _) in caught.value.guilt.items()} == {1: "6.13"}
