@@ -144,7 +144,8 @@ class Game:
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """The sections of every step's log."""
-        return sections_of(self.program, self.log_form) if self.log_form else ()
+        contract = parse_contract(self.terms.contract)
+        return sections_of(self.program, contract) if contract.keeps_log else ()
 
     def section_of(self, node: int, output: int) -> int | None:
         """The number of an output's section, None where it has none."""

@@ -28,16 +28,16 @@ class Logs:
     def __init__(self, states: States) -> None:
         self._states = states
         self._job = states.job
-        self._form = parse_contract(states.job.commitment.contract).form or None
+        self._contract = parse_contract(states.job.commitment.contract)
         self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None
 
     @cached_property
     def _sections(self) -> tuple[Section, ...]:
-        return sections_of(self._job.program, self._form) if self._form else ()
+        return sections_of(self._job.program, self._contract)
 
     def check(self, query: q.Log | q.LogHashes | q.LogBlock) -> Section | None:
         """The section that is asked about. Raises UsageError for what no referee asks."""
-        if self._form is None:
+        if not self._contract.keeps_log:
             raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
         if isinstance(query, q.Log):
             return None
@@ -76,9 +76,8 @@ class Logs:
         return LogBody(chain, before, digests, after)
 
     def _open(self, step: int) -> LogReader:
-        assert self._form is not None  # `check` refused the query
         operators = operators_of(self._job.program, self._sections)
-        expected = Expected(self._job.digest, self._sections, operators, FORMS[self._form])
+        expected = Expected(self._job.digest, self._sections, operators, FORMS[self._contract.form])
         return open_log(self._states.store.directory / "logs", step, expected)
 
     def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:

@@ -53,7 +53,7 @@ class LogParty(Party):
         **others: Any,
     ) -> None:
         self.contract = parse_contract(job.commitment.contract)
-        self.sections = sections_of(job.program, self.contract.form)
+        self.sections = sections_of(job.program, self.contract)
         self.choose, self.follows = choose or (lambda *_: None), follows
         self.entries: list[dict[tuple[int, int], Entries]] = []
         self.blocks: list[list[list[bytes]]] = []
