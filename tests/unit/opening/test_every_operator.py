@@ -8,6 +8,7 @@ import pytest
 from disputes import check_lies, check_values, some_elements
 from vectors.kernel_format import Case, groups, load
 
+from tallystick.numerics.contracts import ROUNDED_OPERATORS
 from tallystick.numerics.opening.quantity import rules
 from tallystick.numerics.registry import all_ops
 
@@ -26,6 +27,19 @@ def test_golden_calls_through_the_rules(group: str) -> None:
         check_values(case.op, dict(case.attrs), *case.inputs, most=6)
         checked[case.op] += 1
     assert checked
+
+
+ROUNDED = "rounded/1-draft.1;b=27"
+
+
+def test_golden_operands_under_a_rounded_contract() -> None:
+    """NUMERICS 13: the rounded operators' rules against their kernels, on the golden operands."""
+    checked: Counter[str] = Counter()
+    for case in [case for group in CASES.values() for case in group]:
+        if case.op in ROUNDED_OPERATORS and small(case):
+            check_values(case.op, dict(case.attrs), *case.inputs, most=6, contract=ROUNDED)
+            checked[case.op] += 1
+    assert set(checked) == ROUNDED_OPERATORS
 
 
 def small(case: Case) -> bool:

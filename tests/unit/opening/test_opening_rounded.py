@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from disputes import check_changed_operand, check_lies, sites
-from harness import check_games
+from harness import check_games, check_values
 from reference.data import Gen
 
 from tallystick.numerics.grid import Grid
@@ -148,6 +148,15 @@ def test_states_do_not_depend_on_where_a_prover_stops() -> None:
             each = chain_states(chain, whole, range(1, chain.count + 1))
             for links in {1, chain.count // 2 or 1, chain.count}:
                 assert same_bits(chain_states(chain, whole, [links])[0], each[links - 1])
+
+
+@pytest.mark.parametrize("contract", [ROUNDED, COARSE])
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("k", [0, 1, 128, 150])
+def test_values(maker: str, contract: str, k: int) -> None:
+    """Every element of every rounded operator is the kernel's, bit for bit."""
+    for op, attrs, operands in _cases(maker, k):
+        check_values(op, attrs, operands, contract)
 
 
 @pytest.mark.parametrize("contract", [ROUNDED, COARSE])
