@@ -19,12 +19,13 @@ from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.blocks import Entries, decode, encode
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.rules import around, indices_of, values_at
+from tallystick.rounding.rules import around, indices_of, read_beyond_doubt, values_at
 from tallystick.rounding.session import LogSource, MakeSink, Session
 
 Array = np.ndarray
 # Accumulator records fetched at a time: 80 bytes each, of as many operands as the terms have.
 _AT_ONCE = 4096
+_FORGED = "no admissible kernel's result is near the boundary that it reads"
 
 
 class _Collector:
@@ -129,17 +130,17 @@ class BoundedFollower(_Bounded):
             return Entries.none()
         entries, malformed = decode(self.sections[number], blocks)
         for block in malformed.tolist():
-            self.found(number, "malformed block", detail=f"block {block} is no block of a log")
-        outside = np.flatnonzero(entries.positions >= self.sections[number].elements)
-        for k in outside.tolist():
-            self.found(
-                number,
-                "impossible entry",
-                element=int(entries.positions[k]),
-                direction=int(entries.directions[k]),
-                detail="the output has no such element",
-            )
-        return entries.select(np.arange(len(entries) - len(outside)))
+            self.found("malformed block", number, detail=f"block {block} is no block of a log")
+        beyond = entries.positions >= self.sections[number].elements
+        outside = entries.select(beyond)
+        self.found_entries(
+            "impossible entry",
+            number,
+            outside.positions,
+            outside.directions,
+            "the output has no such element",
+        )
+        return entries.select(~beyond)
 
     def _decider(self, number: int) -> tuple[Callable[[Piece], None], Callable[[], Entries]]:
         entries, kept = self._followed(number), _Collector()
@@ -164,61 +165,49 @@ class BoundedFollower(_Bounded):
         """Give the elements `at` the values that their entries call for, and say which of the
         entries are not forged; `flat` holds R(w) (14.6, 14.7)."""
         bits = self.contract.bits
-        near = around(piece.w.reshape(-1)[at], piece.bound(at), bits)
+        w, bounds = piece.w.reshape(-1)[at], piece.bound(at)
+        near = around(w, bounds, bits)
         named = np.where(directions == 1, near.high, near.low)
         own = np.zeros(len(at), np.int64)
         own[near.finite] = indices_of(flat[at[near.finite]], bits)
         right = near.close & (named == own)
-        honest = np.ones(len(at), np.bool_)
         self.choices.left += int(right.sum())
         if self._count_taken and right.any():
             sure = piece.rounded(at[right], bits)
             self.choices.taken += int((sure != flat[at[right]]).sum())
-        open_to_doubt = np.flatnonzero(~right)
+        forged, without_effect = read_beyond_doubt(w, bounds, near, directions, bits)
+        open_to_doubt = np.flatnonzero(~(right | forged | without_effect))
         for begin in range(0, len(open_to_doubt), _AT_ONCE):
             some = open_to_doubt[begin : begin + _AT_ONCE]
-            self._judge(number, piece, at[some], directions[some], flat, honest, some)
-        return honest
+            forged[some] = self._judged(piece, at[some], bounds[some], directions[some], flat)
+        self.found_entries(
+            "forged entry", number, piece.flat(at[forged]), directions[forged], _FORGED
+        )
+        return ~forged
 
-    def _judge(
-        self,
-        number: int,
-        piece: Piece,
-        at: Array,
-        directions: Array,
-        flat: Array,
-        honest: Array,
-        which: Array,
-    ) -> None:
-        """Decide entries by the exact sum: their values go to `flat`, their honesty to `honest`."""
-        bits = self.contract.bits
-        grid = Grid(bits)
+    def _judged(
+        self, piece: Piece, at: Array, bounds: Array, directions: Array, flat: Array
+    ) -> Array:
+        """Decide entries by the exact sum: values go to `flat`; which of them are forged."""
+        grid = Grid(self.contract.bits)
         records = piece.accumulators(at)
-        bounds = piece.bound(at)
-        places = piece.flat(at)
         chosen = np.zeros(len(at), np.int64)
-        wild: list[int] = []
+        forged, wild = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_)
         for k in range(len(at)):
             total, flags = parts(records[k].view("V80")[0])
-            direction = int(directions[k])
             if unruly(flags) is not None:
-                wild.append(k)
-                why = "the element has a term that is not finite"
-            else:
-                truth: Doubt = doubt(grid, total, float(bounds[k]))
-                chosen[k] = truth.value(direction)
-                self.choices.left += truth.open
-                self.choices.taken += truth.value(direction) != truth.nearest
-                if not truth.forged(direction):
-                    continue
-                why = "no admissible kernel's result is near the boundary that it reads"
-            honest[which[k]] = False
-            self.found(
-                number, "forged entry", element=int(places[k]), direction=direction, detail=why
-            )
-        flat[at] = values_at(chosen, bits)
-        if wild:
-            flat[at[wild]] = piece.rounded(at[wild], bits)
+                forged[k] = wild[k] = True
+                continue
+            direction = int(directions[k])
+            truth: Doubt = doubt(grid, total, float(bounds[k]))
+            chosen[k] = truth.value(direction)
+            forged[k] = truth.forged(direction)
+            self.choices.left += truth.open
+            self.choices.taken += truth.value(direction) != truth.nearest
+        flat[at] = values_at(chosen, grid.bits)
+        if wild.any():
+            flat[at[wild]] = piece.rounded(at[wild], grid.bits)
+        return forged
 
 
 def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:

@@ -52,6 +52,10 @@ class Findings:
         if len(self.kept) < KEPT:
             self.kept.append(finding)
 
+    def room_for(self, many: int) -> int:
+        """How many of `many` further findings would be kept; the others are only counted."""
+        return min(many, max(0, KEPT - len(self.kept)))
+
     def __bool__(self) -> bool:
         return self.count > 0
 

@@ -13,6 +13,7 @@ import numpy as np
 from tallystick import _core
 
 Array = np.ndarray
+_SLACK = 2.0**-50
 _ABOVE_ALL = 2.0**128  # what plus infinity stands for in the overflow boundary (NUMERICS 13.2)
 
 
@@ -70,3 +71,26 @@ def around(w: Array, bound: Array, bits: int) -> Neighbourhood:
     # The difference may be rounded (w near 0): then the next larger number is not below it.
     close = one & (np.nextafter(distance, np.inf) <= reach)
     return Neighbourhood(finite, low, high, close)
+
+
+def read_beyond_doubt(
+    w: Array, bound: Array, near: Neighbourhood, directions: Array, bits: int
+) -> tuple[Array, Array]:
+    """Masks of entries that are surely forged, and surely not, without an exact sum (14.7).
+
+    Only where no boundary is within 2E of w, so that R(w) is R(v*): v* being within E of w, its
+    distances differ from those of w by E at most. The margins pay for the roundings here.
+    """
+    nearest = near.low
+    settled = near.finite & (near.low == near.high)
+    settled &= np.abs(nearest) < 255 << (bits - 9)  # infinity has a boundary on one side only
+    nearest = np.where(settled, nearest, 0)
+    centre, reach = np.where(settled, w, 0.0), np.where(settled, bound, 0.0)
+    above = np.abs(boundaries(nearest, bits) - centre)
+    below = np.abs(centre - boundaries(nearest - 1, bits))
+    read = np.where(directions == 0, above, below)
+    other = np.where(directions == 0, below, above)
+    slack = _SLACK * (above + below)
+    forged = settled & (read - slack > 4 * reach) & (read - other - slack > 2 * reach)
+    honest = settled & (other - read - slack > 2 * reach)
+    return forged, honest

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+
 from tallystick.commit.log import FORMS, Section, log_digest, packed_root
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import find_contract
@@ -21,9 +23,11 @@ from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.blocks import Blocks
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.findings import Choices, Finding, Findings
+from tallystick.rounding.findings import Choices, Finding, Findings, Kind
 from tallystick.rounding.log_reader import Expected, LogReader
 from tallystick.rounding.sections import operators_of, sections_of
+
+Array = np.ndarray
 
 
 class Sink(Protocol):
@@ -165,16 +169,29 @@ class Session:
             )
         )
 
-    def found(self, number: int, finding_kind: str, **fields: object) -> None:
+    def found(
+        self,
+        kind: Kind,
+        number: int,
+        element: int | None = None,
+        direction: int | None = None,
+        detail: str = "",
+    ) -> None:
         """Add a finding about section `number` at the running step."""
-        section = self.sections[number]
+        section, operator = self.sections[number], self.operators[number]
         self.findings.add(
             Finding(
-                finding_kind,  # type: ignore[arg-type]
-                self.step,
-                section.node,
-                self.operators[number],
-                section.output,
-                **fields,  # type: ignore[arg-type]
+                kind, self.step, section.node, operator, section.output, element, direction, detail
             )
         )
+
+    def found_entries(
+        self, kind: Kind, number: int, positions: Array, directions: Array, detail: str
+    ) -> None:
+        """Add a finding for each of many entries of section `number`."""
+        keep = self.findings.room_for(len(positions))
+        for at, direction in zip(
+            positions[:keep].tolist(), directions[:keep].tolist(), strict=True
+        ):
+            self.found(kind, number, at, direction, detail)
+        self.findings.count += len(positions) - keep

@@ -14,6 +14,7 @@ from reference.rounded import rounded_sum
 
 from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Entries
+from tallystick.rounding.findings import KEPT
 from tallystick.rounding.log_file import LogDirectory, log_path
 from tallystick.rounding.log_reader import open_log
 
@@ -150,3 +151,17 @@ def test_a_missing_or_damaged_log_is_a_finding_and_the_step_goes_on(tmp_path: Pa
         assert (finding.kind, finding.step, finding.node) == ("log", 0, node)
         assert outputs[0].reshape(-1).view(np.uint32).tolist() == want
         path.write_bytes(whole)
+
+
+def test_a_flood_of_forged_entries_is_counted_and_the_first_are_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(81)
+    a, b = rng.standard_normal((60, 8)), rng.standard_normal((8, 50))
+    batch = {"a": a.astype(np.float32), "b": b.astype(np.float32)}
+    recorded = Run(tmp_path / "a", program(32, batch, mm), batch)
+    log = Entries(np.arange(3000), rng.integers(0, 2, 3000, dtype=np.uint8))
+    follower, outputs, _ = recorded.follow(recorded.forge(tmp_path / "b", lambda _, __: log))
+    elements = elements_of_mm(batch, 32)
+    forged = [at for at, e in enumerate(elements) if e.forged(int(log.directions[at]))]
+    assert follower.findings.count == len(forged) > KEPT
+    assert [f.element for f in follower.findings.kept] == forged[:KEPT]
+    assert same(outputs, recorded.outputs)
