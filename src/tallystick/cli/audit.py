@@ -20,9 +20,12 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.run.auditor import AuditReport, audit_run
 from tallystick.run.estimate import human_seconds
+from tallystick.run.found import finding_sentence
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.store import RunStore
+
+_SAID = 10  # findings that are printed; --json has more
 
 
 def report_json(report: AuditReport) -> dict[str, object]:
@@ -45,6 +48,11 @@ def report_json(report: AuditReport) -> dict[str, object]:
         "threads": report.threads,
         "seconds": report.seconds,
         "notices": report.notices,
+        "choices": None
+        if report.choices is None
+        else {"left": report.choices[0], "taken": report.choices[1]},
+        "findings": report.findings,
+        "findings_not_listed": report.unnamed,
         "difference": None
         if d is None
         else {
@@ -126,6 +134,7 @@ def _say(report: AuditReport) -> None:
         if report.difference.committed:
             say(f"committed   {report.difference.committed}")
             say(f"computed    {report.difference.computed}")
+        _say_log(report)
         say("Keep the run directory: it is the evidence.")
         return
     what = "the whole run" if report.whole else f"steps {report.first_step}:{report.last_step}"
@@ -134,4 +143,17 @@ def _say(report: AuditReport) -> None:
         f"{_count(report.losses_compared, 'loss')}, "
         f"{_count(report.stored_compared, 'stored state')}, bit for bit"
     )
+    _say_log(report)
     say(f"computed    {report.isa}, {report.threads} threads, {human_seconds(report.seconds)}")
+
+
+def _say_log(report: AuditReport) -> None:
+    """What the rounding logs have left to the trainer, and what is wrong with them."""
+    if report.choices is not None:
+        left, taken = report.choices
+        say(f"choices     the logs leave {left}, of which {taken} are not the nearest value")
+    for found in report.findings[:_SAID]:
+        say(f"FINDING     {finding_sentence(found)}")
+    more = len(report.findings[_SAID:]) + report.unnamed
+    if more:
+        say(f"            and {more} more")

@@ -8,6 +8,7 @@ import click
 
 from tallystick.cli.output import (
     CANNOT_CHECK,
+    MISMATCH,
     finish,
     json_option,
     note,
@@ -19,10 +20,14 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.commit.signing import load_private_key
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.run.estimate import human_seconds
+from tallystick.run.estimate import human_bytes, human_seconds
+from tallystick.run.followed import FollowReport
+from tallystick.run.found import finding_sentence
 from tallystick.run.job_file import load_job
 from tallystick.run.preview import estimate_run
 from tallystick.run.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
+
+_SAID = 10  # findings that are printed; --json has more
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:
@@ -39,6 +44,8 @@ def summary_json(result: RunSummary) -> dict[str, object]:
         "final_state_root": result.final_state_root,
         "final_loss": result.losses[-1] if result.losses else None,
         "validation": [{"step": s, "loss": v} for s, v in result.validation],
+        "log_bytes": result.log_bytes,
+        "followed": None if result.followed is None else result.followed.as_dict(),
         "signer": result.signer,
         "isa": result.isa,
         "threads": result.threads,
@@ -57,6 +64,13 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     type=click.IntRange(1, 1_000_000),
     help=f"Keep so many states on the disk, evenly over the run [default: up to {DEFAULT_KEEP}].",
 )
+@click.option(
+    "--replay",
+    metavar="RUN",
+    type=click.Path(),
+    help="Follow the rounding logs of RUN, as its auditor (contract replay/1).",
+)
+@click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
 @click.option("--estimate", is_flag=True, help="Only say what the run will take.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -68,6 +82,8 @@ def train(
     device: str,
     key: str | None,
     keep_checkpoints: int | None,
+    replay: str | None,
+    zstd: bool,
     trace: str | None,
     estimate: bool,
     quiet: bool,
@@ -84,6 +100,8 @@ def train(
         keep=keep_checkpoints,
         key=load_private_key(Path(key)) if key else None,
         trace=parse_steps(trace),
+        replay=Path(replay) if replay else None,
+        compress=zstd,
     )
     if estimate:
         found = estimate_run(loaded, Path(out), threads, options.kept)
@@ -107,6 +125,8 @@ def train(
         finish(CANNOT_CHECK)
     if not as_json:
         _say_finished(result, key is None)
+    if result.followed is not None and not result.followed.accepted:
+        finish(MISMATCH)
 
 
 def _say_finished(result: RunSummary, one_off_key: bool) -> None:
@@ -117,6 +137,29 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
         say(f"validation  {result.validation[-1][1]:.4f} at step {result.validation[-1][0]}")
     say(f"job digest  {result.job_digest.hex()}")
     say(f"run root    {result.run_root.hex()}")
+    if result.log_bytes:
+        say(f"logs        {human_bytes(result.log_bytes)}")
+    if result.followed is not None:
+        _say_followed(result.followed)
     kind = " (a key made for this run, kept in it; --key FILE signs as you)" if one_off_key else ""
     say(f"signed by   {result.signer}{kind}")
     say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")
+
+
+def _say_followed(report: FollowReport) -> None:
+    """What speaks against the run whose logs this one has followed."""
+    say(f"followed    run {report.run_root[:16]}…: {'MATCH' if report.accepted else 'MISMATCH'}")
+    taken = f"{report.taken} are not the nearest value"
+    say(f"choices     its logs leave {report.left}, of which {taken}")
+    if report.difference is not None:
+        low, high = report.difference["interval"]
+        slot = report.difference["slot"]
+        where = f", first in slot {slot}" if slot else ""
+        say(f"MISMATCH    the states differ in the checkpoint interval ({low}, {high}]{where}")
+    for found in report.findings[:_SAID]:
+        say(f"FINDING     {finding_sentence(found)}")
+    more = len(report.findings[_SAID:]) + report.unnamed
+    if more:
+        say(f"            and {more} more")
+    if not report.accepted:
+        say("This run has the right values; `tallystick dispute` decides between the two.")

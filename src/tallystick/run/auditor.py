@@ -3,7 +3,8 @@
 The auditor's own execution decides: from genesis, or from a stored checkpoint whose bytes hash
 to the committed root. Roots are compared at every checkpoint, losses at every step. Where the
 run has node digests of a step, they are compared as that step is executed, so that a difference
-has the name of an operator.
+has the name of an operator. Under a contract that keeps logs every step follows the run's own
+log, and what nobody's kernel can have led to in it is a finding (NUMERICS 14.7).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tallystick import _core
 from tallystick.commit.signing import PublicKey
@@ -21,8 +23,11 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
+from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.claim import Claim, read_claim
 from tallystick.run.engine import Engine, check_environment, is_finite
+from tallystick.run.follow import OwnLogs, own_logs
+from tallystick.run.found import finding_sentence
 from tallystick.run.job import Job
 from tallystick.run.journal import loss_value
 from tallystick.run.nodes import NodeTrace
@@ -37,7 +42,7 @@ class Difference:
 
     `interval` is (s_prev, s]: checkpoint s_prev agreed, s did not. `step`, `node`, `operator`
     are known where the run has node digests. `kind`: "state", "loss", "checkpoint" (a stored
-    file), "trace", "end".
+    file), "trace", "log" (a file or an entry of it), "end".
     """
 
     kind: str
@@ -53,7 +58,8 @@ class Difference:
 
 @dataclass
 class AuditReport:
-    """The outcome. `accepted` means every compared bit was equal."""
+    """The outcome. `accepted` means every compared bit was equal, and no entry of a rounding log
+    forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract without logs."""
 
     accepted: bool
     run: Path
@@ -73,6 +79,9 @@ class AuditReport:
     seconds: float
     difference: Difference | None = None
     notices: list[str] = field(default_factory=list)
+    choices: tuple[int, int] | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    unnamed: int = 0  # findings that are counted only
 
 
 @dataclass
@@ -95,6 +104,7 @@ class _Audit:
     _bad_trace: tuple[int, str] | None = None
     _loss_pair: tuple[int, int] = (0, 0)
     traces: set[int] = field(default_factory=set)
+    logs: OwnLogs | None = None
 
     def start(self, first: int) -> tuple[State, int]:
         """The newest state at or before `first` that the commitment covers."""
@@ -112,13 +122,18 @@ class _Audit:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
         state, step = self.start(first)
         self.began_at = step
-        engine = Engine(self.job, state, step, self.threads)
+        self.logs = own_logs(self.store, self.job, self.claim.journal, count=True)
+        engine = Engine(self.job, state, step, self.threads, log=self.logs)
         self.traces = set(self.store.traced_steps())
         agreed = step
         self.listener.begin(self.job, step)
         while engine.step < self.claim.last_step and (engine.step < last or agreed < last):
             began = time.monotonic()
-            bits = self._step(engine)
+            try:
+                bits = self._step(engine)
+            except LogCorruptError as error:
+                self._unreadable(error, agreed)
+                raise
             end = engine.step == self.claim.last_step
             if engine.step in self.claim.roots:
                 self._compare(engine, agreed)
@@ -128,7 +143,31 @@ class _Audit:
             self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
         if engine.step == self.claim.last_step:
             self._check_end(engine, agreed)
+        if self.logs is not None and self.logs.findings:
+            self._forged(self.logs.findings[0], step)
         return engine.step
+
+    def _forged(self, found: dict[str, Any], began: int) -> None:
+        """The states agree, and yet an entry of a log is one that no kernel can have led to."""
+        step = found["step"]
+        before = max((s for s in self.claim.roots if s <= step), default=began)
+        self.difference = Difference(
+            "log",
+            (max(before, began), step + 1),
+            f"The states agree, but the log is not an honest one: {finding_sentence(found)}.",
+            step,
+            found["node"],
+            found["operator"],
+        )
+        raise _FoundError
+
+    def _unreadable(self, error: LogCorruptError, agreed: int) -> None:
+        """A step cannot be repeated: its log is not there, or not the one in the journal."""
+        interval = (agreed, error.step + 1)
+        self.difference = Difference(
+            "log", interval, error.message, error.step, error.node, error.operator
+        )
+        raise _FoundError from error
 
     def _step(self, engine: Engine) -> int:
         step = engine.step
@@ -308,6 +347,9 @@ def audit_run(
         seconds=time.monotonic() - began,
         difference=audit.difference,
         notices=notices,
+        choices=(audit.logs.left, audit.logs.taken) if audit.logs else None,
+        findings=audit.logs.findings if audit.logs else [],
+        unnamed=audit.logs.unnamed if audit.logs else 0,
     )
 
 

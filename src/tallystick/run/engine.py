@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from tallystick import _core
 from tallystick.commit.data import batch_columns, batch_indices
-from tallystick.commit.state import extend_loss_chain, loss_bits
+from tallystick.commit.state import extend_log_chain, extend_loss_chain, loss_bits
 from tallystick.commit.tensor import Array, check_canonical
-from tallystick.errors import UsageError
+from tallystick.errors import StorageError, UsageError
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import check_environment as check_environment
-from tallystick.numerics.kernels import without_log
+from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
+from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.job import Job
 from tallystick.run.nodes import NodeTrace, NodeTracer
 from tallystick.run.override import Override
@@ -48,12 +51,33 @@ def last_step(job: Job, override: Override | None) -> int:
     return step
 
 
+class StepLog(Protocol):
+    """The rounding logs of the steps that an engine executes: recorded, or followed (logs.py).
+
+    Between `begin` and `finish` (or `abort`) lies the execution of one step, whose nodes run the
+    kernels that the hook gives.
+    """
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        """The kernel of a node, None for the contract's own."""
+
+    def begin(self, step: int) -> None:
+        """Step `step` is about to be executed."""
+
+    def finish(self) -> bytes:
+        """It is done: the digest of its log (COMMITMENTS 10.5), which enters the log chain."""
+
+    def abort(self) -> None:
+        """It was broken off: what it has left behind does not count."""
+
+
 @dataclass
 class Engine:
     """`job` being executed from `state`, which is state[`step`].
 
-    `override` is a declared cheat (DESIGN 7), never set by an honest party; `last_bits` are the
-    bits of the last step's loss, which only a cheat that skips steps needs.
+    `log` keeps or follows the rounding logs of a contract that has them; `override` is a declared
+    cheat (DESIGN 7), never set by an honest party; `last_bits` are the bits of the last step's
+    loss, which only a cheat that skips steps needs.
     """
 
     job: Job
@@ -62,14 +86,22 @@ class Engine:
     threads: int | None = None
     override: Override | None = None
     last_bits: int = 0
+    log: StepLog | None = None
 
     def __post_init__(self) -> None:
         check_environment()
-        # A step's results depend on its log there (NUMERICS 14.1).
-        without_log(self.job.commitment.contract)
         if self.threads is not None:
             _core.set_threads(self.threads)
-        self._executor = Executor(self.job.program)
+        keeps = parse_contract(self.job.commitment.contract).keeps_log
+        if keeps != (self.log is not None):
+            raise UsageError(
+                f"A step under {self.job.commitment.contract} {'needs' if keeps else 'has no'} "
+                "rounding log.",
+                "Execute it with what records or follows one.",
+            )
+        hook = None if self.log is None else self.log.kernels
+        self._executor = Executor(self.job.program, kernels=hook)
+        self.last_log: bytes | None = None  # the digest of the last step's log
         self.last_step = last_step(self.job, self.override)
 
     @property
@@ -95,9 +127,10 @@ class Engine:
             for name, table in self.job.scalars.items()
         }
 
-    def root(self) -> bytes:
-        """The root that this run commits to for the state it is in (COMMITMENTS 5.3)."""
-        root = self.state.root()
+    def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
+        """The root that this run commits to for the state it is in (COMMITMENTS 5.3), whose
+        slots have these digests if they are known already."""
+        root = self.state.root() if digests is None else self.state.root_of(digests)
         return root if self.override is None else self.override.root(self.step, root)
 
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
@@ -110,6 +143,7 @@ class Engine:
             lie.before(step, state)
         if lie is not None and lie.skips(step):
             tracer, outputs, bits = None, {}, self.last_bits
+            self._log_of_skipped()
         else:
             tracer = self.tracer() if trace else None
             result = self._execute(tracer.tap if tracer else None, advance=True)
@@ -117,8 +151,10 @@ class Engine:
         computed = bits
         if lie is not None:
             bits = lie.loss(step, bits)
-        nodes = tracer.finish(computed, bits, state).trace() if tracer else None
+        log = self.last_log
+        nodes = tracer.finish(computed, bits, state, log).trace() if tracer else None
         state.loss_chain = extend_loss_chain(state.loss_chain, step, loss_of(bits))
+        state.log_chain = extend_log_chain(state.log_chain, step, log)
         if lie is not None:
             lie.after(step, state)
         self.step, self.last_bits = step + 1, bits
@@ -135,8 +171,9 @@ class Engine:
         """Execute the next step node by node and stay where we are: bits of the loss as computed
         and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).
 
-        A step that a cheat skips is executed here: its nodes are what the job says. Under an
-        override the state has changed as `before` and `node` have it: load it anew.
+        `last_log` is then the digest of its log. A step that a cheat skips is executed here: its
+        nodes are what the job says. Under an override the state has changed as `before` and
+        `node` have it: load it anew.
         """
         if self.override is not None:
             self.override.before(self.step, self.state)
@@ -159,7 +196,25 @@ class Engine:
             key = lie.random_key(step, key)
             if lie.watches(step):
                 tap = _lying(lie, step, tap)
-        return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
+        if self.log is None:
+            return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
+        self.log.begin(step)
+        try:
+            slots = self.state.slots
+            result = self._executor.run_step(slots, batch, scalars, key, tap, advance)
+            self.last_log = self.log.finish()
+        except BaseException as error:
+            self.log.abort()
+            # A full disk is none of the node's faults; the state in memory is lost all the same.
+            if isinstance(error.__cause__, (StorageError, LogCorruptError)):
+                raise error.__cause__ from None
+            raise
+        return result
+
+    def _log_of_skipped(self) -> None:
+        """A cheat that skips a step still has to commit to a log: the one of the step's nodes."""
+        if self.log is not None:
+            self._execute(lambda *_: None, advance=False)
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""

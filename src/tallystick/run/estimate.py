@@ -36,29 +36,33 @@ def human_seconds(s: float) -> str:
 
 @dataclass(frozen=True)
 class DiskEstimate:
-    """Bytes a run takes at most: job copy, journal, kept states and one being written."""
+    """Bytes a run takes at most: job copy, journal, kept states and one being written; and what
+    its rounding logs take, which depends on the run, about."""
 
     job: int
     journal: int
     state: int
     keep: int
+    logs: int = 0
 
     @property
     def total(self) -> int:
-        return self.job + self.journal + (max(1, self.keep) + 1) * self.state
+        return self.job + self.journal + (max(1, self.keep) + 1) * self.state + self.logs
 
     def sentence(self) -> str:
+        logs = f", rounding logs {human_bytes(self.logs)}" if self.logs else ""
         return (
-            f"disk: at most {human_bytes(self.total)} "
+            f"disk: {'about' if logs else 'at most'} {human_bytes(self.total)} "
             f"({max(1, self.keep)} kept checkpoints of {human_bytes(self.state)}, "
-            f"job {human_bytes(self.job)}, journal {human_bytes(self.journal)})"
+            f"job {human_bytes(self.job)}, journal {human_bytes(self.journal)}{logs})"
         )
 
 
-def estimate_disk(job: Job, state_bytes: int, keep: int) -> DiskEstimate:
-    """The disk a run of `job` needs when it keeps `keep` stored states."""
-    journal = journal_bytes(job.steps, checkpoint_count(job.steps, job.interval))
-    return DiskEstimate(job.disk_bytes, journal, state_bytes, keep)
+def estimate_disk(job: Job, state_bytes: int, keep: int, log_bytes: int = 0) -> DiskEstimate:
+    """The disk a run of `job` needs when it keeps `keep` stored states and has logs of
+    `log_bytes`."""
+    journal = journal_bytes(job.steps, checkpoint_count(job.steps, job.interval), log_bytes > 0)
+    return DiskEstimate(job.disk_bytes, journal, state_bytes, keep, log_bytes)
 
 
 def check_disk(directory: Path, need: int, sentence: str) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tallystick.commit.signing import PublicKey, verify_run
-from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
+from tallystick.commit.state import (
+    CHAIN_START,
+    LOG_CHAIN_SLOT,
+    LOSS_CHAIN_SLOT,
+    extend_log_chain,
+    extend_loss_chain,
+)
 from tallystick.errors import TallystickError
+from tallystick.numerics.contracts import parse_contract
 from tallystick.run.attacks import read_declaration
 from tallystick.run.claim import claim_problem
 from tallystick.run.files import TEMPORARY_SUFFIX
+from tallystick.run.follow import check_log
 from tallystick.run.job import FILES, MANIFEST, Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
@@ -103,6 +112,7 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
     if journal is not None and job is not None:
         _check_states(checker, store, job, journal)
         _check_traces(checker, store, job)
+        _check_logs(checker, store, job, journal)
         _check_commitment(checker, store, job, journal, trust)
     _check_own_files(checker, store)
     _check_layout(checker, store)
@@ -201,12 +211,34 @@ def _check_state(
             f"The losses up to step {step} are not those in the chain of that checkpoint "
             f"(slot {LOSS_CHAIN_SLOT}).",
         )
+    logs = CHAIN_START
+    for index, digest in enumerate(journal.logs[:step]):
+        logs = extend_log_chain(logs, index, digest)
+    if states[0].log_chain != logs:
+        checker.add(
+            store.journal_path,
+            f"The logs up to step {step} are not those in the chain of that checkpoint "
+            f"(slot {LOG_CHAIN_SLOT}).",
+        )
 
 
 def _check_traces(checker: _Checker, store: RunStore, job: Job) -> None:
     for step in store.traced_steps():
         path = store.nodes_path / trace_name(step)
         checker.guard(path, lambda step=step: store.load_trace(job, step))  # type: ignore[misc]
+
+
+def _check_logs(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
+    """Every step's log against its digest in the journal, which the log chain covers."""
+    if not parse_contract(job.commitment.contract).keeps_log:
+        return
+    for step, digest in enumerate(journal.logs):
+        path = store.log_path(step)
+        checker.guard(path, partial(check_log, store, job, step, digest))
+    for step in store.logged_steps():
+        if step >= len(journal.logs):
+            why = f"The journal has no step {step}: it was being written when the run stopped."
+            checker.add(store.log_path(step), why, _RETRAIN)
 
 
 def _check_commitment(
@@ -259,6 +291,7 @@ def _check_layout(checker: _Checker, store: RunStore) -> None:
             "journal",
             "checkpoints",
             "nodes",
+            "logs",
             "commitment.json",
             "lock",
             "signer.pem",
@@ -269,5 +302,6 @@ def _check_layout(checker: _Checker, store: RunStore) -> None:
         store.checkpoints_path, {checkpoint_name(step) for step in store.stored_steps()}
     )
     checker.foreign(store.nodes_path, {trace_name(step) for step in store.traced_steps()})
+    checker.foreign(store.logs_path, {store.log_path(step).name for step in store.logged_steps()})
     if store.lock_path.exists() and store.lock_path.stat().st_size:
         checker.add(store.lock_path, "The lock file is not empty.", "Empty it.")

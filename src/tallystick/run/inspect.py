@@ -8,6 +8,7 @@ from typing import Any
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
 from tallystick.run.attacks import read_declaration
+from tallystick.run.followed import follow_report
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import loss_value
@@ -65,6 +66,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         signer = commitment.signer.key_id
     # A torn end is what kill -9 leaves of an unfinished run; a signed run has none.
     damaged = envelope is not None and not (journal.finished and not journal.torn_bytes)
+    followed = follow_report(journal)
     session = journal.sessions[-1] if journal.sessions else {}
     last = journal.checkpoints[-1][1] if journal.checkpoints else None
     return {
@@ -87,7 +89,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "signature": "valid" if envelope is not None else "absent",
         "loss": [loss_value(bits) for bits in journal.losses],
         "validation": [{"step": s, "loss": loss_value(b)} for s, b in journal.evaluations],
-        "log_bytes": 0,
+        "log_bytes": store.log_bytes(),
+        "followed": followed and followed.as_dict(),
         "isa": session.get("isa"),
         "threads": session.get("threads"),
         "sessions": journal.sessions,

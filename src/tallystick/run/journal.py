@@ -26,6 +26,7 @@ from tallystick.commit.encoding import (
 )
 from tallystick.errors import CorruptFileError, StorageError, TallystickError
 from tallystick.run.files import OS, storage_error, write_all, write_file
+from tallystick.run.found import Found, found_problem
 
 MAGIC = b"tallystick journal 1\n"
 _CHAIN_TAG = tag("journal/1")
@@ -34,8 +35,9 @@ _CHECK_BYTES = 16
 _MAX_PAYLOAD = 1 << 16
 _BYTES_LIMIT = 1 << 36
 
-SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END = range(1, 7)
+SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END, LOGGED, FOLLOWED = range(1, 9)
 _STEP_BITS = struct.Struct("<QI")
+_STEP_BITS_LOG = struct.Struct("<QI32s")
 _STEP_ROOT = struct.Struct("<Q32s")
 _END = struct.Struct("<QB32s")
 REASONS = ("complete", "non-finite loss")
@@ -48,12 +50,17 @@ def loss_value(bits: int) -> float:
 
 @dataclass
 class JournalContent:
-    """What a journal says. `losses[t]` are the bits of step t's loss."""
+    """What a journal says. `losses[t]` are the bits of step t's loss, `logs[t]` the digest of its
+    rounding log (none under a contract that keeps no log). `followed` is what was found in a run
+    whose logs this one follows: `followed[t, "log"]` in the log of step t, `followed[t, "state"]`
+    at its checkpoint of step t."""
 
     job_digest: bytes
     losses: list[int] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     evaluations: list[tuple[int, int]] = field(default_factory=list)
+    logs: list[bytes] = field(default_factory=list)
+    followed: dict[tuple[int, str], Found] = field(default_factory=dict)
     pauses: dict[int, bytes] = field(default_factory=dict)
     sessions: list[dict[str, Any]] = field(default_factory=list)
     last_step: int | None = None
@@ -81,12 +88,28 @@ class JournalContent:
                 if not isinstance(value, dict):
                     return "a session record is not an object"
                 self.sessions.append(value)
+            elif kind == FOLLOWED:
+                found: Any = parse_canonical_json(payload, "record of a find", _MAX_PAYLOAD)
+                if why := found_problem(found):
+                    return why
+                if found["step"] != len(self.losses):
+                    return "what was found in a followed run is out of place"
+                # A restart may find it again, never otherwise.
+                self.followed[found["step"], found["what"]] = found
+            elif kind == LOGGED:
+                step, bits, log = _STEP_BITS_LOG.unpack(payload)
+                if step != len(self.losses) or step != len(self.logs):
+                    return f"the log of step {step} is out of place"
+                self.losses.append(bits)
+                self.logs.append(log)
             elif kind in (LOSS, EVALUATION):
                 step, bits = _STEP_BITS.unpack(payload)
                 if kind == EVALUATION:
                     self.evaluations.append((step, bits))
                 elif step != len(self.losses):
                     return f"the loss of step {step} is out of place"
+                elif self.logs:
+                    return f"step {step} has no log"
                 else:
                     self.losses.append(bits)
             elif kind in (CHECKPOINT, PAUSE):
@@ -235,9 +258,16 @@ class Journal:
         """Who executes from here on: instruction set, threads, versions."""
         self._append(SESSION, canonical_json(info))
 
-    def loss(self, step: int, bits: int) -> None:
-        """The loss of step `step`, as binary32 bits."""
-        self._append(LOSS, _STEP_BITS.pack(step, bits))
+    def loss(self, step: int, bits: int, log: bytes | None = None) -> None:
+        """The loss of step `step`, as binary32 bits, and the digest of its log if it has one."""
+        if log is None:
+            self._append(LOSS, _STEP_BITS.pack(step, bits))
+        else:
+            self._append(LOGGED, _STEP_BITS_LOG.pack(step, bits, log))
+
+    def followed(self, found: Found) -> None:
+        """What was found in the run that this one follows, by now (journal.FOLLOWED)."""
+        self._append(FOLLOWED, canonical_json(found))
 
     def evaluation(self, step: int, bits: int) -> None:
         """The validation loss of state[step]; informational."""
@@ -269,7 +299,8 @@ class Journal:
         os.close(self._descriptor)
 
 
-def journal_bytes(steps: int, checkpoints: int) -> int:
+def journal_bytes(steps: int, checkpoints: int, logs: bool = False) -> int:
     """Bytes a journal of this many steps and checkpoints takes, sessions apart."""
     frame = _HEAD.size + _CHECK_BYTES
-    return 256 + steps * (frame + _STEP_BITS.size) + checkpoints * (frame + _STEP_ROOT.size)
+    step = (_STEP_BITS_LOG if logs else _STEP_BITS).size
+    return 256 + steps * (frame + step) + checkpoints * (frame + _STEP_ROOT.size)

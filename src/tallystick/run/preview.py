@@ -1,4 +1,4 @@
-"""What a run will take, measured on its first steps; writes nothing."""
+"""What a run will take, measured on its first steps; nothing of it stays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tallystick.run.estimate import DiskEstimate, estimate_disk, human_bytes, hu
 from tallystick.run.evaluation import Evaluator
 from tallystick.run.files import free_bytes
 from tallystick.run.job import Job
+from tallystick.run.logs import scratch_logs
 from tallystick.run.state import State
 from tallystick.run.store import state_file_bytes
 
@@ -65,6 +66,7 @@ class RunEstimate:
             "hash_seconds": self.hash_seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "disk_bytes": self.disk.total,
+            "log_bytes": self.disk.logs,
             "disk_free_bytes": self.disk_free,
             "memory_bytes": self.memory_bytes,
             "isa": self.isa,
@@ -75,21 +77,23 @@ class RunEstimate:
 def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEstimate:
     """Execute up to three steps of `job` in memory and say what all of them will take."""
     state = job.genesis()
-    engine = Engine(job, state, 0, threads)
-    began = time.perf_counter()
-    state.root()
-    hash_seconds = time.perf_counter() - began
-    step_seconds = 0.0
-    for _ in range(min(_STEPS, job.steps)):
+    with scratch_logs(job) as logs:
+        engine = Engine(job, state, 0, threads, log=logs)
         began = time.perf_counter()
-        engine.run()
-        step_seconds = time.perf_counter() - began
+        state.root()
+        hash_seconds = time.perf_counter() - began
+        step_seconds = 0.0
+        for _ in range(min(_STEPS, job.steps)):
+            began = time.perf_counter()
+            engine.run()
+            step_seconds = time.perf_counter() - began
+        log_bytes = job.steps * logs.bytes if logs is not None else 0
     return RunEstimate(
         job.steps,
         step_seconds,
         hash_seconds,
         job.steps // job.interval + 2,
-        estimate_disk(job, state_file_bytes(state), keep),
+        estimate_disk(job, state_file_bytes(state), keep, log_bytes),
         free_bytes(out),
         state.nbytes + engine.arena_bytes,
         _core.isa(),

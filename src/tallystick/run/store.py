@@ -5,6 +5,7 @@ job/           a copy of the job
 journal        losses and checkpoint roots, append-only
 checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
+logs/          one rounding log for each step, under a contract that keeps logs
 commitment.json  the signed run commitment, once the run is finished
 signer.pem     the key that signed, mode 0600, where none was given (signer.py): not for others
 override.json  the declared cheat that made the run (attacks.py); an honest run has none
@@ -28,6 +29,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.limits import LIMITS
+from tallystick.rounding.log_file import log_path
 from tallystick.run.files import (
     make_directory,
     read_file,
@@ -49,6 +51,7 @@ from tallystick.run.version import tallystick_version
 FORMAT = "tallystick-run/1"
 MANIFEST = "run.json"
 _STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
+_LOG = re.compile(r"([0-9]{10,13})\.log", re.ASCII)
 _TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
 STATE_FORMAT = "tallystick-state/1"
 SCRATCH_PREFIX = "scratch-"
@@ -89,6 +92,10 @@ class RunStore:
     @property
     def nodes_path(self) -> Path:
         return self.directory / "nodes"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.directory / "logs"
 
     @property
     def commitment_path(self) -> Path:
@@ -143,11 +150,11 @@ class RunStore:
                 "tallystick": tallystick_version(),
             }
             write_file(self.manifest_path, [manifest_bytes(body)])
-        for path in (self.directory, self.checkpoints_path, self.nodes_path):
+        for path in (self.directory, self.checkpoints_path, self.nodes_path, self.logs_path):
             remove_temporaries(path)
 
     def _refuse_foreign_files(self) -> None:
-        ours = {"job", "checkpoints", "nodes", "lock", MANIFEST + ".part"}
+        ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}
         try:
             names = {path.name for path in self.directory.iterdir()}
         except FileNotFoundError:
@@ -226,6 +233,17 @@ class RunStore:
     def traced_steps(self) -> list[int]:
         """Steps with a node trace, ascending."""
         return self._steps(self.nodes_path, _TRACE)
+
+    def log_path(self, step: int) -> Path:
+        return log_path(self.logs_path, step)
+
+    def logged_steps(self) -> list[int]:
+        """Steps with a rounding log, ascending."""
+        return self._steps(self.logs_path, _LOG)
+
+    def log_bytes(self) -> int:
+        """Bytes of all rounding logs."""
+        return sum(self.log_path(step).stat().st_size for step in self.logged_steps())
 
     def checkpoint_path(self, step: int) -> Path:
         return self.checkpoints_path / checkpoint_name(step)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
+from tallystick.run.followed import FollowReport, follow_report
 from tallystick.run.job import Job
 from tallystick.run.journal import Journal, loss_value
 from tallystick.run.store import RunStore
@@ -32,6 +33,8 @@ class RunSummary:
     isa: str
     threads: int
     seconds: float
+    log_bytes: int = 0
+    followed: FollowReport | None = None
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
@@ -54,4 +57,6 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         isa=str(session.get("isa", _core.isa())),
         threads=int(session.get("threads", _core.threads())),
         seconds=seconds,
+        log_bytes=store.log_bytes(),
+        followed=follow_report(content),
     )

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
@@ -34,6 +33,9 @@ from tallystick.run.files import locked, write_file
 from tallystick.run.interrupts import Stop, interrupts
 from tallystick.run.job import Job
 from tallystick.run.journal import REASONS, Journal, loss_value
+from tallystick.run.listener import Listener as Listener
+from tallystick.run.listener import Silent as Silent
+from tallystick.run.logs import TrainerLogs, trainer_logs
 from tallystick.run.nodes import TraceRange, traced
 from tallystick.run.override import Override
 from tallystick.run.signer import sign, signed_already
@@ -50,38 +52,6 @@ _GUESSED_BYTES_PER_S = 400e6
 DEFAULT_KEEP = 4
 
 
-class Listener(Protocol):
-    """Who is told how a run goes: the command line's progress, or nobody."""
-
-    def notice(self, text: str) -> None:
-        """One sentence for a person."""
-
-    def begin(self, job: Job, start: int) -> None:
-        """Execution begins at step `start`."""
-
-    def step(self, step: int, loss: float, seconds: float) -> None:
-        """Step `step` is done and took `seconds`."""
-
-    def evaluated(self, step: int, loss: float) -> None:
-        """The validation loss of state[step]."""
-
-
-class Silent:
-    """A listener that tells nobody."""
-
-    def notice(self, text: str) -> None:
-        return None
-
-    def begin(self, job: Job, start: int) -> None:
-        return None
-
-    def step(self, step: int, loss: float, seconds: float) -> None:
-        return None
-
-    def evaluated(self, step: int, loss: float) -> None:
-        return None
-
-
 @dataclass
 class Options:
     """How to train; none of it but a cheat changes a bit of the run.
@@ -95,6 +65,9 @@ class Options:
     keep: int | None = None
     key: PrivateKey | None = None
     trace: TraceRange | None = None
+    # Follow the rounding logs of this run, under a contract that keeps logs; compress one's own.
+    replay: Path | None = None
+    compress: bool = False
     override: Override | None = None
     declared: Declaration | None = None
     # Stop before this step as if interrupted; for tests and demonstrations.
@@ -140,6 +113,7 @@ class _Training:
     engine: Engine = field(init=False)
     policy: _StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
+    logs: TrainerLogs | None = None
     wanted: frozenset[int] = frozenset()
 
     def prepare(self) -> None:
@@ -147,28 +121,35 @@ class _Training:
         options, losses = self.options, self.journal.content.losses
         state, step = self._newest_state()
         before = losses[step - 1] if step else 0
-        self.engine = Engine(self.job, state, step, options.threads, options.override, before)
+        self.logs = trainer_logs(
+            self.job, self.store, self.journal, options.replay, options.compress
+        )
+        self.engine = Engine(
+            self.job, state, step, options.threads, options.override, before, self.logs
+        )
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
         size = state_file_bytes(state)
-        estimate = estimate_disk(self.job, size, options.kept)
+        logs = self.logs.estimate() if self.logs is not None else 0
+        estimate = estimate_disk(self.job, size, options.kept, logs)
         present = size * len(self.store.stored_steps()) + estimate.job
-        need = max(0, estimate.total - present)
+        need = max(0, estimate.total - present - self.store.log_bytes())
         check_disk(self.store.directory, need, estimate.sentence())
         self.listener.notice(estimate.sentence())
         self.policy = _StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job)
-        self.journal.session(
-            {
-                "compiler": _core.compiler(),
-                "isa": _core.isa(),
-                "keep_checkpoints": options.kept,
-                "start_step": step,
-                "tallystick": tallystick_version(),
-                "threads": _core.threads(),
-            }
-        )
+        session = {
+            "compiler": _core.compiler(),
+            "isa": _core.isa(),
+            "keep_checkpoints": options.kept,
+            "start_step": step,
+            "tallystick": tallystick_version(),
+            "threads": _core.threads(),
+        }
+        if self.logs is not None:
+            session |= self.logs.session()
+        self.journal.session(session)
 
     def _newest_state(self) -> tuple[State, int]:
         """The newest stored state that has the root the journal says, or genesis."""
@@ -206,7 +187,7 @@ class _Training:
             began = self.options.clock()
             step = engine.step
             bits, _, trace = engine.run(traced(self.options.trace, step))
-            self._loss(step, bits)
+            self._loss(step, bits, engine.last_log)
             if trace is not None:
                 self.store.save_trace(trace)
             ends = engine.stops(bits) or engine.step == engine.last_step
@@ -223,13 +204,19 @@ class _Training:
         honest = self.options.override is None
         return self.job.commitment.genesis_root if honest else self.engine.root()
 
-    def _loss(self, step: int, bits: int) -> None:
-        """Append a new step's loss, or compare a repeated one."""
-        losses = self.journal.content.losses
+    def _loss(self, step: int, bits: int, log: bytes | None) -> None:
+        """Append a new step's loss and its log's digest, or compare those of a repeated one."""
+        content = self.journal.content
+        losses = content.losses
         if step == len(losses):
-            self.journal.loss(step, bits)
+            found = self.logs.found() if self.logs is not None else None
+            if found is not None:
+                self.journal.followed(found)
+            self.journal.loss(step, bits, log)
         elif losses[step] != bits:
             self._fault(step, step + 1, f"loss {loss_value(losses[step])!r}", loss_value(bits))
+        elif log is not None and content.logs[step] != log:
+            self._fault(step, step + 1, f"log {content.logs[step].hex()}", f"log {log.hex()}")
 
     def _expect_root(self, step: int, root: bytes) -> None:
         known = dict(self.journal.content.checkpoints).get(step)
@@ -244,9 +231,20 @@ class _Training:
             "run `tallystick fsck`, and train again on another machine.",
         )
 
+    def _root(self) -> bytes:
+        """The root of the state; every log that it covers is on the disk from then on."""
+        if self.logs is None:
+            return self.engine.root()
+        self.logs.flush()
+        digests = self.engine.state.digests()
+        found = self.logs.compare(self.engine.step, digests)
+        if found is not None and self.engine.step == len(self.journal.content.losses):
+            self.journal.followed(found)
+        return self.engine.root(digests)
+
     def _checkpoint(self, force: bool) -> None:
         """Hash the state; commit to it in the journal; store it if that is worth it."""
-        step, root = self.engine.step, self.engine.root()
+        step, root = self.engine.step, self._root()
         done = self.journal.content.checkpoints
         if done and done[-1][0] >= step:
             self._expect_root(step, root)
@@ -271,7 +269,7 @@ class _Training:
         if step == 0 or len(self.journal.content.losses) > step:
             return  # nothing new: what is stored already serves
         if step not in self.journal.content.roots:
-            self.journal.pause(step, self.engine.root())
+            self.journal.pause(step, self._root())
         self._store(step)
 
     def _evaluate(self, last: bool) -> None:

@@ -1,0 +1,107 @@
+"""What a run has found in the one whose rounding logs it follows: records of its journal.
+
+`{"what": "log", "step", "left", "taken", "findings", "unnamed"}` is what the log that step followed
+has: choices (NUMERICS 14.8), and findings, forged entries and files that could not be followed;
+`{"what": "state", "step", "interval", "slot", "committed", "computed"}` is the first checkpoint
+at which the other run's state is not the one computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.rounding.faults import LogCorruptError
+
+# Findings of one step that are written down one by one; a forger of more is found out anyway.
+FINDINGS_PER_STEP = 64
+
+Found = dict[str, Any]
+_NAMES = ("kind", "operator", "detail")
+_NUMBERS = ("step", "node", "output", "element", "direction")
+_LOG = {"what", "step", "left", "taken", "findings", "unnamed"}
+_STATE = {"what", "step", "interval", "slot", "committed", "computed"}
+
+
+def log_record(step: int, findings: list[Found], left: int = 0, taken: int = 0) -> Found:
+    """The record of a step's followed log."""
+    return {
+        "what": "log",
+        "step": step,
+        "left": left,
+        "taken": taken,
+        "findings": findings[:FINDINGS_PER_STEP],
+        "unnamed": len(findings[FINDINGS_PER_STEP:]),
+    }
+
+
+def state_record(step: int, before: int, slot: str | None, committed: bytes, root: bytes) -> Found:
+    """The record of a checkpoint whose state differs, the one at `before` being equal."""
+    return {
+        "what": "state",
+        "step": step,
+        "interval": [before, step],
+        "slot": slot,
+        "committed": committed.hex(),
+        "computed": root.hex(),
+    }
+
+
+def damaged_log(step: int, error: Exception) -> Found:
+    """A log that is missing or damaged, as a finding."""
+    named = error if isinstance(error, LogCorruptError) else None
+    return {
+        "kind": f"{named.fault if named else 'unreadable'} log",
+        "step": step,
+        "node": named and named.node,
+        "operator": named and named.operator,
+        "output": named and named.output,
+        "element": None,
+        "direction": None,
+        "detail": str(error),
+    }
+
+
+def found_problem(value: Any) -> str:
+    """Why `value` is no such record; empty if it is one."""
+    bad = "what was found in a followed run is malformed"
+    if not isinstance(value, dict):
+        return bad
+    if value.get("what") == "state":
+        interval = value.get("interval")
+        fine = set(value) == _STATE and isinstance(interval, list) and len(interval) == 2
+        numbers = [value.get("step"), *(interval if isinstance(interval, list) else ())]
+        names = [value.get("committed"), value.get("computed"), value.get("slot") or ""]
+    else:
+        findings = value.get("findings")
+        fine = set(value) == _LOG and isinstance(findings, list) and value["what"] == "log"
+        fine = fine and all(_is_finding(f) for f in findings or ())
+        numbers = [value.get(name) for name in ("step", "left", "taken", "unnamed")]
+        names = []
+    fine = fine and all(_is_number(n) for n in numbers) and all(isinstance(n, str) for n in names)
+    return "" if fine else bad
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_finding(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {*_NAMES, *_NUMBERS}:
+        return False
+    numbers = [value[name] for name in _NUMBERS if value[name] is not None]
+    names = [value["kind"], value["operator"] or "", value["detail"]]
+    there = _is_number(value["step"])
+    return there and all(map(_is_number, numbers)) and all(isinstance(n, str) for n in names)
+
+
+def finding_sentence(found: Mapping[str, Any]) -> str:
+    """One finding, for a person."""
+    where = f"step {found['step']}"
+    if found["node"] is not None:
+        where += f", node {found['node']} ({found['operator']})"
+    if found["output"] is not None:
+        where += f", output {found['output']}"
+    if found["element"] is not None:
+        where += f", element {found['element']}"
+    return f"{found['kind']}: {where}"

@@ -1,0 +1,39 @@
+"""Who is told how a run goes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tallystick.run.job import Job
+
+
+class Listener(Protocol):
+    """Who is told how a run goes: the command line's progress, or nobody."""
+
+    def notice(self, text: str) -> None:
+        """One sentence for a person."""
+
+    def begin(self, job: Job, start: int) -> None:
+        """Execution begins at step `start`."""
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        """Step `step` is done and took `seconds`."""
+
+    def evaluated(self, step: int, loss: float) -> None:
+        """The validation loss of state[step]."""
+
+
+class Silent:
+    """A listener that tells nobody."""
+
+    def notice(self, text: str) -> None:
+        return None
+
+    def begin(self, job: Job, start: int) -> None:
+        return None
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        return None
+
+    def evaluated(self, step: int, loss: float) -> None:
+        return None

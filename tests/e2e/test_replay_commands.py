@@ -1,0 +1,180 @@
+"""`rounded/1` and `replay/1` on the command line: every recipe, logs followed, golden roots."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from reference.orders import LeftToRight, Nudged, Shuffled
+from replay_golden import NAMES, REPLAY_ROOTS, golden_run, replay_entry, replay_golden_job
+
+from tallystick.cli.main import run
+from tallystick.numerics.rounded.engines import using
+from tallystick.run.auditor import audit_run
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+from tallystick.run.trainer import Options, RunSummary, train_job
+
+Run = Callable[..., tuple[int, str, str]]
+TINY = {
+    "logreg": ["features=4", "classes=3", "records=32", "batch_size=8"],
+    "mlp": ["features=6", "classes=3", "records=64", "hidden=8", "batch_size=8", "dropout=0.25"],
+    "gpt2": ["n_layer=1", "n_head=2", "n_embd=16", "block_size=8", "batch_size=2"],
+    "resnet50": ["size=tiny", "batch_size=4"],
+}
+WIDE = {
+    "features": "32", "classes": "4", "records": "256", "hidden": "96", "layers": "2",
+    "batch_size": "64", "dropout": "0.1",
+}  # fmt: skip
+
+
+@pytest.fixture
+def ts(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run one command line in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def _json(outcome: tuple[int, str, str], code: int = 0) -> Any:
+    assert outcome[0] == code, outcome
+    return json.loads(outcome[1])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "contract"),
+    [
+        ("logreg", "rounded/1"),
+        ("mlp", "rounded/1;b=28"),
+        ("gpt2", "rounded/1"),
+        *((recipe, "replay/1") for recipe in TINY),
+    ],
+)
+def test_each_recipe_under_each_contract(
+    recipe: str, contract: str, tmp_path: Path, ts: Run
+) -> None:
+    job, out, other = tmp_path / "job", tmp_path / "run", tmp_path / "other"
+    settings = [part for pair in TINY[recipe] for part in ("--set", pair)]
+    new = ["job", "new", recipe, "--out", job, "--steps", "3", "--contract", contract, *settings]
+    if recipe == "gpt2":
+        text = tmp_path / "text.txt"
+        text.write_bytes(b"the tally stick was split in two so neither side could change it " * 40)
+        new += ["--text", text]
+    made = ts(*new)
+    assert made[0] == 0, made
+    assert ts("job", "verify", job)[0] == 0
+    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    assert result["contract"].startswith(contract[:8]) and result["finished"]
+    keeps = contract.startswith("replay")
+    assert (result["log_bytes"] > 0) == keeps
+    report = _json(ts("audit", out, "--job", job, "--quiet", "--json"))
+    assert report["accepted"] and report["findings"] == []
+    assert set(report["choices"] or {}) == ({"left", "taken"} if keeps else set())
+    follow = ("--replay", out) if keeps else ()
+    with using(Shuffled(1)):
+        again = _json(ts("train", job, "--out", other, *follow, "--quiet", "--json"))
+    assert again["run_root"] == result["run_root"]
+    assert (again["followed"] is not None) == keeps
+    assert ts("fsck", out)[0] == 0
+    inspected = _json(ts("inspect", out, "--json"))
+    assert inspected["log_bytes"] == result["log_bytes"]
+    model = tmp_path / "model.safetensors"
+    assert ts("export", out, "-o", model)[0] == 0
+    assert ts("verify-model", model, out)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunSummary]:
+    """A job with choices, and a run of it. Never change them: copy."""
+    path = tmp_path_factory.mktemp("wide")
+    job = new_job("mlp", path / "job", WIDE, steps=100, contract="replay/1", evaluate_every=50)
+    with using(Nudged(1)):
+        return job, train_job(job, path / "run")
+
+
+def test_100_steps_at_zero_distance(wide: tuple[Job, RunSummary], tmp_path: Path) -> None:
+    job, run = wide
+    for number, engine in enumerate((Shuffled(2), LeftToRight(), Nudged(3))):
+        with using(engine):
+            own = train_job(job, tmp_path / f"own-{number}")
+            followed = train_job(job, tmp_path / f"run-{number}", Options(replay=run.directory))
+        assert own.final_state_root != run.final_state_root, "nothing to follow"
+        assert followed.run_root == run.run_root
+        assert followed.validation == run.validation
+        if number == 0:
+            assert audit_run(followed.directory).accepted
+
+
+def test_what_train_and_audit_say(wide: tuple[Job, RunSummary], tmp_path: Path, ts: Run) -> None:
+    job, run = wide
+    out = tmp_path / "run"
+    code, said, _ = ts("train", job.directory, "--out", out, "--replay", run.directory, "--quiet")
+    assert code == 0
+    assert "MATCH" in said and "its logs leave" in said
+    code, said, _ = ts("audit", run.directory, "--quiet")
+    assert code == 0 and "the logs leave" in said
+    found = _json(ts("audit", run.directory, "--steps", "30:35", "--quiet", "--json"))
+    assert found["accepted"] and found["choices"]["left"] > 0
+
+
+def test_a_missing_log_exits_1_and_is_named(
+    wide: tuple[Job, RunSummary], tmp_path: Path, ts: Run
+) -> None:
+    job, run = wide
+    broken = tmp_path / "broken"
+    shutil.copytree(run.directory, broken)
+    (broken / "logs" / "0000000041.log").unlink()
+    found = _json(ts("audit", broken, "--quiet", "--json"), 1)
+    assert (found["difference"]["kind"], found["difference"]["step"]) == ("log", 41)
+    assert _json(ts("audit", broken, "--steps", "60:65", "--quiet", "--json"))["accepted"]
+    checked = _json(ts("fsck", broken, "--json"), 1)
+    assert [p["path"] for p in checked["problems"]] == ["logs/0000000041.log"]
+    code, said, _ = ts(
+        "train", job.directory, "--out", tmp_path / "run", "--replay", broken, "--quiet"
+    )
+    assert code == 1
+    assert "FINDING     missing log: step 41" in said
+    assert "tallystick dispute" in said
+
+
+def test_wrong_usage(wide: tuple[Job, RunSummary], mlp_job: Job, tmp_path: Path, ts: Run) -> None:
+    _, run = wide
+    out = ("--out", tmp_path / "run", "--quiet")
+    assert ts("train", mlp_job.directory, *out, "--replay", run.directory)[0] == 3
+    assert ts("train", mlp_job.directory, *out, "--zstd")[0] == 3
+    assert ts("job", "new", "mlp", "--out", tmp_path / "j", "--contract", "replay/1;b=9")[0] != 0
+
+
+def test_a_non_finite_loss_under_replay_is_a_committed_end(tmp_path: Path, ts: Run) -> None:
+    job, out = tmp_path / "job", tmp_path / "run"
+    made = ts(
+        *("job", "new", "mlp", "--out", job, "--steps", "20", "--contract", "replay/1"),
+        *("--set", "lr=1e38", "--set", "weight_decay=1e30", "--set", "hidden=16"),
+    )
+    assert made[0] == 0, made
+    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    assert result["reason"] == "non-finite loss"
+    assert _json(ts("audit", out, "--quiet", "--json"))["accepted"]
+    with using(Shuffled(1)):
+        other = _json(ts("train", job, "--out", tmp_path / "b", "--replay", out, "--json"))
+    assert other["run_root"] == result["run_root"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_roots_of_a_run_by_the_plainest_engine(name: str, tmp_path: Path) -> None:
+    golden = json.loads(REPLAY_ROOTS.read_text())[name]
+    job = replay_golden_job(name, tmp_path)
+    assert job.steps >= 100
+    assert replay_entry(job, golden_run(job, tmp_path / "run")) == golden
