@@ -123,6 +123,9 @@ def test_what_train_and_audit_say(wide: tuple[Job, RunSummary], tmp_path: Path, 
     code, said, _ = ts("train", job.directory, "--out", out, "--replay", run.directory, "--quiet")
     assert code == 0
     assert "MATCH" in said and "its logs leave" in said
+    page = tmp_path / "page.html"
+    assert ts("report", out, "-o", page)[0] == 0
+    assert "Rounding logs" in page.read_text() and run.run_root.hex() in page.read_text()
     code, said, _ = ts("audit", run.directory, "--quiet")
     assert code == 0 and "the logs leave" in said
     found = _json(ts("audit", run.directory, "--steps", "30:35", "--quiet", "--json"))

@@ -88,12 +88,14 @@ class TorchStep:
 def _ours(arguments: dict[str, Any]) -> dict[str, int]:
     from tallystick.run.engine import Engine
     from tallystick.run.job_file import load_job
+    from tallystick.run.logs import scratch_logs
 
     start = peak_bytes()
     job = load_job(Path(arguments["job"]))
-    engine = Engine(job, job.genesis(), threads=arguments["threads"])
-    for _ in range(arguments["steps"]):
-        engine.run()
+    with scratch_logs(job) as logs:
+        engine = Engine(job, job.genesis(), threads=arguments["threads"], log=logs)
+        for _ in range(arguments["steps"]):
+            engine.run()
     if "torch" in sys.modules:
         raise RuntimeError("torch was loaded on our side of the measurement")
     return {"start": start, "peak": peak_bytes()}

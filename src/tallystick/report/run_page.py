@@ -137,10 +137,17 @@ def _sizes(run: RunFacts) -> Safe:
         "On disk": size(found["disk_bytes"]),
         "Stored states": count(len(found["stored_checkpoints"])),
         "Traced steps": count(len(found["traced_steps"])),
+    }
+    machine: dict[str, object] = {
         "Computed with": f"{found['isa']}, {count(found['threads'] or 0, 'thread')}, tallystick "
         f"{session.get('tallystick')} ({session.get('compiler')})",
         "Sessions": f"{len(found['sessions'])} (a run that was interrupted has several)",
     }
+    if found["log_bytes"]:
+        rows["Rounding logs"] = size(found["log_bytes"])
+    if found["followed"] is not None:
+        rows["Follows the logs of"] = code(found["followed"]["run_root"])
+    rows |= machine
     note = "The last two are the trainer's word. They are not committed to and change no bit."
     return section("Sizes and machine", facts(rows), paragraph(note, class_="soft small"))
 

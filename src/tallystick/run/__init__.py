@@ -31,16 +31,27 @@ def train(
     keep_checkpoints: int | None = None,
     key: PrivateKey | PathLike | None = None,
     trace: tuple[int, int] | None = None,
+    replay: PathLike | None = None,
+    compress_logs: bool = False,
     listener: Listener | None = None,
 ) -> RunSummary:
     """Train `job` into the run directory `out`; taking up a run there that was interrupted.
 
     `key` signs the result (a key or its file); without one a key made for this run does, and stays
     in its directory. `keep_checkpoints` states are stored evenly over the run.
-    `trace` = (A, B) also writes the node digests of steps A to B - 1. Errors: see `train_job`.
+    `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
+    rounding logs `replay` is a finished run whose logs are followed: the result's `followed` says
+    what was found in it. Errors: see `train_job`.
     """
     signer = key if key is None or isinstance(key, PrivateKey) else load_private_key(Path(key))
-    options = Options(threads=threads, keep=keep_checkpoints, key=signer, trace=trace)
+    options = Options(
+        threads=threads,
+        keep=keep_checkpoints,
+        key=signer,
+        trace=trace,
+        replay=None if replay is None else Path(replay),
+        compress=compress_logs,
+    )
     return train_job(_job(job), Path(out), options, listener)
 
 
