@@ -36,7 +36,10 @@ RECIPES = {
 EXPECTED: dict[str, tuple[str, set[str]]] = {
     "backdoor-label-flip": ("2c", {"5.6.3"}),
     "data-poisoning": ("2c", {"5.6.3"}),
+    "extra-entry": ("3", {"6.13"}),
     "fewer-steps": ("0", {"4.9"}),
+    "forged-entry": ("3", {"6.11"}),
+    "impossible-unlogged-value": ("3", {"6.11"}),
     "lie-attribute": ("1", {"5.5"}),
     "lie-edge": ("2a 2b 2c", {"5.6.1", "5.6.2", "5.6.3"}),
     "lie-genesis": ("0", {"3.4"}),
@@ -46,6 +49,7 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
     "lie-optimizer-state": ("3", {"6.5"}),
     "lie-output": ("3", {"6.5"}),
     "lie-partial": ("3", {"6.5", "6.6", "6.8", "6.9"}),
+    "log-not-committed": ("-", {"6.10"}),
     "low-precision": ("3", {"6.5"}),
     "padded-steps": ("-", {"5.3"}),
     "patched-commitments": ("-", {"5.3"}),
@@ -59,6 +63,14 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
     "wrong-learning-rate": ("2d", {"5.6.4"}),
     "wrong-seed": ("2d", {"5.6.4"}),
 }
+# These need a contract with logs, and are played against a run that follows the cheat's.
+OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")
+LOGGED = {
+    "mlp": {"records": "40", "batch_size": "4", "hidden": "16"},
+    "gpt2": {"n_layer": "1", "n_head": "2", "n_embd": "8", "block_size": "8", "batch_size": "2",
+             "text_bytes": "2000"},
+    "resnet50": {"size": "tiny", "batch_size": "2", "records": "16"},
+}  # fmt: skip
 REFEREE = PrivateKey(bytes([5]) * 32)
 
 
@@ -108,7 +120,7 @@ def test_every_attack_has_an_expected_outcome() -> None:
     assert set(EXPECTED) == set(attack_names())
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
 def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: str) -> None:
     try:
         world.cheat(name)
@@ -163,6 +175,46 @@ def test_at_the_ends_of_the_run(world: World, name: str, params: dict[str, int])
         assert judge(world.job, played.evidence.to_bytes()).verdict == verdict
 
 
+@pytest.fixture(scope="module", params=sorted(LOGGED))
+def logged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A job under replay/1; there is no one honest run, for each follows the cheat's logs."""
+    directory = tmp_path_factory.mktemp(f"logged-{request.param}")
+    text = directory / "text"
+    text.write_text("what is not in the log was never said. " * 60)
+    sources = Sources(text=text if request.param == "gpt2" else None)
+    job = new_job(
+        request.param, directory / "job", LOGGED[request.param], sources, steps=4,
+        checkpoint_interval=2, evaluate_every=0, contract="replay/1;b=24",
+    )  # fmt: skip
+    return World(job, directory)
+
+
+@pytest.mark.parametrize("name", OF_LOGS)
+def test_lies_about_logs(logged: World, name: str) -> None:
+    cheat, follower = logged.cheat(name), logged.directory / f"{name}-followed"
+    train_job(logged.job, follower, Options(replay=cheat))
+    case, clauses = EXPECTED[name]
+    for seat in (0, 1):
+        runs = [follower, follower]
+        runs[seat] = cheat
+        with Prover(runs[0]) as first, Prover(runs[1]) as second:
+            played = play(logged.job, [first, second], key=REFEREE)
+        verdict = played.verdict
+        assert [c.party for c in verdict.convicted] == [seat], verdict
+        assert verdict.accepted == 1 - seat
+        assert verdict.convicted[0].clause in clauses
+        assert (verdict.case or "-") in case.split()
+        assert judge(logged.job, played.evidence.to_bytes()).verdict == verdict
+
+
+def test_an_honest_run_and_its_follower_agree(logged: World) -> None:
+    train_job(logged.job, logged.honest, Options())
+    follower = logged.directory / "followed"
+    train_job(logged.job, follower, Options(replay=logged.honest))
+    with Prover(logged.honest) as first, Prover(follower) as second:
+        assert play(logged.job, [first, second], key=REFEREE).verdict.agreement
+
+
 ROW = re.compile(r"^\| \[([a-z-]+)\]\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)
 
 
@@ -179,7 +231,7 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
     """Every attack's evidence (a silent party's by trusting the referee), both cheats' seats."""
     files, trusted = [], tmp_path / "referee.pub"
     trusted.write_bytes(REFEREE.public.pem())
-    for name in sorted(EXPECTED):
+    for name in sorted(set(EXPECTED) - set(OF_LOGS)):
         try:
             data = world.game(name, len(files) % 2).evidence.to_bytes()
         except UsageError:
@@ -187,7 +239,7 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
         path = tmp_path / name
         path.write_bytes(data)
         files.append(str(path))
-    assert len(files) >= len(EXPECTED) - 1
+    assert len(files) >= len(EXPECTED) - len(OF_LOGS) - 1
     # Only the terms of the job: no state, no records.
     terms = tmp_path / "terms"
     terms.mkdir()

@@ -7,19 +7,16 @@ unless a declared cheat made it so.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tallystick.commit import merkle
-from tallystick.commit.log import BLOCK_BYTES, BOUNDED, FORMS, Section, block_hashes, log_digest
+from tallystick.commit.log import BLOCK_BYTES, BOUNDED, Section, block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
 from tallystick.errors import DigestMismatchError, UsageError
-from tallystick.numerics.contracts import parse_contract
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
 from tallystick.protocol.prover_states import States
 from tallystick.rounding.blocks import Blocks
-from tallystick.rounding.log_reader import Expected, LogReader, open_log
-from tallystick.rounding.sections import operators_of, sections_of
+from tallystick.rounding.log_reader import LogReader, open_log
+from tallystick.run.follow import LogShape, keeps_log
 
 
 class Logs:
@@ -27,23 +24,18 @@ class Logs:
 
     def __init__(self, states: States) -> None:
         self._states = states
-        self._job = states.job
-        self._contract = parse_contract(states.job.commitment.contract)
+        self._shape = LogShape(states.job)
         self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None
-
-    @cached_property
-    def _sections(self) -> tuple[Section, ...]:
-        return sections_of(self._job.program, self._contract)
 
     def check(self, query: q.Log | q.LogHashes | q.LogBlock) -> Section | None:
         """The section that is asked about. Raises UsageError for what no referee asks."""
-        if not self._contract.keeps_log:
+        if not keeps_log(self._states.job):
             raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
         if isinstance(query, q.Log):
             return None
-        if query.section >= len(self._sections):
+        if query.section >= len(self._shape.sections):
             raise UsageError(f"There is no section {query.section}.", "Ask the program.")
-        section = self._sections[query.section]
+        section = self._shape.sections[query.section]
         if isinstance(query, q.LogBlock) and query.block >= section.blocks:
             raise UsageError(f"There is no block {query.block}.", "Ask within the section.")
         return section
@@ -76,16 +68,14 @@ class Logs:
         return LogBody(chain, before, digests, after)
 
     def _open(self, step: int) -> LogReader:
-        operators = operators_of(self._job.program, self._sections)
-        expected = Expected(self._job.digest, self._sections, operators, FORMS[self._contract.form])
-        return open_log(self._states.store.directory / "logs", step, expected)
+        return open_log(self._states.store.logs_path, step, self._shape.expected)
 
     def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:
         """A section's blocks and their tree; what was read last is kept."""
         if self._kept is None or self._kept[:2] != (step, number):
             found: Blocks | bytes
             with self._open(step) as reader:
-                if self._sections[number].form == BOUNDED:
+                if self._shape.sections[number].form == BOUNDED:
                     found = reader.bounded(number)
                     hashes = found.hashes()
                 else:

@@ -23,6 +23,7 @@ from tallystick.errors import CounterpartyError, StorageError
 from tallystick.program.executor import Tap
 from tallystick.run.engine import Engine
 from tallystick.run.files import free_bytes
+from tallystick.run.follow import own_logs
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
 from tallystick.run.override import Override
@@ -162,7 +163,8 @@ class States:
         if engine is None:
             own = {name: np.array(a, order="C") for name, a in state.slots.items()}
             state = State(own, state.loss_chain, state.log_chain)
-            engine = Engine(self.job, state, step, self.threads, self.override, before)
+            logs = own_logs(self.store, self.job, self.journal)
+            engine = Engine(self.job, state, step, self.threads, self.override, before, logs)
             self._engine = engine
         else:
             self._live = False

@@ -115,7 +115,7 @@ class Steps:
             engine = self.states.at(step)
             tracer = engine.tracer()
             losses = self.states.look(step, tracer.tap)
-            done = tracer.finish(*losses, engine.state, engine.last_log)
+            done = tracer.finish(*losses, engine.state, engine.chained_log)
             lie = self.states.override
             if lie is not None:
                 done.records = [lie.record(step, i, r) for i, r in enumerate(done.records)]

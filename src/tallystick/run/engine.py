@@ -151,7 +151,7 @@ class Engine:
         computed = bits
         if lie is not None:
             bits = lie.loss(step, bits)
-        log = self.last_log
+        log = self.chained_log
         nodes = tracer.finish(computed, bits, state, log).trace() if tracer else None
         state.loss_chain = extend_loss_chain(state.loss_chain, step, loss_of(bits))
         state.log_chain = extend_log_chain(state.log_chain, step, log)
@@ -215,6 +215,13 @@ class Engine:
         """A cheat that skips a step still has to commit to a log: the one of the step's nodes."""
         if self.log is not None:
             self._execute(lambda *_: None, advance=False)
+
+    @property
+    def chained_log(self) -> bytes | None:
+        """The digest of the last step's log as it enters the log chain (COMMITMENTS 5.6)."""
+        if self.last_log is None or self.override is None:
+            return self.last_log
+        return self.override.log_digest(self.step, self.last_log)
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""

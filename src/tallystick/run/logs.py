@@ -22,6 +22,7 @@ from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.ir import Node
 from tallystick.rounding import codec
+from tallystick.rounding.blocks import Blocks, decode, encode
 from tallystick.rounding.log_file import LogDirectory, LogWriter, log_path
 from tallystick.rounding.log_reader import LogReader
 from tallystick.rounding.session import DigestOnly, Sink
@@ -32,6 +33,7 @@ from tallystick.run.found import Found, damaged_log, log_record
 from tallystick.run.job import Job
 from tallystick.run.journal import Journal
 from tallystick.run.log_estimate import run_log_bytes
+from tallystick.run.override import Override
 from tallystick.run.store import RunStore
 
 
@@ -48,6 +50,21 @@ class _Door:
         files.OS.replace(source, target)
 
 
+class _LyingSink:
+    """What lets a declared cheat change a log before it is written (override.Override.log)."""
+
+    def __init__(self, writer: LogWriter, step: int, lie: Override) -> None:
+        self._writer, self._step, self._lie = writer, step, lie
+        self.finish, self.discard = writer.finish, writer.discard
+        self.published = writer.published
+
+    def bounded(self, number: int, section_blocks: Blocks) -> None:
+        """Write section `number` as the cheat has it."""
+        section = self._writer.sections[number]
+        honest, _ = decode(section, section_blocks)
+        self._writer.bounded(number, encode(section, self._lie.log(self._step, section, honest)))
+
+
 class TrainerLogs:
     """The logs of one call of `train` (engine.StepLog)."""
 
@@ -58,7 +75,9 @@ class TrainerLogs:
         journal: Journal,
         followed: FollowedRun | None,
         compression: int,
+        override: Override | None = None,
     ) -> None:
+        self._override = override
         self._store, self._journal, self._followed = store, journal, followed
         self._shape = shape = LogShape(job)
         form = FORMS[shape.contract.form]
@@ -120,7 +139,8 @@ class TrainerLogs:
         if self._repeating:
             return DigestOnly(step, self._shape.sections)
         self._writer = self._directory.writer(step)
-        return self._writer
+        lie = self._override
+        return self._writer if lie is None else _LyingSink(self._writer, step, lie)
 
     def _taken(self) -> LogReader:
         assert self._reader is not None
@@ -189,7 +209,12 @@ class TrainerLogs:
 
 
 def trainer_logs(
-    job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
+    job: Job,
+    store: RunStore,
+    journal: Journal,
+    replay: Path | None,
+    compress: bool,
+    override: Override | None = None,
 ) -> TrainerLogs | None:
     """The logs of a run of `job`, None where its contract keeps none.
 
@@ -214,7 +239,7 @@ def trainer_logs(
             "Go on with the same command, or choose another --out directory.",
         )
     compression = codec.ZSTD if compress else codec.RAW
-    return TrainerLogs(job, store, journal, followed, compression)
+    return TrainerLogs(job, store, journal, followed, compression, override)
 
 
 class ScratchLogs:

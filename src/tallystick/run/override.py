@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from tallystick.commit.tensor import Array
 
 if TYPE_CHECKING:
+    from tallystick.commit.log import Section
     from tallystick.program.ir import Node
+    from tallystick.rounding.blocks import Entries
     from tallystick.run.job import Job
     from tallystick.run.nodes import NodeRecord
     from tallystick.run.state import State
@@ -60,6 +62,14 @@ class Override:
 
     def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
         """Outputs of a node just executed; changes reach all later nodes."""
+
+    def log(self, step: int, section: Section, entries: Entries) -> Entries:
+        """The entries of one section of a bounded log, before they are written."""
+        return entries
+
+    def log_digest(self, step: int, digest: bytes) -> bytes:
+        """The digest of the step's log as it enters the log chain."""
+        return digest
 
     def after(self, step: int, state: State) -> None:
         """state[step + 1] after the step, before it is hashed."""

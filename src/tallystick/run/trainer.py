@@ -122,7 +122,12 @@ class _Training:
         state, step = self._newest_state()
         before = losses[step - 1] if step else 0
         self.logs = trainer_logs(
-            self.job, self.store, self.journal, options.replay, options.compress
+            self.job,
+            self.store,
+            self.journal,
+            options.replay,
+            options.compress,
+            options.override,
         )
         self.engine = Engine(
             self.job, state, step, options.threads, options.override, before, self.logs

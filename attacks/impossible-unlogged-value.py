@@ -1,0 +1,31 @@
+"""A value that no kernel gives, and nothing about it in the log.
+
+Gain: as forged-entry, but an auditor who only checks what is logged sees nothing. How: in step
+`step` the first elements of the first output of node `node` are one step of the grid larger.
+Caught: an element without an entry is the exact sum, rounded (NUMERICS 14.5), and a block of the
+log shows that there is no entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._logs import LogLie, bits_of_log, logged_node
+from ._shared import MIDDLE, Attack
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    lie = LogLie(params, logged_node(job, params["node"]), bits_of_log(job), params["count"])
+    lie.moves = True
+    return lie
+
+
+ATTACK = Attack(
+    "impossible-unlogged-value",
+    "rounds elements up without a word in the log",
+    build,
+    {"step": MIDDLE, "node": -1, "count": 16},
+)

@@ -1,0 +1,35 @@
+"""A log that was not committed: the chain has the digest of another one.
+
+Gain: a log made up after the audit's questions are known. How: what enters the log chain at step
+`step` is the digest of nothing. Caught: the log that the cheat opens does not give the chain in the
+state it has committed to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.commit.encoding import sha256
+from tallystick.run.job import Job
+from tallystick.run.override import Override
+
+from ._logs import bits_of_log
+from ._shared import MIDDLE, Attack
+
+
+class OtherChain(Override):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def log_digest(self, step: int, digest: bytes) -> bytes:
+        return sha256(b"a log to come") if step == self.at else digest
+
+
+def build(job: Job, params: dict[str, Any]) -> Override:
+    bits_of_log(job)
+    return OtherChain(params["step"])
+
+
+ATTACK = Attack(
+    "log-not-committed", "commits to another log than it gives", build, {"step": MIDDLE}
+)
