@@ -91,6 +91,7 @@ def read_beyond_doubt(
     read = np.where(directions == 0, above, below)
     other = np.where(directions == 0, below, above)
     slack = _SLACK * (above + below)
-    forged = settled & (read - slack > 4 * reach) & (read - other - slack > 2 * reach)
+    # The other boundary is beyond 2E of w already, so the one that is read is beyond 4E of it.
+    forged = settled & (read - other - slack > 2 * reach)
     honest = settled & (other - read - slack > 2 * reach)
     return forged, honest

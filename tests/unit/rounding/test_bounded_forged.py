@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nasty import LeftToRight, Reordered
+from nasty import LeftToRight, Perturbed, Reordered
 from recorded import ENGINES, JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from reference.logs import order
 from reference.rounded import rounded_sum
@@ -20,7 +20,7 @@ from tallystick.rounding.log_reader import open_log
 
 
 @pytest.mark.parametrize(("bits", "seed"), [(32, 11), (31, 12), (26, 13)])
-@pytest.mark.parametrize("engine", ENGINES[1:3], ids=lambda e: e.name)
+@pytest.mark.parametrize("engine", ENGINES[2:], ids=lambda e: e.name)
 def test_every_forged_entry_is_found_and_no_other(
     tmp_path: Path, bits: int, seed: int, engine: Any
 ) -> None:
@@ -48,7 +48,7 @@ def test_every_forged_entry_is_found_and_no_other(
         cleaned = recorded.forge(
             tmp_path / f"clean-{seeded}", lambda _, __, log=log, rest=rest: log.select(rest)
         )
-        again, following, same_digest = recorded.follow(cleaned, Reordered(9, 2))
+        again, following, same_digest = recorded.follow(cleaned, Perturbed(9))
         assert not again.findings and same(following, outputs) and same_digest == digest
 
 
