@@ -159,7 +159,6 @@ class _Audit:
             found["node"],
             found["operator"],
         )
-        raise _FoundError
 
     def _unreadable(self, error: LogCorruptError, agreed: int) -> None:
         """A step cannot be repeated: its log is not there, or not the one in the journal."""

@@ -106,6 +106,7 @@ def test_a_forged_entry_is_named_and_changes_no_value(
     assert not report.accepted
     assert report.difference is not None and report.difference.kind == "log"
     assert report.difference.step == 14 and report.difference.interval == (10, 15)
+    assert report.last_step == 30 and report.checkpoints_compared == 3, "the audit goes on"
     found = report.findings[0]
     assert f"element {found['element']}" in report.difference.sentence
     assert 1 <= len(report.findings) <= 8
