@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ MODULES = (
     "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
     "protocol/tensors.py", "protocol/game.py", "protocol/referee.py", "protocol/element.py",
     "protocol/sparse.py", "protocol/answers.py", "protocol/judge.py", "protocol/evidence.py",
-    "protocol/forfeit.py",
+    "protocol/forfeit.py", "protocol/phase_log.py", "numerics/opening/accumulators.py",
+    "numerics/grid.py",
 )  # fmt: skip
 TESTS = (
     "tests/unit/protocol/test_protocol_lies.py",
@@ -39,6 +40,8 @@ TESTS = (
     "tests/unit/protocol/test_protocol_element.py",
     "tests/unit/protocol/test_protocol_sweeps.py",
     "tests/unit/protocol/test_judge.py",
+    "tests/unit/protocol/test_protocol_logs.py",
+    "tests/unit/numerics/test_grid.py",
     "tests/unit/opening",
     "tests/adversary/test_evidence_flips.py",
     "tests/adversary/test_game_machine.py",
@@ -52,9 +55,9 @@ GUILT = {"guilt", "false", "odd", "lost", "wrong", "why"}
 # Processor seconds, also where this script is stopped itself: some mutants never end.
 MOST_SECONDS = 300
 # Truth values on which a conviction rests: each part, as if nobody were wrong or it did hold.
-NOBODY = {"wrong", "outside", "false"}
+NOBODY = {"wrong", "outside", "false", "forged"}
 HOLDS = {"fits", "given", "known"}
-PROVES = {"_proved"}  # functions that return one
+PROVES = {"node_proved", "_forged", "forged_change"}  # functions that return one
 VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict"}
 
 
@@ -204,7 +207,7 @@ def _sites(tree: ast.AST) -> list[tuple[str, ast.AST, int]]:
     return visitor.found
 
 
-def killed_by(mutant: Mutant, package: Path) -> str:
+def killed_by(mutant: Mutant, package: Path, first: Sequence[str] = ()) -> str:
     """The first test that fails with the check disabled; empty if none does."""
     target = package / "tallystick" / mutant.module
     original = target.read_text()
@@ -212,7 +215,7 @@ def killed_by(mutant: Mutant, package: Path) -> str:
     env = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS,
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *first, *TESTS,
              "--deselect", READS_SOURCE],
             cwd=ROOT, env=env, capture_output=True, text=True, check=False,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS,) * 2),
@@ -231,6 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="checks whose text or module has this")
+    parser.add_argument("--first", nargs="*", default=[], help="tests that are run before others")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -251,7 +255,7 @@ def main() -> None:
         def run(number: int) -> list[tuple[Mutant, str]]:
             mine = []
             for mutant in chosen[number :: given.jobs]:
-                mine.append((mutant, killed_by(mutant, packages[number])))
+                mine.append((mutant, killed_by(mutant, packages[number], given.first)))
                 print(f"{mutant.module}:{mutant.line} {mine[-1][1] or 'SURVIVED'}", flush=True)
             return mine
 

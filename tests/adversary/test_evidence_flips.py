@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from adversary.games import Answers, make_job, random_lie
+from unit.protocol.log_scenarios import BOUNDED, lie
+from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import HASH_BYTES, sha256
@@ -117,6 +119,23 @@ def test_every_flipped_byte_where_silence_ended_the_game(job: Job) -> None:
         bad = bytearray(body)
         bad[at] ^= 1 << (at % 8)
         if survives(job, bytes(bad) + sha256(bytes(bad)), trust):
+            kept.add(at)
+    assert kept <= ARITY
+
+
+@pytest.mark.parametrize("name", ["a forged entry, followed", "a forged entry, not followed"])
+def test_flipped_bytes_of_a_dispute_about_logs(name: str, tmp_path: Path) -> None:
+    """PROTOCOL 6.10 to 6.13, the digest made anew: also under contracts with logs."""
+    logs = make_log_job(tmp_path / "job")
+    cheat = LogParty(logs, lie(BOUNDED[name]))
+    played = play(logs, [cheat, LogParty(logs, follows=cheat)])
+    assert survives(logs, played.evidence.to_bytes())
+    body = played.evidence.to_bytes()[:-HASH_BYTES]
+    kept = set()
+    for at in range(0, len(body), 41):
+        bad = bytearray(body)
+        bad[at] ^= 1 << (at % 8)
+        if survives(logs, bytes(bad) + sha256(bytes(bad))):
             kept.add(at)
     assert kept <= ARITY
 
