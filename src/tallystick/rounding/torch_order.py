@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
+
+from tallystick.rounding import orders
 
 Tensor = torch.Tensor
 
@@ -21,25 +22,20 @@ class Order:
 
     seed: int
     parts: int = 3
-    _permutations: dict[int, Tensor] = field(default_factory=dict, repr=False)
-
-    def permutation(self, n: int) -> Tensor:
-        """A permutation of range(n), the same for every call: i64[n]."""
-        found = self._permutations.get(n)
-        if found is None:
-            drawn = np.random.default_rng([self.seed, n]).permutation(n)
-            found = torch.from_numpy(drawn.astype(np.int64))
-            if n <= 1 << 16:  # short ones come again and again
-                self._permutations[n] = found
-        return found
+    _drawn: dict[int, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     def pieces(self, n: int) -> list[Tensor]:
-        """The permutation cut at uneven places; at least one piece, none empty unless n is 0."""
-        cuts = np.random.default_rng([self.seed, n, 1]).integers(1, max(n, 2), self.parts - 1)
-        ends = sorted({int(c) for c in cuts if c < n} | {n})
-        starts = [0, *ends[:-1]]
-        order = self.permutation(n)
-        return [order[a:b] for a, b in zip(starts, ends, strict=True)]
+        """The permuted range(n) cut at uneven places; at least one piece."""
+        found = self._drawn.get(n)
+        if found is None:
+            found = [torch.from_numpy(p) for p in orders.pieces(self.seed, n, self.parts)]
+            if n <= 1 << 16:  # short ones come again and again
+                self._drawn[n] = found
+        return found
+
+    def permutation(self, n: int) -> Tensor:
+        """The permuted range(n), the same for every call: i64[n]."""
+        return torch.cat(self.pieces(n))
 
     def sum(self, x: Tensor) -> Tensor:
         """Sums along the last axis."""
@@ -52,8 +48,6 @@ class Order:
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """a @ b over the last axis of a and the last but one of b."""
-        if a.shape[-1] < 2:
-            return torch.matmul(a, b)
         total: Tensor | None = None
         for piece in self.pieces(a.shape[-1]):
             at = piece.to(a.device)

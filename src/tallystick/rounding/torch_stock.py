@@ -10,7 +10,7 @@ to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 
 import numpy as np
@@ -57,11 +57,24 @@ class Stock:
     """One kind of hardware to compute on: a torch device, and an order of additions.
 
     `order` None leaves sums to torch; an Order adds in another one, which is as legal (14.3).
+    `precision` is "float64"; "float32" makes it ordinary training, for comparison.
     """
 
     device: str = "cpu"
     order: Order | None = None
-    name: str = field(default="torch", compare=False)
+    precision: str = "float64"
+
+    @property
+    def name(self) -> str:
+        """This kind, for people."""
+        order = self.order
+        said = "" if order is None else f", permuted by seed {order.seed}, split in {order.parts}"
+        return f"torch {torch.__version__} {self.precision} on {self.device}{said}"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What operands become."""
+        return torch.float64 if self.precision == "float64" else torch.float32
 
     # -- what sums are made of ---------------------------------------------------------------------
 
@@ -84,6 +97,12 @@ class Stock:
         """a @ b, both with two axes or both with three."""
         return torch.matmul(a, b) if self.order is None else self.order.matmul(a, b)
 
+    def prepare(self) -> None:
+        """Let torch use as many threads as the core: called once a step."""
+        threads = int(_core.threads())
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
     # -- calls -------------------------------------------------------------------------------------
 
     def widened(self, x: Array | None) -> Tensor | None:
@@ -91,8 +110,14 @@ class Stock:
         if x is None:
             return None
         tensor = torch.from_numpy(x if x.flags.writeable else x.copy())
-        kind = torch.float64 if tensor.dtype == torch.float32 else tensor.dtype
+        kind = self.dtype if tensor.dtype == torch.float32 else tensor.dtype
         return tensor.to(device=self.device, dtype=kind)
+
+    @staticmethod
+    def is_per_element(spec: OpSpec) -> bool:
+        """Whether element i of every output depends on elements i, and scalars, alone."""
+        _load_families()
+        return spec.name in PER_ELEMENT
 
     def compute(
         self, spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
@@ -209,15 +234,3 @@ def check_indices(op: str, index: Tensor, size: int) -> None:
     """Every index in [0, size): torch would read or write elsewhere. Raises UsageError."""
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
         raise UsageError(f"{op}: an index is outside [0, {size}).")
-
-
-def use_threads(threads: int) -> None:
-    """Let torch use as many threads as the core does."""
-    if torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)
-
-
-def core_threads() -> int:
-    """The core's thread count, which the executor sets."""
-    count: int = _core.threads()
-    return count

@@ -53,14 +53,14 @@ def _log_softmax(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 def _softmax_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim, operands = cast(int, attrs["dim"]), [need(xs, 0), need(xs, 1)]
     kernel = _ATEN._softmax_backward_data
-    return [_along(stock, dim, operands, lambda a: kernel(a[0], a[1], dim, torch.float64))]
+    return [_along(stock, dim, operands, lambda a: kernel(a[0], a[1], dim, a[0].dtype))]
 
 
 @register("aten._log_softmax_backward_data")
 def _log_softmax_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim, operands = cast(int, attrs["dim"]), [need(xs, 0), need(xs, 1)]
     kernel = _ATEN._log_softmax_backward_data
-    return [_along(stock, dim, operands, lambda a: kernel(a[0], a[1], dim, torch.float64))]
+    return [_along(stock, dim, operands, lambda a: kernel(a[0], a[1], dim, a[0].dtype))]
 
 
 # -- layer_norm (6.5, 6.6) -------------------------------------------------------------------------

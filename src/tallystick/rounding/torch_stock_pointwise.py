@@ -110,7 +110,7 @@ def _words(attrs: Attrs, xs: Tensors, count: int) -> np.ndarray:
 
 def _shaped(stock: Stock, attrs: Attrs, values: np.ndarray) -> Tensor:
     shape = cast("tuple[int, ...]", attrs["shape"])
-    return torch.from_numpy(values.astype(np.float64)).reshape(shape).to(stock.device)
+    return torch.from_numpy(values.astype(np.float64)).reshape(shape).to(stock.device, stock.dtype)
 
 
 def _count(attrs: Attrs) -> int:

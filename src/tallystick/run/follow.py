@@ -18,6 +18,7 @@ from tallystick.program.ir import Node, Program
 from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
 from tallystick.rounding.findings import Choices, Finding, Findings
 from tallystick.rounding.log_reader import Expected, LogReader, open_log
+from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.sections import operators_of, sections_of
 from tallystick.rounding.session import LogSource, MakeSink, Session
 from tallystick.run.found import Found, log_record
@@ -67,6 +68,8 @@ class LogShape:
 
 def recorder(shape: LogShape, sink: MakeSink) -> Session:
     """What records the logs of a run in the contract's form."""
+    if shape.contract.form == "published":
+        return PublishedRecorder(shape.program, sink)
     return BoundedRecorder(shape.program, sink)
 
 
@@ -74,6 +77,8 @@ def follower(
     shape: LogShape, source: LogSource, sink: MakeSink | None, count: bool = False
 ) -> Session:
     """What follows logs in the contract's form; `count` asks for an exact number of choices."""
+    if shape.contract.form == "published":
+        return PublishedFollower(shape.program, source, sink)
     return BoundedFollower(shape.program, source, sink, count)
 
 

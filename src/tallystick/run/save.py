@@ -12,8 +12,10 @@ from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
+from tallystick.rounding.published import check_program
 from tallystick.run.files import make_directory, write_file
 from tallystick.run.job import (
     DATA,
@@ -133,11 +135,14 @@ def save_job(
     order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
     optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps. Raises UsageError for data, state or schedules
-    that do not fit the program, StorageError where the directory cannot be written.
+    that do not fit the program, UnsupportedOperatorError for an operator that the contract's
+    published form cannot run, StorageError where the directory cannot be written.
     """
     directory = Path(directory)
     if (directory / MANIFEST).exists():
         raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if find_contract(captured.program.contract).form == "published":
+        check_program(captured.program)
     if steps < 1:
         raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
     program = captured.program

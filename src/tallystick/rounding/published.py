@@ -1,0 +1,346 @@
+"""Recording and following published rounding logs (NUMERICS 14.9, 14.10).
+
+Both compute every logged output by stock kernels in binary64 and round it; a recorder writes down
+on which side each value lay, a follower takes the recorder's side. The kernels are torch's, which
+is loaded with a session and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.errors import CannotCheckError, UnsupportedOperatorError
+from tallystick.numerics.grid import Grid, doubt
+from tallystick.numerics.opening.accumulators import parts
+from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.rounded import Piece, run_rounded
+from tallystick.numerics.types import Attrs
+from tallystick.program.ir import Node, Program
+from tallystick.rounding.codec import LARGEST_BYTE, pack, unpack
+from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.findings import KEPT
+from tallystick.rounding.rules import indices_of
+from tallystick.rounding.session import LogSource, MakeSink, Session
+
+if TYPE_CHECKING:
+    from tallystick.rounding.torch_stock import Stock
+
+Array = np.ndarray
+MISSING = 121  # five entries 1
+# Elements of a per-element operator that are computed at once: bounds binary64 temporaries.
+_AT_ONCE = ENTRIES_PER_BYTE << 18
+# Corrections of an output, beside one in a hundred, that two kernels may well need.
+_PLAUSIBLE = 4
+# Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
+_EXACT_AT_ONCE = 4096
+
+
+@dataclass
+class Corrections:
+    """Elements whose value an entry changed, at the steps followed so far, in order.
+
+    A node up to the loss counts as forward, a later one as backward.
+    """
+
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.forward.append(0)
+        self.backward.append(0)
+
+    def add(self, is_forward: bool, count: int) -> None:
+        (self.forward if is_forward else self.backward)[-1] += count
+
+
+def load_stock() -> Stock:
+    """torch's kernels on this machine's CPU. Raises CannotCheckError without torch."""
+    try:
+        from tallystick.rounding.torch_stock import Stock
+    except ImportError:
+        raise CannotCheckError(
+            "The published form runs on PyTorch's kernels, and PyTorch is not installed.",
+            "Install it: pip install 'tallystick[train]'; or choose form=bounded.",
+        ) from None
+    return Stock()
+
+
+def check_program(program: Program) -> None:
+    """Every logged node of `program` can run under the published form.
+
+    Raises UnsupportedOperatorError, naming the operator, and CannotCheckError without torch.
+    """
+    load_stock()
+    from tallystick.rounding.torch_stock import form_of, has_form
+
+    session = Session(program)
+    for section, operator in zip(session.sections, session.operators, strict=True):
+        if not has_form(operator):
+            try:
+                form_of(operator)
+            except UnsupportedOperatorError as error:
+                raise UnsupportedOperatorError(
+                    f"Node {section.node}: {error.message}", error.next_action
+                ) from None
+
+
+class _Published(Session):
+    """What recorder and follower share: x of every logged output, cut where that saves memory."""
+
+    def __init__(
+        self,
+        program: Program,
+        sink: MakeSink | None,
+        source: LogSource | None,
+        stock: Stock | None,
+    ) -> None:
+        super().__init__(program, sink, source)
+        check_program(program)
+        self.stock = stock or load_stock()
+        loss = program.output_values.get("loss")
+        self._last_forward = len(program.nodes) if loss is None else loss.node
+        self._decimal = self.contract.scale == "decimal"
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        self.stock.prepare()
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        numbers = {out: self.number_of(index, out) for out in range(len(node.out_types))}
+        sections = {out: number for out, number in numbers.items() if number is not None}
+        if not sections:
+            return None
+
+        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
+            packed = {out: self._begin_section(number) for out, number in sections.items()}
+            for part in self._parts(spec, inputs, given):
+                found = self.stock.compute(spec, attrs, part.inputs, part.outputs)
+                for out, x in enumerate(found):
+                    if x is not None:
+                        entries = packed[out][part.first : part.last]
+                        call = _Call(spec, out, sections[out], attrs, inputs, given)
+                        self._settle(call, x, part.outputs[out], entries)
+            for out, entries in packed.items():
+                self.sink.published(sections[out], entries.tobytes())
+
+        return run
+
+    def _parts(
+        self, spec: OpSpec, inputs: Sequence[Array | None], given: Sequence[Array]
+    ) -> list[_Part]:
+        count = given[0].size if given else 0
+        bytes_of = -(-count // ENTRIES_PER_BYTE)
+        if not self.stock.is_per_element(spec) or count <= _AT_ONCE:
+            return [_Part(0, None, inputs, given)]
+        parts = []
+        flat_inputs = [x if x is None or x.size != count else x.reshape(-1) for x in inputs]
+        flat = [out.reshape(-1) for out in given]
+        for at in range(0, count, _AT_ONCE):
+            here = slice(at, min(at + _AT_ONCE, count))
+            cut = [x if x is None or x.size != count else x[here] for x in flat_inputs]
+            first, last = at // ENTRIES_PER_BYTE, min((at + _AT_ONCE) // ENTRIES_PER_BYTE, bytes_of)
+            parts.append(_Part(first, last, cut, [out[here] for out in flat]))
+        return parts
+
+    def _begin_section(self, number: int) -> Array:
+        """u8: the packed entries of section `number`, to be read or written."""
+        raise NotImplementedError
+
+    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+        """Give `out` its value, x (f64) being what the stock kernel made of it, and `packed` the
+        entries that go into this session's log."""
+        raise NotImplementedError
+
+    def _log(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+        """A trainer's value and entries (14.9)."""
+        threshold = self.contract.threshold_of(call.spec.name)
+        _core.published_log(
+            x, threshold, self._decimal, self.contract.bits, self._plus(call), out, packed
+        )
+
+    def _plus(self, call: _Call) -> bool:
+        """Whether a zero of this output is +0 (13.2)."""
+        return call.spec.name in self.contract.rounded_operators
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A stretch of a call's elements: bytes first..last-1 of the packed entries of its outputs."""
+
+    first: int
+    last: int | None
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One output of one call: number `out` of the node's, section `number` of the log."""
+
+    spec: OpSpec
+    out: int
+    number: int
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+
+
+class PublishedRecorder(_Published):
+    """A trainer (Algorithm 2): rounds, and logs on which side of the rounded value x lay."""
+
+    def __init__(
+        self, program: Program, sink: MakeSink | None = None, stock: Stock | None = None
+    ) -> None:
+        super().__init__(program, sink, None, stock)
+
+    def _begin_section(self, number: int) -> Array:
+        return np.empty(self.sections[number].packed_bytes, np.uint8)
+
+    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+        self._log(call, x, out, packed)
+
+
+class PublishedFollower(_Published):
+    """An auditor (Algorithm 3): rounds as the followed log says.
+
+    Its own log is the followed one, but for entries that are forged (14.10), which are replaced by
+    its own; where the followed log cannot be read it records. So an honest log gives the same
+    digest. When after a forged entry the log turns out to speak of other values, it records too.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        source: LogSource,
+        sink: MakeSink | None = None,
+        stock: Stock | None = None,
+    ) -> None:
+        super().__init__(program, sink, source, stock)
+        self.corrections = Corrections()
+        self._unread: set[int] = set()
+        self._misled = self._lost = False
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        self.corrections.begin()
+        self._unread.clear()
+
+    def _begin_section(self, number: int) -> Array:
+        data = self._followed(number)
+        if data is None:
+            self._unread.add(number)
+            return np.empty(self.sections[number].packed_bytes, np.uint8)
+        return data
+
+    def _followed(self, number: int) -> Array | None:
+        if self._reader is None:
+            return None
+        try:
+            data: Array = np.frombuffer(self._reader.published(number), np.uint8).copy()
+        except LogCorruptError as error:
+            self.report(error)
+            return None
+        self._clean(number, data)
+        return data
+
+    def _clean(self, number: int, data: Array) -> None:
+        """Bytes that are none (COMMITMENTS 10.3) are findings, and read as five entries 1."""
+        bad = np.flatnonzero(data > LARGEST_BYTE)
+        for at in bad[:KEPT].tolist():
+            self.found("malformed block", number, detail=f"byte {at} is {data[at]}, above 242")
+        data[bad] = MISSING
+        spare = -self.sections[number].elements % ENTRIES_PER_BYTE
+        if spare and len(data):
+            kept = ENTRIES_PER_BYTE - spare
+            filled = int(data[-1]) % 3**kept + sum(3**k for k in range(kept, ENTRIES_PER_BYTE))
+            if filled != data[-1]:
+                self.found("malformed block", number, detail="entries after its last one are not 1")
+                data[-1] = filled
+
+    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+        if call.number in self._unread or self._lost:
+            self._log(call, x, out, packed)
+            return
+        bits, plus = self.contract.bits, self._plus(call)
+        changed = int(_core.published_follow(x, packed, bits, plus, out))
+        if self._misled and changed > _PLAUSIBLE + x.size // 100:
+            # After a forged entry the log may speak of other values than these: to follow it would
+            # spoil them. This party's own entries are as good as any.
+            self._lost = True
+            self._log(call, x, out, packed)
+            return
+        if changed and plus:
+            changed -= self._judge(call, x, out, packed)
+        section = self.sections[call.number]
+        self.corrections.add(section.node <= self._last_forward, changed)
+
+    def _judge(self, call: _Call, x: Array, out: Array, packed: Array) -> int:
+        """Leave out entries that would give an element of a rounded operator a value outside of V
+        (14.10): both `out` and `packed` become this party's own there. How many were left out."""
+        own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
+        self._log(call, x, own, entries)
+        followed = out.reshape(-1)
+        changed = np.flatnonzero(own != followed)
+        allowed = allowed_values(call, changed, followed[changed], self.contract.bits)
+        forged: Array = changed[~allowed]
+        if not len(forged):
+            return 0
+        self._misled = True
+        theirs, mine = (unpack(e.tobytes(), out.size) for e in (packed, entries))
+        why = "no admissible kernel's result rounds to the value it gives"
+        self.found_entries("forged entry", call.number, forged, theirs[forged], why)
+        followed[forged] = own[forged]
+        theirs[forged] = mine[forged]
+        packed[:] = np.frombuffer(pack(theirs), np.uint8)
+        count: int = len(forged)
+        return count
+
+
+def allowed_values(call: _Call, positions: Array, values: Array, bits: int) -> Array:
+    """bool[k]: whether values f32[k] are in V of the elements at positions i64[k], ascending, of a
+    rounded operator's output (14.5, 14.10); where no V bounds them they are."""
+    allowed = np.ones(len(positions), np.bool_)
+    if not bounds_values(call.spec.name, call.attrs):
+        return allowed
+    named = indices_of(values, bits)
+
+    def decide(piece: Piece) -> None:
+        piece.store(np.zeros(piece.w.shape, np.float32))
+        if piece.output != call.out:
+            return
+        at, which = _inside(piece, positions)
+        for begin in range(0, len(at), _EXACT_AT_ONCE):
+            some = slice(begin, begin + _EXACT_AT_ONCE)
+            records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
+            for k, (record, bound) in enumerate(zip(records, bounds, strict=True), begin):
+                total, flags = parts(record.view("V80")[0])
+                # With a term that is not finite no entry has a say (14.5).
+                allowed[which[k]] = not flags and doubt(Grid(bits), total, float(bound)).allows(
+                    int(named[which[k]])
+                )
+
+    scratch = [np.empty(o.shape, o.dtype) for o in call.outputs]
+    run_rounded(call.spec.name, decide, call.attrs, call.inputs, scratch)
+    return allowed
+
+
+def bounds_values(operator: str, attrs: Attrs) -> bool:
+    """Whether an element of this rounded operator is R of its terms, so that V bounds it."""
+    if operator == "aten.addmm":
+        return attrs["alpha"] == 1.0 and attrs["beta"] in (0.0, 1.0)
+    return not operator.startswith("aten.mean")
+
+
+def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
+    """Positions of a piece's own among an output's, i64[m], and which of the latter they are."""
+    rows, columns = piece.w.shape
+    step = piece.row_step if rows > 1 else max(columns, 1)
+    row, column = np.divmod(positions - piece.start, max(step, 1))
+    inside = np.flatnonzero((row >= 0) & (row < rows) & (column < columns))
+    return row[inside] * columns + column[inside], inside

@@ -1,0 +1,57 @@
+"""Training by stock kernels without a log: what the published method is compared with.
+
+With float32 kernels it is ordinary training, which differs from one kind of hardware to the next;
+with float64 kernels each result is rounded, and nobody says which way a doubtful one went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.errors import UsageError
+from tallystick.numerics.contracts import MAX_BITS, find_contract
+from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.types import Attrs
+from tallystick.program.ir import Node, Program
+from tallystick.rounding.published import load_stock
+from tallystick.rounding.sections import sections_of
+
+if TYPE_CHECKING:
+    from tallystick.rounding.torch_stock import Stock
+
+Array = np.ndarray
+_ALL_ENTRIES_ONE = 121
+
+
+class Unlogged:
+    """Kernels of an executor: every f32 output but data movement is R(x), x being `stock`'s."""
+
+    def __init__(self, program: Program, stock: Stock | None = None, bits: int = MAX_BITS) -> None:
+        self.stock = stock or load_stock()
+        self.bits = bits
+        if self.stock.precision == "float32" and bits != MAX_BITS:
+            raise UsageError("float32 kernels round to float32.", f"Leave bits at {MAX_BITS}.")
+        covered = sections_of(program, find_contract("replay/1;form=published"))
+        self._covered = {(section.node, section.output) for section in covered}
+
+    def begin(self, step: int) -> None:
+        """Before each step, as a session has it."""
+        self.stock.prepare()
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        """The executor's hook."""
+        if not any((index, out) in self._covered for out in range(len(node.out_types))):
+            return None
+
+        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
+            found = self.stock.compute(spec, attrs, inputs, given)
+            for x, out in zip(found, given, strict=True):
+                if x is not None:
+                    ones = np.full(-(-x.size // 5), _ALL_ENTRIES_ONE, np.uint8)
+                    _core.published_follow(x, ones, self.bits, False, out)
+
+        return run

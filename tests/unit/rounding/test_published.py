@@ -1,0 +1,273 @@
+"""The published method over whole training steps (NUMERICS 14.9, 14.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rounding_steps import Steps, under
+
+pytest.importorskip("torch", reason="the published form runs on torch")
+
+from tallystick import _core
+from tallystick.commit.log import PUBLISHED
+from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.rounding import published
+from tallystick.rounding.codec import pack, unpack
+from tallystick.rounding.emulated import Kind, kind_named, kinds
+from tallystick.rounding.log_file import LogDirectory
+from tallystick.rounding.log_reader import LogReader, open_log
+from tallystick.rounding.published import PublishedFollower, PublishedRecorder
+from tallystick.rounding.unlogged import Unlogged
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+from tallystick.run.recipes.base import Sources
+
+JOB_DIGEST = b"\x01" * 32
+STEPS = 20
+HERE = [kind for kind in kinds() if kind.is_here]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    """Two small jobs of 20 steps."""
+    home = tmp_path_factory.mktemp("published")
+    text = home / "text.txt"
+    text.write_bytes(b"pack my box with five dozen liquor jugs. " * 60)
+    gpt2 = {"n_layer": "1", "n_head": "2", "n_embd": "32", "block_size": "8", "batch_size": "2"}
+    mlp = {"features": "16", "classes": "4", "records": "64", "hidden": "32", "batch_size": "16"}
+    more = {"dropout": "0.25", "optimizer": "adamw", "weight_decay": "0.1", "clip_norm": "1.0"}
+    return {
+        "gpt2": new_job("gpt2", home / "gpt2", gpt2, Sources(text=text), steps=STEPS, seed=1),
+        "mlp": new_job("mlp", home / "mlp", {**mlp, **more}, steps=STEPS, seed=7),
+    }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    _core.set_threads(1)
+
+
+def recorded(
+    job: Job, contract: str, directory: Path, kind: Kind
+) -> tuple[PublishedRecorder, Steps]:
+    program = under(job.program, contract)
+    sections = PublishedRecorder(program).sections
+    logs = LogDirectory(directory, JOB_DIGEST, sections, PUBLISHED)
+    session = PublishedRecorder(program, logs.writer, kind.stock())
+    return session, Steps(job, program, session)
+
+
+def followed(
+    recorder: PublishedRecorder, job: Job, directory: Path, kind: Kind
+) -> tuple[PublishedFollower, Steps]:
+    def source(step: int) -> LogReader:
+        return open_log(directory, step, recorder.expected(JOB_DIGEST))
+
+    session = PublishedFollower(recorder.program, source, stock=kind.stock())
+    return session, Steps(job, recorder.program, session)
+
+
+def test_float32_and_rounding_alone_diverge(made: dict[str, Job]) -> None:
+    """What the paper's figure 2 shows, on kinds of this machine's own making."""
+    job = made["gpt2"]
+    for precision in ("float32", "float64"):
+        ends = []
+        for kind in HERE:
+            steps = Steps(job, job.program, Unlogged(job.program, kind.stock(precision)))
+            steps.run(0, STEPS)
+            ends.append(steps)
+        for i in range(len(ends)):
+            for j in range(i):
+                assert ends[i].distance(ends[j]) > 0, (precision, HERE[i], HERE[j])
+
+
+@pytest.mark.parametrize("name", ("gpt2", "mlp"))
+@pytest.mark.parametrize("contract", ("", ";b=28;scale=decimal"))
+def test_a_follower_on_other_hardware_stays_at_distance_zero(
+    made: dict[str, Job], tmp_path: Path, name: str, contract: str
+) -> None:
+    job = made[name]
+    recorder, trainer = recorded(job, "replay/1;form=published" + contract, tmp_path, HERE[0])
+    states: dict[int, bytes] = {}
+    trainer.run(0, STEPS, lambda step: states.setdefault(step, digest(trainer)))
+    for kind in HERE[1:]:
+        follower, auditor = followed(recorder, job, tmp_path, kind)
+
+        def same(step: int, auditor: Steps = auditor) -> None:
+            assert digest(auditor) == states[step], step
+
+        auditor.run(0, STEPS, same)
+        assert auditor.distance(trainer) == 0
+        assert auditor.digests == trainer.digests
+        assert follower.findings.count == 0
+        corrections = follower.corrections
+        assert len(corrections.forward) == len(corrections.backward) == STEPS
+        if name == "gpt2":
+            assert sum(corrections.forward) > 0
+
+
+def digest(steps: Steps) -> bytes:
+    return b"".join(x.tobytes() for _, x in sorted(steps.state.items()))
+
+
+Change = Callable[[np.ndarray], None]
+
+
+class Forging(PublishedRecorder):
+    """A trainer that changes the entries of one section, and follows them itself or does not."""
+
+    number = -1
+    change: Change = staticmethod(lambda entries: None)
+    obeys = False
+
+    def _settle(
+        self, call: published._Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+    ) -> None:
+        super()._settle(call, x, out, packed)
+        if call.number == self.number:
+            entries = unpack(packed.tobytes(), x.size)
+            self.change(entries)
+            packed[:] = np.frombuffer(pack(entries), np.uint8)
+            if self.obeys:
+                _core.published_follow(x, packed, self.contract.bits, self._plus(call), out)
+
+
+def forge(
+    job: Job, directory: Path, operator: str, change: Change, obeys: bool
+) -> tuple[Forging, Steps]:
+    program = under(job.program, "replay/1;form=published")
+    plain = Forging(program)
+    logs = LogDirectory(directory, JOB_DIGEST, plain.sections, PUBLISHED)
+    session = Forging(program, logs.writer)
+    session.number = plain.operators.index(operator)
+    session.change, session.obeys = change, obeys
+    return session, Steps(job, program, session)
+
+
+def swapped(entries: np.ndarray) -> None:
+    entries[:] = 2 - entries
+
+
+@pytest.mark.parametrize("operator", ("aten.addmm", "aten.mm"))
+@pytest.mark.parametrize("obeys", (True, False))
+def test_entries_that_no_admissible_kernel_explains_are_found(
+    made: dict[str, Job], tmp_path: Path, operator: str, obeys: bool
+) -> None:
+    """Every entry of one product says the wrong side; its values are the right ones again."""
+    job = made["mlp"]
+    recorder, _ = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
+    _, honest = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
+    honest.run(0, 2)
+    forger, trainer = forge(job, tmp_path / "forged", operator, swapped, obeys)
+    trainer.run(0, 2)
+    follower, auditor = followed(recorder, job, tmp_path / "forged", HERE[1])
+    auditor.run(0, 1)
+    found = follower.findings
+    section = forger.sections[forger.number]
+    kinds_found = {f.kind for f in found.kept}
+    assert kinds_found == {"forged entry"} and found.count > section.elements // 3
+    first = found.kept[0]
+    assert (first.step, first.node, first.operator) == (0, section.node, operator)
+    assert {f.direction for f in found.kept} <= {0, 2}
+    if not obeys:
+        assert auditor.digests == honest.digests[:1], "its own log is what an honest party's is"
+    auditor.run(1, 2)
+    assert auditor.distance(honest) == 0
+    assert (auditor.distance(trainer) > 0) == obeys
+
+
+def test_entries_of_other_operators_speak_against_nobody(
+    made: dict[str, Job], tmp_path: Path
+) -> None:
+    job = made["mlp"]
+    forger, trainer = forge(job, tmp_path, "tallystick.adamw_step", swapped, True)
+    trainer.run(0, 1)
+    recorder, _ = recorded(job, "replay/1;form=published", tmp_path / "none", HERE[0])
+    follower, auditor = followed(recorder, job, tmp_path, HERE[1])
+    auditor.run(0, 1)
+    assert follower.findings.count == 0
+    assert auditor.distance(trainer) == 0
+    assert follower.corrections.backward[0] > 0
+    assert forger.number >= 0
+
+
+def test_a_missing_log_and_a_malformed_one_are_findings(
+    made: dict[str, Job], tmp_path: Path
+) -> None:
+    job = made["mlp"]
+    recorder, honest = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
+    honest.run(0, 1)
+    follower, auditor = followed(recorder, job, tmp_path / "nothing", HERE[0])
+    auditor.run(0, 1)
+    assert [f.kind for f in follower.findings.kept] == ["log"]
+    assert auditor.digests == honest.digests, "without a log to follow it records its own"
+
+    class Malformed(PublishedRecorder):
+        def _settle(
+            self, call: published._Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+        ) -> None:
+            super()._settle(call, x, out, packed)
+            if call.number == 0:
+                packed[0] = 250
+            if call.number == 1 and x.size % 5:
+                packed[-1] = 0
+
+    program = recorder.program
+    logs = LogDirectory(tmp_path / "bad", JOB_DIGEST, recorder.sections, PUBLISHED)
+    Steps(job, program, Malformed(program, logs.writer)).run(0, 1)
+    follower, auditor = followed(recorder, job, tmp_path / "bad", HERE[0])
+    auditor.run(0, 1)
+    assert {f.kind for f in follower.findings.kept} == {"malformed block"}
+
+
+def test_large_optimizer_steps_are_cut_without_a_trace(
+    made: dict[str, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = made["mlp"]
+    _, whole = recorded(job, "replay/1;form=published", tmp_path / "whole", HERE[0])
+    whole.run(0, 2)
+    monkeypatch.setattr(published, "_AT_ONCE", 35)
+    _, cut = recorded(job, "replay/1;form=published", tmp_path / "cut", HERE[0])
+    cut.run(0, 2)
+    assert cut.digests == whole.digests and cut.distance(whole) == 0
+
+
+def test_kinds_say_what_they_are() -> None:
+    names = [kind.name for kind in kinds()]
+    assert len(set(names)) == len(names) >= 3 and len(HERE) >= 3
+    assert "seed 1" in kind_named("split-k").settings
+    with pytest.raises(UsageError, match="split-k"):
+        kind_named("abacus")
+    elsewhere = [kind for kind in kinds() if not kind.is_here]
+    for kind in elsewhere:
+        with pytest.raises(UsageError, match="ATEN_CPU_CAPABILITY"):
+            kind.stock()
+
+
+def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
+    kind = kind_named("sse")
+    code = (
+        "from tallystick.rounding.emulated import kind_named\n"
+        "import torch, zlib\n"
+        "kind_named('sse').stock()\n"
+        "x = torch.arange(5000, dtype=torch.float64).sin()\n"
+        "print(torch.backends.cpu.get_cpu_capability(), zlib.crc32(x.numpy().tobytes()))"
+    )
+    assert kind.python(["-c", code]).split()[0] == "DEFAULT"
+    with pytest.raises(UsageError, match="boom"):
+        kind.python(["-c", "raise SystemExit('boom')"])
+
+
+def test_an_operator_without_a_stock_form_is_refused_with_its_node(
+    made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.rounding.torch_stock import FORMS, has_form
+
+    assert has_form("aten.mm")
+    monkeypatch.delitem(FORMS, "aten.mm")
+    program = under(made["mlp"].program, "replay/1;form=published")
+    with pytest.raises(UnsupportedOperatorError, match=r"Node \d+: Operator 'aten.mm'"):
+        PublishedRecorder(program)
