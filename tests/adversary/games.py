@@ -31,12 +31,13 @@ MOVES = ("facts", "flip", "cut", "longer", "garbage", "unable", "other", "strang
 MOST_ROUNDS = 10 + 2 * 2 + 2 + 1 + 1 + 4 * 3
 
 
-def make_job(path: Path) -> Job:
+def make_job(path: Path, contract: str = "ordered/1") -> Job:
     """A logistic regression of a few hundred bytes: 13 steps, a checkpoint every 4."""
     pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2", "lr": "0.0001"}
     return new_job(
-        "logreg", path, pairs, steps=STEPS, checkpoint_interval=INTERVAL, evaluate_every=0
-    )
+        "logreg", path, pairs, steps=STEPS, checkpoint_interval=INTERVAL, evaluate_every=0,
+        contract=contract,
+    )  # fmt: skip
 
 
 class Answers:

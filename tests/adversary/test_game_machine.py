@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from adversary.games import MOVES, Answers, Table, liars, make_job
+from adversary.games import MOVES, Answers, Table, liars, make_job, random_lie
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from unit.protocol.log_scenarios import BOUNDED, lie
+from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.simulator import Party
 
 from tallystick.run.job import Job
@@ -77,6 +80,34 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> type[GameMachine]:
     GameMachine.honest = Answers(honest)
     GameMachine.cheats = liars(GameMachine.job, honest, random.Random(5), 25)
     return GameMachine
+
+
+def test_games_about_logs_and_exact_sums(tmp_path: Path) -> None:
+    """The same moves by liars about logs, against followers of theirs, and under `rounded/1`."""
+    logs, rng = make_log_job(tmp_path / "logs"), random.Random(9)
+    pairs: list[tuple[Job, Answers, Answers]] = []
+    for name in (
+        "a forged entry, followed",
+        "a value without an entry",
+        "a forged entry, not followed",
+        "words that do not ascend",
+        "a log that is not committed",
+    ):
+        cheat = LogParty(logs, lie(BOUNDED[name]), choose=lambda *_: 0)
+        pairs.append((logs, Answers(LogParty(logs, follows=cheat)), Answers(cheat)))
+    job = make_job(tmp_path / "rounded", "rounded/1;b=26")
+    honest = Party(job)
+    told = [random_lie(job, rng) for _ in range(6)]
+    pairs += [(job, Answers(honest), Answers(p)) for p in told if p.run != honest.run]
+    for number in range(60):
+        job, true, false = rng.choice(pairs)
+        table = Table(job, true, false, rng.randrange(2), rng.choice([2, 5, 20]))
+        odds = (0.0, 0.05, 0.3)[number % 3]
+
+        def choose(odds: float = odds) -> str:
+            return rng.choice(MOVES) if rng.random() < odds else "facts"
+
+        table.finish(choose, rng)  # checks P1, P2 and P4 after every message
 
 
 def test_games(machine: type[GameMachine]) -> None:
