@@ -1,9 +1,10 @@
 """The golden jobs: corpora made here from fixed rules, the same on every machine and version.
 
     python tests/e2e/golden.py --write      after a deliberate change of bits (a new draft)
+    python tests/e2e/golden.py --rounded    the same for rounded/1
 
 Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
-version must still read.
+version must still read; vectors/runs/rounded-roots.json.
 """
 
 from __future__ import annotations
@@ -22,8 +23,17 @@ from tallystick.run.trainer import Options, RunSummary, train_job
 
 RUNS = Path(__file__).parents[2] / "vectors" / "runs"
 ROOTS = RUNS / "roots.json"
+ROUNDED_ROOTS = RUNS / "rounded-roots.json"
 OLD_RUN = RUNS / "logreg-run"
 NAMES = ("logreg", "mlp", "gpt2", "resnet50")
+# Runs under rounded/1 and one of its other grids.
+ROUNDED = (
+    ("logreg", "rounded/1"),
+    ("mlp", "rounded/1"),
+    ("mlp", "rounded/1;b=28"),
+    ("gpt2", "rounded/1"),
+    ("resnet50", "rounded/1"),
+)
 WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
 
 SETTINGS = {
@@ -54,7 +64,7 @@ def corpus() -> bytes:
     return " ".join(text).encode()[:20000]
 
 
-def golden_job(name: str, directory: Path) -> Job:
+def golden_job(name: str, directory: Path, contract: str = "ordered/1") -> Job:
     """The golden job `name` (of `NAMES`) in `directory`/`name`."""
     directory.mkdir(parents=True, exist_ok=True)
     sources = Sources()
@@ -64,7 +74,7 @@ def golden_job(name: str, directory: Path) -> Job:
         sources = Sources(text=text)
     return new_job(
         name, directory / name, SETTINGS[name], sources, steps=STEPS[name], seed=11,
-        evaluate_every=50,
+        evaluate_every=50, contract=contract,
     )  # fmt: skip
 
 
@@ -93,7 +103,19 @@ def write() -> None:
     ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
 
 
+def write_rounded() -> None:
+    """Make the golden roots of rounded/1 anew."""
+    roots = {}
+    for name, contract in ROUNDED:
+        with tempfile.TemporaryDirectory() as scratch:
+            job = golden_job(name, Path(scratch), contract)
+            run = train_job(job, Path(scratch) / "run", Options())
+            roots[f"{name} {contract}"] = entry(job, run)
+    ROUNDED_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--write"]:
+    actions = {"--write": write, "--rounded": write_rounded}
+    if len(sys.argv) != 2 or sys.argv[1] not in actions:
         raise SystemExit(__doc__)
-    write()
+    actions[sys.argv[1]]()

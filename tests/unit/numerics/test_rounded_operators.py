@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rounded_reference as reference
+from reference.engines import SplitEngine
 
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError, UnsupportedVersionError
@@ -19,31 +20,6 @@ from tallystick.numerics.rounded.engines import NumpyEngine
 from tallystick.numerics.rounded.probe import probe
 
 BITS = (32, 28, 20)
-
-
-class SplitEngine:
-    """Another admissible kernel: terms permuted, split in parts, added from the right."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.name = f"split/{seed}"
-
-    def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-        k = a.shape[-1]
-        order = np.random.default_rng(self.seed).permutation(k)
-        parts = np.array_split(order, min(k, 5)) if k else []
-        out.fill(0)
-        with np.errstate(all="ignore"):
-            for part in reversed(parts):
-                out += np.matmul(a[..., part], b[..., part, :])
-
-    def sums(self, x: np.ndarray) -> np.ndarray:
-        order = np.random.default_rng(self.seed).permutation(x.shape[1])
-        total = np.zeros(len(x))
-        with np.errstate(all="ignore"):
-            for part in np.array_split(order, 3):
-                total = x[:, part].sum(axis=1) + total
-        return total
 
 
 ENGINES = (NumpyEngine(), SplitEngine(1), SplitEngine(2))

@@ -16,7 +16,14 @@ from tallystick.numerics.ops._common import Arrays, Outputs, operand
 from tallystick.numerics.ops.dot import geometry, output_mask
 from tallystick.numerics.rounded.engines import ProductEngine, current_engine
 from tallystick.numerics.rounded.patches import Window, backward_window, forward_window
-from tallystick.numerics.rounded.pieces import DotTerms, Gathered, Piece, per_gather, term_factor
+from tallystick.numerics.rounded.pieces import (
+    DotTerms,
+    Gathered,
+    Piece,
+    depth_share,
+    per_gather,
+    term_factor,
+)
 from tallystick.numerics.rounded.squares import RowSquares
 from tallystick.numerics.rounded.sums import row_pieces
 from tallystick.numerics.rounded.tiles import BUDGET, SCRATCH, ranges, widened
@@ -193,11 +200,13 @@ def _weight_pieces(
     engine, factor = current_engine(), term_factor(images * window.places)
     w = np.zeros((groups, per_group, k))
     part = np.empty_like(w)
+    longest = parts = 0
     of_grad, of_taps = RowSquares(channels), RowSquares(groups * k)
     for n0, n1, y0, y1 in _tiles(
         images, window.rows.places, width * (groups * k + channels) * 3 // 2, BUDGET
     ):
         length = (n1 - n0) * (y1 - y0) * width
+        longest, parts = max(longest, length), parts + 1
         gradients = SCRATCH.get("gradients", (channels, n1 - n0, y1 - y0, width), np.float32)
         np.copyto(gradients, grad[n0:n1, :, y0:y1].swapaxes(0, 1))
         view = window.view(n0, n1, y0, y1).transpose(1, 2, 3, 0, 4, 5)
@@ -224,6 +233,7 @@ def _weight_pieces(
         0,
         k,
         _weight_terms(window, grad, groups, k),
+        depth_share(images * window.places, longest, parts),
     )
 
 

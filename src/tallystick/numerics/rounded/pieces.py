@@ -31,6 +31,15 @@ def term_factor(terms: int) -> float:
     return float(terms) * UNIT
 
 
+def depth_share(terms: int, longest: int, parts: int) -> float:
+    """How much of E (14.4) a sum of `terms` terms can err that is added in `parts` parts of at
+    most `longest` terms each, the parts one after the other.
+
+    It is 14.4.1 with the additions on the longest path, fewer than `longest` + `parts`, for K.
+    """
+    return 1.0 if parts <= 1 else min(1.0, (longest + parts) / terms)
+
+
 class Terms(Protocol):
     """The exact side of a piece: its elements' terms (13.3), by row-major position in it."""
 
@@ -63,6 +72,8 @@ class Piece:
     start: int
     row_step: int
     terms: Terms
+    # |w − v*| ≤ share·E: smaller than 1 where the contraction was added in parts (depth_share).
+    share: float = 1.0
 
     def flat(self, at: np.ndarray) -> np.ndarray:
         """i64[k]: row-major positions in the output of the piece's elements `at`; ascending if
@@ -154,7 +165,7 @@ def exactly(bits: int) -> Decide:
 
     def decide(piece: Piece) -> None:
         values = piece.room()
-        at = piece.doubtful(1.0, bits, values)
+        at = piece.doubtful(piece.share, bits, values)
         if len(at):
             values.reshape(-1)[at] = piece.rounded(at, bits)
         piece.store(values)

@@ -13,6 +13,7 @@ from tallystick.numerics.rounded.pieces import (
     DotTerms,
     Gathered,
     Piece,
+    depth_share,
     per_gather,
     term_factor,
 )
@@ -56,6 +57,8 @@ def matrix_pieces(
     last = None if c is None else np.broadcast_to(c, (m, n))
     by_column = c is not None and (c.ndim == 0 or c.shape[:-1] in ((), (1,)))
     mt, nt, kt = product_tiles(m, n, k)
+    with_last = c is not None
+    share = depth_share(k + with_last, kt + with_last, -(-k // kt))
     for j0, j1 in ranges(n, nt):
         for i0, i1 in ranges(m, mt):
             w = SCRATCH.get("w", (i1 - i0, j1 - j0))
@@ -76,6 +79,7 @@ def matrix_pieces(
                 i0 * n + j0,
                 n,
                 _matrix_terms(a[i0:i1], b[:, j0:j1], last if last is None else last[i0:i1, j0:j1]),
+                share,
             )
 
 

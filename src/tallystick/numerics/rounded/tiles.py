@@ -9,6 +9,9 @@ import numpy as np
 
 # Binary64 values a tile may hold, operands and result: 48 MiB.
 BUDGET = 6 << 20
+# A longer contraction is added in parts of so many terms: an element's error grows with the parts'
+# length (pieces.depth_share), and what is doubtful is summed exactly.
+DEPTH = 1024
 
 
 class Scratch(threading.local):
@@ -52,7 +55,7 @@ def widened(name: str, x: np.ndarray) -> np.ndarray:
 
 def product_tiles(m: int, n: int, k: int, budget: int = BUDGET) -> tuple[int, int, int]:
     """Sizes (m, n, k) of a tile of a product [m,k]·[k,n] whose binary64 values fit `budget`."""
-    mt, nt, kt = max(m, 1), max(n, 1), max(k, 1)
+    mt, nt, kt = max(m, 1), max(n, 1), min(max(k, 1), DEPTH)
     while mt * nt * (2 if kt < k else 1) + (mt + nt) * kt > budget and max(mt, nt, kt) > 64:
         largest = max(mt, nt, kt)
         if kt == largest:

@@ -1,0 +1,56 @@
+"""Golden run roots of rounded/1: no instruction set, thread count or kernel changes a bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from golden import ROUNDED, ROUNDED_ROOTS, entry, golden_job
+from reference.engines import SplitEngine
+
+from tallystick import _core
+from tallystick.numerics.rounded import ProductEngine, using
+from tallystick.numerics.rounded.engines import DEFAULT
+from tallystick.run import audit
+from tallystick.run.job import Job
+from tallystick.run.recipes import verify_job
+from tallystick.run.trainer import Options, train_job
+
+
+def _configurations(name: str) -> list[tuple[str, int, ProductEngine]]:
+    """Every instruction set, and every engine, on one to three threads; two of them for the
+    convolutional net, which is slow."""
+    isas = list(_core.supported_isas())
+    engines = [DEFAULT, SplitEngine(1), SplitEngine(2)]
+    count = max(len(isas), len(engines)) if name != "resnet50" else 2
+    return [(isas[-1 - i % len(isas)], 1 + i % 3, engines[i % len(engines)]) for i in range(count)]
+
+
+def _check(name: str, job: Job, golden: object, tmp_path: Path) -> None:
+    assert job.steps >= 100, "some leaks show late"
+    for number, (isa, threads, engine) in enumerate(_configurations(name)):
+        _core.set_isa(isa)
+        with using(engine):
+            run = train_job(job, tmp_path / f"run-{number}", Options(threads=threads))
+        assert entry(job, run) == golden, (isa, threads, engine.name)
+
+
+@pytest.mark.parametrize(("name", "contract"), ROUNDED)
+def test_run_roots_on_every_path_and_engine(name: str, contract: str, tmp_path: Path) -> None:
+    golden = json.loads(ROUNDED_ROOTS.read_text())[f"{name} {contract}"]
+    job = golden_job(name, tmp_path, contract)
+    _check(name, job, golden, tmp_path)
+
+
+def test_a_rounded_run_is_audited_and_its_job_derived_again(tmp_path: Path) -> None:
+    job = golden_job("logreg", tmp_path, "rounded/1;b=28")
+    assert job.commitment.contract == "rounded/1-draft.1;b=28"
+    assert "program" in verify_job(job)
+    train_job(job, tmp_path / "run", Options())
+    with using(SplitEngine(3)):
+        report = audit(tmp_path / "run")
+    assert report.accepted and report.whole
