@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.commit.encoding import sha256
+from tallystick.run.follow import keeps_log
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 
-from ._logs import bits_of_log
-from ._shared import MIDDLE, Attack
+from ._shared import MIDDLE, Attack, nothing_to_do
 
 
 class OtherChain(Override):
@@ -26,7 +26,8 @@ class OtherChain(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    bits_of_log(job)
+    if not keeps_log(job):
+        raise nothing_to_do("its contract keeps no logs")
     return OtherChain(params["step"])
 
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,24 +69,25 @@ class Plain:
             return None
         return (self.element(at) + self.element(at + 1)) / 2
 
-    @property
+    @cached_property
     def nearest(self) -> int:
         return self.order(self.true)
 
+    @cached_property
     def possible(self) -> tuple[int, int]:
         """The ends of V (14.5)."""
         return self.order(self.true - self.bound), self.order(self.true + self.bound)
 
     def due(self, entry: Entry) -> int:
         """14.5: the value of an element with this entry."""
-        low, high = self.possible()
+        low, high = self.possible
         if entry is None or high != low + 1:
             return self.nearest
         return (low, high)[entry]
 
     def forged(self, entry: Entry) -> bool:
         """14.7, word by word."""
-        low, high = self.possible()
+        low, high = self.possible
         if entry is None or high == low + 1:
             return False
         above, below = self.boundary(self.nearest), self.boundary(self.nearest - 1)
@@ -281,7 +283,7 @@ def honest_pair(rng: random.Random, element: Element, seen: Counter[str]) -> tup
     """Two honest trainers about one element: nobody is blamed. The first one's value and entry."""
     plain = element.plain
     first, second = (plain.trained(kernel(rng, element)) for _ in (0, 1))
-    low, high = plain.possible()
+    low, high = plain.possible
     for value, entry in (first, second):
         assert value == plain.due(entry), (element, value, entry)
         assert not plain.forged(entry), (element, value, entry)
@@ -301,7 +303,7 @@ def liars(
 ) -> None:
     """A liar of each kind against an honest trainer, in a random seat."""
     plain = element.plain
-    low, high = plain.possible()
+    low, high = plain.possible
     near = [plain.nearest + k for k in (-2, -1, 0, 1, 2)]
     values = [v for v in (*near, low, high) if -plain.top <= v <= plain.top]
     for kind, value, entry in (

@@ -207,6 +207,39 @@ def test_lies_about_logs(logged: World, name: str) -> None:
         assert judge(logged.job, played.evidence.to_bytes()).verdict == verdict
 
 
+# Published logs: rounded operators are judged by V, of others nobody is convicted (NUMERICS 14.10).
+PUBLISHED = {
+    "lie-output": {"6.11"},
+    "lie-optimizer-state": None,
+    "log-not-committed": {"6.10"},
+    "data-poisoning": {"5.6.3"},
+}
+
+
+def test_lies_under_published_logs(tmp_path: Path) -> None:
+    job = new_job(
+        "mlp", tmp_path / "job", LOGGED["mlp"], steps=4, checkpoint_interval=2, evaluate_every=0,
+        contract="replay/1;b=24;form=published",
+    )  # fmt: skip
+    for name, clauses in PUBLISHED.items():
+        cheat, follower = tmp_path / name, tmp_path / f"{name}-followed"
+        train_job(job, cheat, Options(declared=Declaration(name)))
+        train_job(job, follower, Options(replay=cheat))
+        for seat in (0, 1):
+            runs = [follower, follower]
+            runs[seat] = cheat
+            with Prover(runs[0]) as first, Prover(runs[1]) as second:
+                played = play(job, [first, second], key=REFEREE)
+            verdict = played.verdict
+            assert judge(job, played.evidence.to_bytes()).verdict == verdict
+            if clauses is None:
+                assert verdict.undecided and verdict.accepted is None
+            else:
+                assert [c.party for c in verdict.convicted] == [seat]
+                assert verdict.convicted[0].clause in clauses
+                assert verdict.accepted == 1 - seat
+
+
 def test_an_honest_run_and_its_follower_agree(logged: World) -> None:
     train_job(logged.job, logged.honest, Options())
     follower = logged.directory / "followed"

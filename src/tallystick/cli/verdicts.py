@@ -86,9 +86,12 @@ def say_verdict(found: Judgement) -> None:
     if v.value:
         say(f"it is       {v.value}")
     if v.undecided:
-        say("UNDECIDED   it could not be decided: the parties follow different rounding logs, and")
-        say("            neither is shown wrong. An auditor who follows the trainer's log gets a")
-        say("            verdict: `tallystick train JOB --out RUN --replay TRAINER_RUN`.")
+        say("UNDECIDED   it could not be decided: neither party is shown wrong. Runs that follow")
+        say("            different rounding logs may differ honestly; follow the trainer's with")
+        say(
+            "            `tallystick train JOB --out RUN --replay TRAINER_RUN`. Under the published"
+        )
+        say("            form only rounded operators convict anybody (NUMERICS 14.10).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:

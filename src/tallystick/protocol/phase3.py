@@ -174,5 +174,5 @@ def _ruled(game: Game, outcome: Outcome) -> str:
     if guilt:
         raise Guilty(guilt, "3", claimed, value)
     game.claimed, game.value = claimed, value
-    game.note(3, "6.12", "the parties follow different logs, and neither is forged", claimed)
+    game.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
     return UNDECIDED

@@ -45,7 +45,7 @@ def headline(dispute: DisputeFacts) -> str:
     if verdict.agreement:
         return "The parties agree: both have committed to the same run."
     if verdict.undecided:
-        return "It could not be decided: the parties follow different rounding logs."
+        return "It could not be decided: the runs differ, and neither party is shown wrong."
     if len(verdict.convicted) > 1:
         return "Both parties are convicted; no run is accepted."
     party = verdict.convicted[0].party
@@ -196,7 +196,8 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         ]
         open_ = [
             "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
-            "doubtful elements; an auditor who follows the trainer's log makes the same choices.",
+            "doubtful elements; an auditor who follows the trainer's log makes the same choices. "
+            "Of a published log only the rounded operators are judged (NUMERICS 14.10).",
         ]
     elif verdict.forfeit:
         proves = ["What both signed before the silence; not the silence itself."]
