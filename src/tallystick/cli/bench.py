@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,7 +23,11 @@ BENCHES: dict[str, str] = {
     "gemm": "tallystick.cli.bench_gemm",
     "step": "tallystick.cli.bench_step",
     "dispute": "tallystick.cli.bench_dispute",
+    "ovt": "tallystick.cli.bench_ovt",
 }
+# Options that belong to one benchmark each.
+_OPTIONS = {"dispute": ("operators", "pairs"), "ovt": ("parts", "quick", "out", "text", "cifar10")}
+_SPELLING = {"operators": "operator", "pairs": "set", "parts": "part"}
 
 
 def machine() -> dict[str, Any]:
@@ -37,31 +42,35 @@ def machine() -> dict[str, Any]:
     }
 
 
-@click.command(short_help="Measure NAME: gemm, step (against torch float32) or dispute.")
+@click.command(short_help="Measure NAME: gemm, step (against torch), dispute or ovt.")
 @click.argument("name")
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
 @click.option("--operator", "operators", multiple=True, help="dispute: over this; repeatable.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="dispute: as `job new`.")
+@click.option("--part", "parts", multiple=True, metavar="PART", help="ovt: this; repeatable.")
+@click.option("--quick", is_flag=True, help="ovt: small models and few steps, seconds in all.")
+@click.option("--out", type=click.Path(path_type=Path), help="ovt: raw results and plots, kept.")
+@click.option("--text", type=click.Path(path_type=Path), help="ovt: as `job new`.")
+@click.option("--cifar10", type=click.Path(path_type=Path), help="ovt: as `job new`.")
 @json_option
-def bench(
-    name: str,
-    threads: int | None,
-    operators: tuple[str, ...],
-    pairs: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Measure NAME: gemm or step against torch float32, or a dispute over one false number.
+def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
+    """Measure NAME: gemm or step against torch float32, a dispute over one false number, or what
+    `replay/1` and `rounded/1` cost and show (ovt).
 
     Prints rows with their targets.
     """
     known = [n for n, module in BENCHES.items() if importlib.util.find_spec(module)]
     if name not in known:
         raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
-    more: dict[str, Any] = {}
+    own = _OPTIONS.get(name, ())
+    for option, value in options.items():
+        if value and option not in own:
+            raise UsageError(
+                f"bench {name} takes no --{_SPELLING.get(option, option)}.", "Leave it out."
+            )
+    more = {option: options[option] for option in own}
     if name == "dispute":
-        more = {"settings": parse_pairs(list(pairs)), "operators": operators}
-    elif operators or pairs:
-        raise UsageError(f"bench {name} takes no --operator and no --set.", "Leave them out.")
+        more["settings"] = parse_pairs(list(more.pop("pairs")))
     check_environment()
     if not have_torch():
         raise CannotCheckError(

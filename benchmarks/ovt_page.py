@@ -1,0 +1,113 @@
+"""Writes docs/OVT.md and docs/images/ovt-*.png from the raw results of `tallystick bench ovt`.
+
+    python benchmarks/ovt_page.py DIR [--docs docs]
+
+DIR is the --out directory. Every figure on the page comes from there; only the words are here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tallystick.cli.bench_ovt_plots import draw, have_matplotlib
+from tallystick.cli.bench_ovt_rows import PARTS
+from tallystick.cli.bench_ovt_store import PartFile, read_all
+from tallystick.cli.bench_ovt_tables import TABLES
+
+HEAD = """# The same bits from stock kernels: `replay/1` and `rounded/1`
+
+*Written by `benchmarks/ovt_page.py` from the results of `tallystick bench ovt`; do not edit.*
+
+"Optimistic Verifiable Training" (Srivastava, Arora, Boneh 2024) trains in float64, rounds every
+output to float32 and logs the roundings, so that an auditor on other hardware rounds the same way.
+`replay/1` is that method (published form), and a form that logs only what no bound decides
+(bounded); `rounded/1` decides those elements exactly and needs no log
+([NUMERICS 13 and 14](../spec/NUMERICS.md)). What stands for other hardware here are other legal
+orders of the same sums: other instruction sets, libraries' settings and splits of the contraction.
+The paper's figures are from three NVIDIA GPUs, so they are neighbours of ours, not a yardstick.
+"""
+TEXTS = {
+    "divergence": (
+        "Divergence",
+        "The l2 distance of the weights of two runs of one job on two kinds of hardware (the "
+        "paper's Figure 5). *Equal states* compares every bit of weights, moments and buffers.",
+    ),
+    "storage": (
+        "Storage",
+        "Bytes of one step's log. The paper logs the outputs and input gradients of layers; the "
+        "published form here logs every computed output, parameter gradients and optimizer state "
+        "included, so the second table tells them apart.",
+    ),
+    "corrections": (
+        "Corrections",
+        "Roundings that the auditor had to turn round, by bits kept (the paper's Table 3).",
+    ),
+    "thresholds": (
+        "Thresholds",
+        "Algorithm 4 over outputs of the kinds of hardware, b = 32 (the paper's Table 4).",
+    ),
+    "escalation": (
+        "Elements summed exactly",
+        "Elements of rounded operators whose rounding the float64 product does not decide.",
+    ),
+    "time": (
+        "Time",
+        "Steps taken in turns in one process, the same number of threads.",
+    ),
+    "memory": ("Memory", "Peak resident memory, each side in a process of its own."),
+}
+
+
+def about(part: PartFile) -> str:
+    """What a part was measured with, as lines of a list."""
+    lines = []
+    for key, value in part.about.items():
+        if isinstance(value, dict):
+            value = "; ".join(f"{k}: {v}" for k, v in value.items())
+        lines.append(f"- {key}: {value}")
+    return "\n".join(lines) + "\n"
+
+
+def page(parts: dict[tuple[str, str], PartFile], images: set[str]) -> str:
+    """The whole page."""
+    blocks = [HEAD]
+    for name in PARTS:
+        found = {model: part for (kind, model), part in parts.items() if kind == name}
+        if not any(part.entries for part in found.values()):
+            continue
+        title, text = TEXTS[name]
+        blocks.append(f"## {title}\n\n{text}\n")
+        for model, part in found.items():
+            if not part.entries:
+                continue
+            blocks.append(f"### {model}\n")
+            image = f"ovt-{name}-{model}.png"
+            if image in images:
+                blocks.append(f"![{title}, {model}](images/{image})\n")
+            blocks += [make(part) for make in TABLES[name]]
+            blocks.append(about(part))
+    blocks.append(
+        "## Repeat it\n\n"
+        "    tallystick bench ovt --out DIR --text tinyshakespeare.txt --cifar10 CIFAR10\n"
+        "    python benchmarks/ovt_page.py DIR\n"
+    )
+    return "\n".join(blocks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--docs", type=Path, default=Path(__file__).parents[1] / "docs")
+    given = parser.parse_args()
+    parts = read_all(given.directory)
+    images: set[str] = set()
+    if have_matplotlib():
+        images = {path.name for path in draw(parts, given.docs / "images")}
+    else:
+        print("No plots: matplotlib is not installed (pip install 'tallystick[report]').")
+    (given.docs / "OVT.md").write_text(page(parts, images), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

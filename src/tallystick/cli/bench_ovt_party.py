@@ -1,0 +1,59 @@
+"""A party of `bench ovt`: a job's state, and the arm (contract, kernels, log) that advances it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from tallystick.commit.data import batch_columns, batch_indices
+from tallystick.commit.tensor import Array
+from tallystick.run.engine import Engine
+from tallystick.run.job import Job
+
+
+def batch_of(job: Job, step: int) -> dict[str, Array]:
+    """The batch tensors of `step` (COMMITMENTS 8.4, 8.5), for sides that have their own state."""
+    c = job.commitment
+    return batch_columns(
+        job.columns, batch_indices(c.order_seed, c.record_count, step, c.batch_size)
+    )
+
+
+class Arm(Protocol):
+    """How a step is computed. `step` changes `state` in place and returns `loss`, and where they
+    exist `log` (a path), `log_bytes`, `forward`, `backward` (corrections) and `choices`."""
+
+    def step(
+        self,
+        step: int,
+        state: dict[str, Array],
+        batch: dict[str, Array],
+        scalars: dict[str, float],
+        key: tuple[int, int],
+        log: Path | None,
+    ) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Party:
+    """`job` from its genesis under `arm`; the next step to take is `step`."""
+
+    def __init__(self, job: Job, arm: Arm) -> None:
+        self.arm = arm
+        # Gives every step's batch, scalars and random key, and holds the state.
+        self.engine = Engine(job, job.genesis())
+        self.step = 0
+
+    @property
+    def slots(self) -> dict[str, Array]:
+        """The state, by slot."""
+        return self.engine.state.slots
+
+    def advance(self, log: Path | None) -> dict[str, Any]:
+        """Take the next step, along `log` where it follows one."""
+        engine, step = self.engine, self.step
+        key = (engine.job.commitment.rng_seed, step)
+        found = self.arm.step(step, self.slots, engine.batch(step), engine.scalars(step), key, log)
+        self.step += 1
+        return found

@@ -1,0 +1,122 @@
+"""Plots of `bench ovt` as PNG, where matplotlib is installed (extra `report`)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tallystick.cli.bench_ovt_paper import BITS
+from tallystick.cli.bench_ovt_store import PartFile
+
+ARMS = {
+    "float32": ("plain float32", "C3"),
+    "round": ("float64, rounded after each operator", "C1"),
+    "published": ("replay/1, published form", "C0"),
+    "bounded": ("replay/1, bounded form", "C2"),
+    "rounded": ("rounded/1", "C4"),
+}
+_STYLES = ("-", "--", ":", "-.")
+
+
+def have_matplotlib() -> bool:
+    """True where plots can be drawn."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(parts: Mapping[tuple[str, str], PartFile], directory: Path) -> list[Path]:
+    """Every plot that `parts` give, as `ovt-*.png` in `directory`; their paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    made: list[Path] = []
+    for (part, model), found in parts.items():
+        path = directory / f"ovt-{part}-{model}.png"
+        if part == "divergence" and found.entries:
+            made.append(_divergence(found, path))
+        elif part == "storage" and found.entries:
+            made.append(_storage(found, path))
+        elif part == "corrections" and found.entries:
+            made.append(_corrections(found, path))
+    return made
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    from matplotlib import pyplot as plt
+
+    figure.tight_layout()
+    # The file depends on what is drawn alone: no date, no version.
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+    return path
+
+
+def _divergence(part: PartFile, path: Path) -> Path:
+    """Distance of the weights over the steps; zero at the foot, below the logarithmic axis."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    positive = [
+        d
+        for entry in part.entries.values()
+        for pair in entry["pairs"].values()
+        for d in pair["l2"]
+        if d > 0
+    ]
+    floor = min(positive, default=1.0) / 30
+    for arm, (label, color) in ARMS.items():
+        for number, (pair, data) in enumerate(
+            part.entries.get(arm, {"pairs": {}})["pairs"].items()
+        ):
+            axes.plot(
+                [max(d, floor) for d in data["l2"]],
+                color=color,
+                ls=_STYLES[number % len(_STYLES)],
+                lw=2.5 if arm in ("published", "bounded", "rounded") else 1.2,
+                alpha=0.8,
+                label=f"{label} ({pair.replace('|', ' and ')})" if number == 0 else None,
+            )
+    axes.set_yscale("log")
+    axes.axhline(floor, color="grey", lw=0.5)
+    axes.annotate("exactly 0", (0, floor), textcoords="offset points", xytext=(2, 4), fontsize=8)
+    axes.set(xlabel="step", ylabel="l2 distance of the weights", title=part.model)
+    axes.legend(fontsize=7, loc="center right")
+    return _saved(figure, path)
+
+
+def _storage(part: PartFile, path: Path) -> Path:
+    from matplotlib import pyplot as plt
+
+    forms = ("naive", "packed", "zstd", "bounded", "weights")
+    totals = {
+        form: sum(c.get(form, 0) for c in part.entries["classes"].values())
+        for form in forms[:-1]
+        if any(form in c for c in part.entries["classes"].values())
+    }
+    totals["weights"] = part.entries["weights"]["bytes"]
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    axes.bar(list(totals), [max(v, 1) / 1e6 for v in totals.values()], color="C0")
+    for x, value in enumerate(totals.values()):
+        axes.annotate(f"{value / 1e6:.3g}", (x, max(value, 1) / 1e6), ha="center", va="bottom")
+    axes.set_yscale("log")
+    axes.set(ylabel="MB a step", title=f"{part.model}: log of one step (rounded/1: 0)")
+    return _saved(figure, path)
+
+
+def _corrections(part: PartFile, path: Path) -> Path:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    for direction, color in (("forward", "C0"), ("backward", "C1")):
+        means = []
+        for bits in BITS:
+            entry = part.entries.get(f"b{bits}", {"pairs": {}})
+            counts = [c for pair in entry["pairs"].values() for c in pair[direction]]
+            means.append(sum(counts) / len(counts) if counts else float("nan"))
+        axes.plot(BITS, means, marker="o", color=color, label=direction)
+    axes.invert_xaxis()
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set(xlabel="bits kept", ylabel="corrections a step", title=part.model)
+    axes.legend()
+    return _saved(figure, path)

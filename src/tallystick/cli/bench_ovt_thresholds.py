@@ -1,0 +1,69 @@
+"""`bench ovt`, thresholds: Algorithm 4 over four layers' outputs on every pair of kinds.
+
+The paper's Table 4. What counts is elements that two kinds of hardware rounded apart: how far from
+the rounded value they lay, by the power of two (`scale=binary`) or of ten (`scale=decimal`, as the
+authors' code has it) of the element.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tallystick.cli.bench_ovt import Context
+from tallystick.cli.bench_ovt_arms import hardware
+from tallystick.cli.bench_ovt_layers import SHAPES, disagreements, elements_of, threshold
+from tallystick.cli.bench_ovt_lockstep import Child
+from tallystick.cli.bench_ovt_store import PartFile
+
+ELEMENTS, QUICK_ELEMENTS = 100_000_000, 100_000
+# Data sets that a process goes through for one command.
+_AT_ONCE = 16
+
+
+def about(quick: bool) -> dict[str, Any]:
+    """What the entries depend on."""
+    return {
+        "elements of a layer": QUICK_ELEMENTS if quick else ELEMENTS,
+        "inputs": "normal numbers",
+        "hardware": {kind.name: kind.settings for kind in hardware()},
+    }
+
+
+def measure(part: PartFile, context: Context) -> None:
+    """One entry a layer."""
+    missing = [layer for layer in SHAPES if layer not in part.entries]
+    if not missing:
+        return
+    wanted = QUICK_ELEMENTS if context.quick else ELEMENTS
+    made = context.children()
+    for layer in missing:
+
+        def run(layer: str = layer) -> dict[str, Any]:
+            return calibrated(made, layer, wanted)
+
+        part.get(layer, run)
+
+
+def calibrated(made: list[Child], layer: str, wanted: int) -> dict[str, Any]:
+    """Elements rounded apart among at least `wanted`, for every pair, and both thresholds."""
+    apart: list[tuple[float, float]] = []
+    seeds = -(-wanted // elements_of(layer))
+    compared = 0
+    for begin in range(0, seeds, _AT_ONCE):
+        end = min(begin + _AT_ONCE, seeds)
+        for child in made:
+            child.ask(do="layer", layer=layer, begin=begin, end=end)
+        found = [child.answer() for child in made]
+        compared += found[0]["elements"]
+        for mine, other in itertools.combinations(found, 2):
+            apart += disagreements(mine, other)
+    values = [value for pair in apart for value in pair]
+    return {
+        "shape": SHAPES[layer],
+        "elements": compared,
+        "pairs": len(made) * (len(made) - 1) // 2,
+        "disagreements": len(apart),
+        "tau": threshold(values, "binary") * 2**23,
+        "tau_decimal": threshold(values, "decimal") * 2**23,
+    }

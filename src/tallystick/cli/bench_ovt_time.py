@@ -1,0 +1,116 @@
+"""`bench ovt`, time: a step of trainer, auditor and `rounded/1` against a plain float64 step.
+
+All sides of a group take their steps in turns in one process on the same threads; medians count.
+The logs are written and read as in a run, digests included; checkpoints are not (`bench step`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tallystick.cli.bench_ovt import Context
+from tallystick.cli.bench_ovt_arms import PLAIN, open_arm
+from tallystick.cli.bench_ovt_models import MODELS
+from tallystick.cli.bench_ovt_party import Party, batch_of
+from tallystick.cli.bench_ovt_store import PartFile
+from tallystick.rounding.emulated import kind_named
+from tallystick.run.job import Job
+
+REPEATS, QUICK_REPEATS = 7, 2
+# How long each side waits before its turn, so that the other's worker threads are asleep.
+_PAUSE = 0.02
+# Group -> side -> (arm, contract); a side that follows names the one whose log it follows.
+Side = tuple[str, str, str | None]
+GROUPS: dict[str, dict[str, Side]] = {
+    "bounded": {
+        "rounded": ("rounded", "rounded/1", None),
+        "trainer": ("bounded", "replay/1", None),
+        "auditor": ("bounded", "replay/1", "trainer"),
+    },
+    "published": {
+        "published-trainer": ("published", "replay/1;form=published", None),
+        "published-auditor": ("published", "replay/1;form=published", "published-trainer"),
+    },
+}
+
+
+def about(quick: bool) -> dict[str, Any]:
+    """What the entries depend on, beside the model."""
+    return {"repeats": QUICK_REPEATS if quick else REPEATS}
+
+
+def measure(part: PartFile, context: Context) -> None:
+    """One entry a group: seconds of every step of every side."""
+    repeats = QUICK_REPEATS if context.quick else REPEATS
+    for group, sides in GROUPS.items():
+        work = context.work / f"time-{part.model}-{group}"
+
+        def run(sides: dict[str, Side] = sides, work: Path = work) -> dict[str, Any]:
+            job = context.job(part.model)
+            return interleaved(job, part.model, sides, work, repeats, context.threads)
+
+        part.get(group, run)
+
+
+def plain_step(job: Job, model: str, threads: int) -> Callable[[], None]:
+    """The next plain float64 torch step of the model, on the job's own batches and weights."""
+    import torch
+
+    from tallystick.cli.bench_ovt_plain import PlainStep
+
+    step = PlainStep(MODELS[model], job.genesis().slots, torch.float64, threads)
+    batches = iter(range(1 << 30))
+    return lambda: step(batch_of(job, next(batches)))
+
+
+def interleaved(
+    job: Job, model: str, sides: dict[str, Side], work: Path, repeats: int, threads: int
+) -> dict[str, Any]:
+    """Seconds of `repeats` steps of every side and of plain float64, after a step to warm up."""
+    parties = {
+        name: Party(
+            job,
+            open_arm(
+                arm, contract, job, kind_named(PLAIN), follows is not None, work / name, threads
+            ),
+        )
+        for name, (arm, contract, follows) in sides.items()
+    }
+    calls: dict[str, Callable[[], None]] = {"float64": plain_step(job, model, threads)}
+    logs: dict[str, Path] = {}
+
+    def step_of(name: str, follows: str | None) -> Callable[[], None]:
+        def call() -> None:
+            found = parties[name].advance(logs[follows] if follows else None)
+            if "log" in found:
+                logs[name] = Path(found["log"])
+
+        return call
+
+    for name, (_, _, follows) in sides.items():
+        calls[name] = step_of(name, follows)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    log_bytes: dict[str, int] = {}
+    try:
+        for repeat in range(repeats + 1):
+            for name, call in calls.items():
+                time.sleep(_PAUSE)
+                start = time.perf_counter()
+                call()
+                if repeat:
+                    seconds[name].append(time.perf_counter() - start)
+            for name, path in logs.items():
+                log_bytes[name] = path.stat().st_size
+                path.unlink()
+    finally:
+        for party in parties.values():
+            party.arm.close()
+    return {
+        "seconds": seconds,
+        "log_file_bytes": log_bytes,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+    }

@@ -1,0 +1,153 @@
+"""`bench ovt --quick` shows what its parts are to show, and goes on from the results it kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tallystick.cli import bench_ovt, bench_ovt_lockstep
+from tallystick.cli.bench_ovt_arms import HARDWARE
+from tallystick.cli.bench_ovt_models import QUICK
+from tallystick.cli.bench_ovt_rows import EXACT_ARMS, PARTS, rows_of
+from tallystick.cli.bench_ovt_store import part_file, read_all
+from tallystick.cli.main import run
+from tallystick.errors import StorageError, UsageError
+
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ovt")
+
+
+@pytest.fixture(scope="module")
+def rows(out: Path) -> Rows:
+    """Every part, in quick mode, on one thread."""
+    return {row["name"]: row for row in bench_ovt.rows(1, quick=True, out=out)}
+
+
+def test_divergence(rows: Rows) -> None:
+    assert len(HARDWARE) >= 3
+    for model in QUICK:
+        for arm in ("float32", "round", *EXACT_ARMS):
+            start = f"ovt/{model}/divergence/{arm}/"
+            found = [row for name, row in rows.items() if name.startswith(start)]
+            assert len(found) == 3, "every pair of three kinds"
+            for row in found:
+                if arm in EXACT_ARMS:
+                    assert row["value"] == 0 and row["equal_steps"] == row["steps"]
+                    assert row["target"] == 0
+    # What makes the zeros worth something: the pairs with another order of sums do part.
+    for arm in ("float32", "round"):
+        row = rows[f"ovt/gpt2-tiny/divergence/{arm}/plain|split-k/final_l2"]
+        assert row["value"] > 0 and row["first_step_apart"] is not None
+    assert rows["ovt/gpt2-tiny/divergence/published/plain|split-k/max_l2"]["corrections"] > 0
+
+
+def test_storage(rows: Rows, out: Path) -> None:
+    for model in QUICK:
+        size = {
+            form: rows[f"ovt/{model}/log/{form}_bytes"]["value"]
+            for form in ("naive", "packed", "bounded", "rounded", "weights")
+        }
+        assert size["naive"] > 4.9 * size["packed"] and size["rounded"] == 0
+        assert 0 < size["bounded"] < size["packed"]
+        assert rows[f"ovt/{model}/log/packed_bits_per_entry"]["value"] < 1.61
+        entries = read_all(out)["storage", model].entries
+        for form in ("naive", "packed", "bounded"):
+            sums = [
+                sum(line.get(form, 0) for line in entries[kind].values())
+                for kind in ("classes", "places")
+            ]
+            assert sums == pytest.approx([size[form]] * 2)
+
+
+def test_other_parts(rows: Rows, out: Path) -> None:
+    for model in QUICK:
+        share = rows[f"ovt/{model}/escalation/b32/share"]
+        assert 0 <= share["value"] < 0.05
+        for side in ("rounded", "trainer", "auditor", "published-trainer", "published-auditor"):
+            time = rows[f"ovt/{model}/time/{side}_ratio"]
+            assert time["value"] == pytest.approx(time["seconds"] / time["anchor_seconds"])
+        for bits in (32, 26):
+            counted = rows[f"ovt/{model}/corrections/b{bits}/forward_per_step"]
+            assert counted["entries"] > 10_000 and counted["value"] >= 0
+    for side in ("trainer", "auditor"):
+        memory = rows[f"ovt/gpt2-tiny/memory/{side}_ratio"]
+        assert memory["value"] == pytest.approx(memory["bytes"] / memory["anchor_bytes"])
+    for layer in ("convolution", "batch_norm", "linear", "layer_norm"):
+        assert 0.25 <= rows[f"ovt/thresholds/{layer}/tau"]["value"] <= 0.5
+    assert {part for part, _ in read_all(out)} == set(PARTS)
+
+
+def test_results_are_taken_up_again(rows: Rows, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is there: no process is started, and the rows are the same."""
+    monkeypatch.setattr(bench_ovt_lockstep.subprocess, "Popen", None)
+    again = bench_ovt.rows(1, parts=("divergence", "storage"), quick=True, out=out)
+    assert {row["name"]: row for row in again} == {
+        name: row for name, row in rows.items() if "/divergence/" in name or "/log/" in name
+    }
+    with pytest.raises(UsageError, match="other settings"):
+        bench_ovt.rows(2, parts=("divergence",), quick=True, out=out)
+
+
+def test_the_page(rows: Rows, out: Path, tmp_path: Path) -> None:
+    page = _script("ovt_page").page(read_all(out), set())
+    for title in ("Divergence", "Storage", "Corrections", "Thresholds", "Time", "Memory"):
+        assert f"## {title}\n" in page
+    assert "gpt2-tiny" in page and str(out) not in page
+
+
+def test_rows_do_not_depend_on_what_measured_them(rows: Rows, out: Path) -> None:
+    assert {row["name"]: row for row in rows_of(read_all(out))} == rows
+
+
+def test_entries_are_kept_and_a_file_has_one_writer(tmp_path: Path) -> None:
+    about = {"steps": 3}
+    with part_file(tmp_path, "time", "m", about) as part:
+        assert part.get("a", lambda: {"x": 1.5}) == {"x": 1.5}
+        with pytest.raises(RuntimeError, match="cut off"):
+            part.get("b", _cut_off)
+        with (
+            pytest.raises(StorageError, match="ovt-time-m"),
+            part_file(tmp_path, "time", "m", about),
+        ):
+            pass
+    with part_file(tmp_path, "time", "m", about) as part:
+        assert part.get("a", _cut_off) == {"x": 1.5}
+    with (
+        pytest.raises(UsageError, match="other settings"),
+        part_file(tmp_path, "time", "m", {"steps": 4}),
+    ):
+        pass
+    (tmp_path / "ovt-time-n.json").write_text(json.dumps({"bench": "gemm"}))
+    with pytest.raises(UsageError, match="no results"):
+        read_all(tmp_path)
+
+
+def _cut_off() -> None:
+    raise RuntimeError("cut off")
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "ovt", "--part", "space"]) == 3
+    assert "'space'" in capsys.readouterr().err
+    assert run(["bench", "gemm", "--quick"]) == 3
+    assert "takes no --quick" in capsys.readouterr().err
+
+
+def _script(name: str) -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
