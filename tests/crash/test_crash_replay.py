@@ -58,7 +58,7 @@ def _interrupted(job: Job, out: Path, at: int, kind: str, options: Options) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "stride", "follow"), [("kill", 1, False), ("full", 3, False), ("kill", 4, True)]
+    ("kind", "stride", "follow"), [("kill", 2, False), ("full", 5, False), ("kill", 7, True)]
 )
 def test_resume_after_a_fault_at_any_write_gives_the_same_run(
     kind: str, stride: int, follow: bool, job: Job, run: RunSummary, tmp_path: Path
@@ -108,29 +108,24 @@ def test_a_run_goes_on_with_another_engine_after_each_of_many_kills(tmp_path: Pa
 
 
 def test_kill_9_of_a_process(tmp_path: Path) -> None:
-    job = _wide_job(tmp_path / "job", 150)
+    job = _wide_job(tmp_path / "job", 100)
     out = tmp_path / "run"
     command = [
         *(sys.executable, "-m", "tallystick", "train", str(job.directory), "--out", str(out)),
         *("--json", "--quiet", "--threads", "1"),
     ]
-    draw, kills = random.Random(4), 0
-    for _ in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        journal = out / "journal"
-        size = journal.stat().st_size if journal.exists() else 0
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            if journal.exists() and journal.stat().st_size > size + 600:
-                break
-            time.sleep(0.002)
-        time.sleep(draw.uniform(0, 0.1))
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        kills += process.returncode == -signal.SIGKILL
-    assert kills == 2
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    journal = out / "journal"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if journal.exists() and journal.stat().st_size > 600:
+            break
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["finished"] is True
-    assert len(list((out / "logs").iterdir())) == 150
+    assert len(list((out / "logs").iterdir())) == 100
     assert fsck(out).clean
-    assert audit_run(out, steps=(0, 40)).accepted
+    assert audit_run(out, steps=(0, 20)).accepted

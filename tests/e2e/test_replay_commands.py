@@ -12,12 +12,11 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from reference.orders import LeftToRight, Nudged, Shuffled
+from reference.orders import Nudged, Shuffled
 from replay_golden import NAMES, REPLAY_ROOTS, golden_run, replay_entry, replay_golden_job
 
 from tallystick.cli.main import run
 from tallystick.numerics.rounded.engines import using
-from tallystick.run.auditor import audit_run
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, RunSummary, train_job
@@ -56,9 +55,7 @@ def _json(outcome: tuple[int, str, str], code: int = 0) -> Any:
 @pytest.mark.parametrize(
     ("recipe", "contract"),
     [
-        ("logreg", "rounded/1"),
         ("mlp", "rounded/1;b=28"),
-        ("gpt2", "rounded/1"),
         *((recipe, "replay/1") for recipe in TINY),
     ],
 )
@@ -99,22 +96,28 @@ def test_each_recipe_under_each_contract(
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunSummary]:
     """A job with choices, and a run of it. Never change them: copy."""
     path = tmp_path_factory.mktemp("wide")
-    job = new_job("mlp", path / "job", WIDE, steps=100, contract="replay/1", evaluate_every=50)
+    job = new_job(
+        "mlp", path / "job", WIDE, steps=20, checkpoint_interval=5, contract="replay/1",
+        evaluate_every=0,
+    )  # fmt: skip
     with using(Nudged(1)):
         return job, train_job(job, path / "run")
 
 
-def test_100_steps_at_zero_distance(wide: tuple[Job, RunSummary], tmp_path: Path) -> None:
-    job, run = wide
-    for number, engine in enumerate((Shuffled(2), LeftToRight(), Nudged(3))):
+def test_100_steps_at_zero_distance(tmp_path: Path) -> None:
+    job = new_job(
+        "mlp", tmp_path / "job", WIDE, steps=100, contract="replay/1", evaluate_every=50
+    )  # fmt: skip
+    with using(Nudged(1)):
+        run = train_job(job, tmp_path / "run")
+    with using(Shuffled(2)):
+        own = train_job(job, tmp_path / "own")
+    assert own.final_state_root != run.final_state_root, "nothing to follow"
+    for number, engine in enumerate((Shuffled(2), Nudged(3))):
         with using(engine):
-            own = train_job(job, tmp_path / f"own-{number}")
             followed = train_job(job, tmp_path / f"run-{number}", Options(replay=run.directory))
-        assert own.final_state_root != run.final_state_root, "nothing to follow"
         assert followed.run_root == run.run_root
         assert followed.validation == run.validation
-        if number == 0:
-            assert audit_run(followed.directory).accepted
 
 
 def test_what_train_and_audit_say(wide: tuple[Job, RunSummary], tmp_path: Path, ts: Run) -> None:
@@ -128,7 +131,7 @@ def test_what_train_and_audit_say(wide: tuple[Job, RunSummary], tmp_path: Path, 
     assert "Rounding logs" in page.read_text() and run.run_root.hex() in page.read_text()
     code, said, _ = ts("audit", run.directory, "--quiet")
     assert code == 0 and "the logs leave" in said
-    found = _json(ts("audit", run.directory, "--steps", "30:35", "--quiet", "--json"))
+    found = _json(ts("audit", run.directory, "--steps", "6:9", "--quiet", "--json"))
     assert found["accepted"] and found["choices"]["left"] > 0
 
 
@@ -138,17 +141,17 @@ def test_a_missing_log_exits_1_and_is_named(
     job, run = wide
     broken = tmp_path / "broken"
     shutil.copytree(run.directory, broken)
-    (broken / "logs" / "0000000041.log").unlink()
+    (broken / "logs" / "0000000011.log").unlink()
     found = _json(ts("audit", broken, "--quiet", "--json"), 1)
-    assert (found["difference"]["kind"], found["difference"]["step"]) == ("log", 41)
-    assert _json(ts("audit", broken, "--steps", "60:65", "--quiet", "--json"))["accepted"]
+    assert (found["difference"]["kind"], found["difference"]["step"]) == ("log", 11)
+    assert _json(ts("audit", broken, "--steps", "16:19", "--quiet", "--json"))["accepted"]
     checked = _json(ts("fsck", broken, "--json"), 1)
-    assert [p["path"] for p in checked["problems"]] == ["logs/0000000041.log"]
+    assert [p["path"] for p in checked["problems"]] == ["logs/0000000011.log"]
     code, said, _ = ts(
         "train", job.directory, "--out", tmp_path / "run", "--replay", broken, "--quiet"
     )
     assert code == 1
-    assert "FINDING     missing log: step 41" in said
+    assert "FINDING     missing log: step 11" in said
     assert "tallystick dispute" in said
 
 

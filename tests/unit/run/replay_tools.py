@@ -26,9 +26,9 @@ Forgery = Callable[[int, Section, Entries], Entries | None]
 
 
 def replay_job(
-    directory: Path, steps: int = 30, interval: int = 10, contract: str = "replay/1"
+    directory: Path, steps: int = 20, interval: int = 10, contract: str = "replay/1"
 ) -> Job:
-    """An mlp; choices are few in one step, and there are some in 30."""
+    """An mlp; choices are few in one step, and there are some in 20."""
     return new_job(
         "mlp", directory, SETTINGS, steps=steps, checkpoint_interval=interval, contract=contract,
         evaluate_every=0,
