@@ -90,8 +90,8 @@ def rev(x: float, bits: int, entry: int) -> float:
     return rounded
 
 
-def threshold(pairs: list[tuple[float, float]], bits: int, decimal: bool) -> int:
-    """Algorithm 4 over outputs (y1, y2) of two kinds of hardware, tau in units of 2^-40.
+def threshold(pairs: list[tuple[float, float]], bits: int, decimal: bool) -> Fraction:
+    """Algorithm 4 over outputs (y1, y2) of two kinds of hardware, within 2^-60 of its tau.
 
     The exponent is that of the output, as in Algorithm 1; taken of p_i itself, as line 24 reads,
     no p_i could ever fail.
@@ -112,6 +112,4 @@ def threshold(pairs: list[tuple[float, float]], bits: int, decimal: bool) -> int
             lower = tau
         else:
             upper = tau
-    nearest = round(tau * 2**40)
-    # The search ends within 2^-60 of the answer, whole units of 2^-40 included.
-    return nearest if abs(tau * 2**40 - nearest) < Fraction(1, 2**10) else int(tau * 2**40)
+    return tau

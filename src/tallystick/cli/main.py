@@ -36,6 +36,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "fsck": ("tallystick.cli.inspect", "fsck"),
     "report": ("tallystick.cli.report", "report"),
     "keys": ("tallystick.cli.keys", "keys"),
+    "calibrate": ("tallystick.cli.calibrate", "calibrate"),
     "bench": ("tallystick.cli.bench", "bench"),
 }
 

@@ -98,7 +98,10 @@ class Stock:
         return torch.matmul(a, b) if self.order is None else self.order.matmul(a, b)
 
     def prepare(self) -> None:
-        """Let torch use as many threads as the core: called once a step."""
+        """Threads as the core has, one algorithm for each shape: called once a step."""
+        if self.device != "cpu":
+            torch.backends.cudnn.benchmark = False
+            torch.backends.cudnn.deterministic = True
         threads = int(_core.threads())
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
