@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the published form runs on torch")
+pytest.importorskip("torch", reason="the published form runs on torch")
+
+import torch
+from reference.steps import Steps, under
 
 from tallystick.commit.log import PUBLISHED
 from tallystick.rounding.log_file import LogDirectory
@@ -17,9 +19,6 @@ from tallystick.rounding.torch_stock import Stock
 from tallystick.rounding.unlogged import Unlogged
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "rounding"))
-from rounding_steps import Steps, under
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,7 +18,7 @@ _KINDS = ", ".join(kind.name for kind in kinds())
 
 @click.group()
 def calibrate() -> None:
-    """Thresholds for replay/1;form=published: sample on each machine, then merge."""
+    """Thresholds of published rounding logs."""
 
 
 @calibrate.command("sample")

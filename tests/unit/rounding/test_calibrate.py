@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reference import published as paper
-from rounding_steps import Steps
+from reference.steps import Steps
 
 pytest.importorskip("torch", reason="the published form runs on torch")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rounding_steps import Steps, under
+from reference.steps import Steps, under
 
 pytest.importorskip("torch", reason="the published form runs on torch")
 
