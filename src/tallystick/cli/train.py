@@ -149,8 +149,9 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
 def _say_followed(report: FollowReport) -> None:
     """What speaks against the run whose logs this one has followed."""
     say(f"followed    run {report.run_root[:16]}…: {'MATCH' if report.accepted else 'MISMATCH'}")
-    taken = f"{report.taken} are not the nearest value"
-    say(f"choices     its logs leave {report.left}, of which {taken}")
+    if report.left:
+        taken = f"{report.taken} are not the nearest value"
+        say(f"choices     its logs leave {report.left}, of which {taken}")
     if report.difference is not None:
         low, high = report.difference["interval"]
         slot = report.difference["slot"]
