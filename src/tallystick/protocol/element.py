@@ -158,7 +158,7 @@ def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs
     left = found is not None and found.open and any(entry is not None for entry in entries)
     taken = left and any(not same_bits(value, plain) for value in due)
     why = tuple(
-        f"{q.name} is {due[k]!s}, its value {claims[k]!s} is not in its log: "
+        f"it is {due[k]!s}, the stated {claims[k]!s} is not in its log: "
         + _entry_words(entries[k], found)
         for k in (0, 1)
     )
@@ -215,7 +215,7 @@ def examine(q: Logged, entries: Entries, source: Source, published: bool) -> Gam
         forged = tuple(_forged(found, e) for e in entries)
     left = found is not None and found.open
     shown = tuple("no entry" if e is None else f"entry {e}" for e in entries)
-    why = tuple(f"its log's {text} at this element is forged" for text in shown)
+    why = tuple(f"the {text} in its log is forged: no kernel leads to it" for text in shown)
     return Outcome(
         (forged[0], forged[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
         (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),

@@ -168,9 +168,10 @@ def _ruled(game: Game, outcome: Outcome) -> str:
     guilt = {}
     for party in BOTH:
         if outcome.convicted[party]:
+            told = outcome.why[party]
             says = f"{where} is {claimed[party]}"
             why = f"; by the contract it is {value}" if value else ", and contradicts itself"
-            guilt[party] = (outcome.clause, outcome.why[party] or says + why)
+            guilt[party] = (outcome.clause, f"{where}: {told}" if told else says + why)
     if guilt:
         raise Guilty(guilt, "3", claimed, value)
     game.claimed, game.value = claimed, value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from tallystick.numerics.contracts import Contract, is_contract, parse_contract
 from tallystick.program.ir import op_spec
 from tallystick.protocol.verdict import CASES
 from tallystick.report.clauses import clause_quote
@@ -69,6 +70,12 @@ def _values(facts: DisputeFacts) -> Safe | None:
     return join(table, None if note is None else paragraph(note, class_="soft small"))
 
 
+def _contract(facts: DisputeFacts) -> Contract | None:
+    """The job's contract, None where this build does not know it."""
+    name = facts.job.commitment.contract
+    return parse_contract(name) if is_contract(name) else None
+
+
 def ruling_section(facts: DisputeFacts) -> Safe:
     """Who is convicted of what, with the clause's text, and the values."""
     verdict = facts.verdict
@@ -85,6 +92,9 @@ def ruling_section(facts: DisputeFacts) -> Safe:
         parts.append(clause_quote(clause))
     if verdict.place.quantity is not None and verdict.place.operator is not None:
         numerics = op_spec(verdict.place.operator).clause
+        contract = _contract(facts)
+        if contract is not None and verdict.place.operator in contract.rounded_operators:
+            numerics += " and 14" if contract.keeps_log else " and 13"
         parts.append(
             paragraph(
                 "What ",
@@ -94,7 +104,8 @@ def ruling_section(facts: DisputeFacts) -> Safe:
                 f" under the contract {facts.job.commitment.contract}.",
             )
         )
-    if facts.job.commitment.contract.startswith("replay/"):
+    known = _contract(facts)
+    if known is not None and known.keeps_log:
         left, taken = verdict.choices
         parts.append(
             paragraph(

@@ -13,7 +13,7 @@ from unit.protocol.scenarios import WRONG, Lie, answering, flipped
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import BlockBody, BlocksBody, LogBody, NodeBody
+from tallystick.protocol.answers import BlockBody, BlocksBody, BytesBody, LogBody, NodeBody
 
 STEP = 3  # neither first, last nor committed
 PRODUCT, WIDE, HEAD, BIAS, COMMIT = 0, 1, 6, 12, 16  # nodes of the job of log_simulator.py
@@ -96,7 +96,7 @@ def false_node(query: q.NodeRecord, body: NodeBody) -> NodeBody:
 
 
 def quantities(query: q.Values, body: Any) -> Any:
-    """Another accumulator."""
+    """Another one of the quantities that the bound is made of."""
     return flipped(query, body) if query.view.kind == "needs" else body
 
 
@@ -181,10 +181,21 @@ BOUNDED: dict[str, LogScenario] = {
     "a false record of the output's node": LogScenario(
         "6.13", "", {**EXTRA, "answer": answering(q.NodeRecord, false_node)}, zero_only=True
     ),
-    "a false accumulator": LogScenario(
+    "a false exact sum": LogScenario(
+        "6.5",
+        "3",
+        {
+            **FALSE,
+            "answer": answering(
+                q.Values, lambda _, b: BytesBody(bytes([~b.data[0] & 255]) + b.data[1:])
+            ),
+        },
+        says="exact sum",
+    ),
+    "a false sum of squares": LogScenario(
         "6.5", "3", {**FALSE, "answer": answering(q.Values, quantities)}
     ),
-    "a false accumulator below an entry": LogScenario(
+    "a false sum of squares below an entry": LogScenario(
         "6.5", "3", {**EXTRA, "answer": answering(q.Values, quantities)}
     ),
     "too few quantities": LogScenario(
