@@ -29,8 +29,12 @@ from tallystick.numerics.rounded.sums import row_pieces
 from tallystick.numerics.rounded.tiles import BUDGET, SCRATCH, ranges, widened
 from tallystick.numerics.types import Attrs
 
+Tile = tuple[int, int, int, int]  # images n0..n1, rows y0..y1
+# Images of fewer places are multiplied together: BLAS is slow on narrow matrices.
+_MERGED = 256
 
-def _tiles(images: int, rows: int, per_row: int, budget: int) -> list[tuple[int, int, int, int]]:
+
+def _tiles(images: int, rows: int, per_row: int, budget: int) -> list[Tile]:
     """(n0, n1, y0, y1): whole images together, or rows of one image, of about `budget` values."""
     whole = max(1, rows * per_row)
     if whole <= budget:
@@ -102,13 +106,12 @@ def _windowed(
     for n0, n1, y0, y1 in _tiles(
         images, window.rows.places, width * (groups * k * 3 // 2 + channels), budget
     ):
-        patches = _patches(window, groups, k, n0, n1, y0, y1)
-        count, here = n1 - n0, patches.shape[-1]
-        eb = np.empty((count * groups, here))
-        for g, block in enumerate(patches.reshape(count * groups, k, here)):
-            eb[g] = _core.square_sums_columns(block)
+        count, here = n1 - n0, (y1 - y0) * width
         w = SCRATCH.get("w", (count, groups, per_group, here))
-        _multiply(engine, wide, widened("b", patches), w)
+        if groups == 1 and count > 1 and here < _MERGED:
+            squares = _merged_product(engine, window, wide[0], (n0, n1, y0, y1), w[:, 0])
+        else:
+            squares = _image_products(engine, window, wide, (n0, n1, y0, y1), w)
         w = w.reshape(-1, here)
         ec = None
         if bias is not None:
@@ -120,13 +123,11 @@ def _windowed(
         target = np.lib.stride_tricks.as_strided(
             flat[start:], w.shape, (places * flat.itemsize, flat.itemsize)
         )
-        with np.errstate(invalid="ignore"):
-            eb = np.sqrt(eb)
         yield Piece(
             output,
             w,
             np.tile(ea, count),
-            eb,
+            np.sqrt(squares),
             ec,
             target,
             start,
@@ -135,23 +136,47 @@ def _windowed(
         )
 
 
-def _patches(window: Window, groups: int, k: int, n0: int, n1: int, y0: int, y1: int) -> np.ndarray:
-    """f32[n, groups, k, places of rows y0..y1]; a view of the tensor where it can be one."""
-    view = window.view(n0, n1, y0, y1)
-    shape = (n1 - n0, groups, k, (y1 - y0) * window.columns.places)
+def _image_products(
+    engine: ProductEngine, window: Window, wide: np.ndarray, tile: Tile, w: np.ndarray
+) -> np.ndarray:
+    """w[n,g] = wide[g]·patches[n,g]; f64[n·g, places]: SUM64 of the patches' squares."""
+    count, groups, _, here = w.shape
+    k = wide.shape[2]
+    if window.is_plain:
+        n0, n1, y0, y1 = tile
+        patches = window.x[n0:n1, :, y0:y1].reshape(count, groups, k, here)
+    else:
+        patches = _laid(window.view(*tile)).reshape(count, groups, k, here)
+    squares = np.empty((count * groups, here))
+    for at, block in enumerate(patches.reshape(count * groups, k, here)):
+        squares[at] = _core.square_sums_columns(block)
+    if groups == 1:
+        images = np.broadcast_to(wide[0], (count, *wide.shape[1:]))
+        engine.mm(images, widened("b", patches[:, 0]), w[:, 0])
+        return squares
+    for n in range(count):
+        engine.mm(wide, widened("b", patches[n]), w[n])
+    return squares
+
+
+def _merged_product(
+    engine: ProductEngine, window: Window, wide: np.ndarray, tile: Tile, w: np.ndarray
+) -> np.ndarray:
+    """The same for one group and small images: one product with the patches of them all."""
+    count, channels, here = w.shape
+    patches = _laid(window.view(*tile).transpose(1, 2, 3, 0, 4, 5)).reshape(-1, count * here)
+    squares: np.ndarray = np.asarray(_core.square_sums_columns(patches)).reshape(count, here)
+    product = SCRATCH.get("part", (channels, count * here))
+    engine.mm(wide, widened("b", patches), product)
+    np.copyto(w, product.reshape(channels, count, here).swapaxes(0, 1))
+    return squares
+
+
+def _laid(view: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy in scratch memory."""
     laid = SCRATCH.get("patches", view.shape, np.float32)
     np.copyto(laid, view)
-    return laid.reshape(shape)
-
-
-def _multiply(engine: ProductEngine, wide: np.ndarray, patches: np.ndarray, w: np.ndarray) -> None:
-    """w[n,g] = wide[g]·patches[n,g]: by groups where there is one image, else by images."""
-    count, groups = patches.shape[:2]
-    if groups == 1:
-        engine.mm(np.broadcast_to(wide[0], (count, *wide.shape[1:])), patches[:, 0], w[:, 0])
-        return
-    for n in range(count):
-        engine.mm(wide, patches[n], w[n])
+    return laid
 
 
 def _window_terms(
@@ -166,18 +191,12 @@ def _window_terms(
     channels, per_channel = weight.shape[0], weight.shape[1]
     rows = weight.reshape(channels, -1)
     k = rows.shape[1]
-    taps = np.arange(k)
 
     def gather(at: np.ndarray) -> Gathered:
         row, place = np.divmod(at, here)
         n, o = np.divmod(row, channels)
         first = o // (channels // groups) * per_channel
-        column = window.gather(
-            (n0 + n)[:, None],
-            first[:, None] + taps // window.taps,
-            taps % window.taps,
-            (place + y0 * window.columns.places)[:, None],
-        )
+        column = window.patches(n0 + n, first, per_channel, place + y0 * window.columns.places)
         return rows, column.T, o, np.arange(len(at))
 
     def last(at: np.ndarray) -> np.ndarray:
@@ -209,9 +228,7 @@ def _weight_pieces(
         longest, parts = max(longest, length), parts + 1
         gradients = SCRATCH.get("gradients", (channels, n1 - n0, y1 - y0, width), np.float32)
         np.copyto(gradients, grad[n0:n1, :, y0:y1].swapaxes(0, 1))
-        view = window.view(n0, n1, y0, y1).transpose(1, 2, 3, 0, 4, 5)
-        taps = SCRATCH.get("patches", view.shape, np.float32)
-        np.copyto(taps, view)
+        taps = _laid(window.view(n0, n1, y0, y1).transpose(1, 2, 3, 0, 4, 5))
         of_grad.add(gradients.reshape(channels, length))
         of_taps.add(taps.reshape(groups * k, length))
         engine.mm(
@@ -240,7 +257,6 @@ def _weight_pieces(
 def _weight_terms(window: Window, grad: np.ndarray, groups: int, k: int) -> DotTerms:
     images, channels = grad.shape[:2]
     length = images * window.places
-    n, place = np.divmod(np.arange(length), max(1, window.places))
 
     def gather(at: np.ndarray) -> Gathered:
         o, tap = np.divmod(at, k)
@@ -248,9 +264,7 @@ def _weight_terms(window: Window, grad: np.ndarray, groups: int, k: int) -> DotT
         rows, i = np.unique(o, return_inverse=True)
         columns, j = np.unique(first * window.taps + tap, return_inverse=True)
         a = grad[:, rows].swapaxes(0, 1).reshape(len(rows), length)
-        b = window.gather(
-            n, (columns // window.taps)[:, None], (columns % window.taps)[:, None], place
-        )
+        b = window.everywhere(columns // window.taps, columns % window.taps)
         return a, b.T, i.astype(np.int64), j.astype(np.int64)
 
     return DotTerms(gather, None, per_gather(length))

@@ -46,9 +46,11 @@ class Side:
 
     def source(self, place: np.ndarray, tap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(element, whether it is one) that taps of places read."""
-        at = place * self.step + tap * self.tap - self.edge
-        element = at // self.spread
-        inside = (at % self.spread == 0) & (element >= 0) & (element < self.size)
+        element = place * self.step + tap * self.tap - self.edge
+        inside = (element >= 0) & (element < self.size * self.spread)
+        if self.spread > 1:
+            element, rest = np.divmod(element, self.spread)
+            inside &= rest == 0
         return np.where(inside, element, 0), inside
 
 
@@ -102,14 +104,45 @@ class Window:
         )  # fmt: skip
         return view
 
-    def gather(
-        self, n: np.ndarray, channel: np.ndarray, tap: np.ndarray, place: np.ndarray
-    ) -> np.ndarray:
-        """f32: taps of places, by four index arrays that broadcast together."""
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one tap, and the places are the elements."""
+        return all(
+            (side.taps, side.step, side.spread, side.edge, side.places) == (1, 1, 1, 0, side.size)
+            for side in (self.rows, self.columns)
+        )
+
+    def _offsets(self, tap: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(element of a channel, whether it is one) that taps of places read, broadcast."""
         y, inside_y = self.rows.source(place // self.columns.places, tap // self.columns.taps)
         x, inside_x = self.columns.source(place % self.columns.places, tap % self.columns.taps)
-        taken = self.x[n, channel, y, x]
-        return np.asarray(np.where(inside_y & inside_x, taken, np.float32(0)))
+        return y * self.columns.size + x, inside_y & inside_x
+
+    def _channels(self) -> np.ndarray:
+        """x as [n,C,H·W]."""
+        return self.x.reshape(*self.x.shape[:2], self.x.shape[2] * self.x.shape[3])
+
+    def patches(
+        self, n: np.ndarray, first: np.ndarray, count: int, place: np.ndarray
+    ) -> np.ndarray:
+        """f32[k, count·taps]: what places i64[k] of images i64[k] read, of `count` channels each
+        from `first` i64[k] on, in the order of 2.6."""
+        at, inside = self._offsets(np.arange(self.taps), place[:, None])
+        channel = first[:, None, None] + np.arange(count)[:, None]
+        taken: np.ndarray = self._channels()[n[:, None, None], channel, at[:, None, :]]
+        taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
+        patches: np.ndarray = taken.reshape(len(place), count * self.taps)
+        return patches
+
+    def everywhere(self, channel: np.ndarray, tap: np.ndarray) -> np.ndarray:
+        """f32[k, n·places]: what taps i64[k] of channels i64[k] read at all places of all images,
+        in the order of a weight gradient's sum (2.7)."""
+        at, inside = self._offsets(tap[:, None], np.arange(self.places))
+        images = np.arange(len(self.x))[:, None]
+        taken: np.ndarray = self._channels()[images, channel[:, None, None], at[:, None, :]]
+        taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
+        rows: np.ndarray = taken.reshape(len(tap), len(self.x) * self.places)
+        return rows
 
 
 def _first(side: Side) -> int:
