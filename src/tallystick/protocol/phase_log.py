@@ -122,9 +122,7 @@ def log(game: Game) -> Rounds:
     section = game.sections[number]
     blocks = yield from _opened_blocks(game, number, section.block_of(game.element))
     game.entries = blocks[0].get(game.element), blocks[1].get(game.element)
-    if section.form == BOUNDED:
-        return "element"
-    if game.program.nodes[game.node].op in ROUNDED_OPERATORS:
+    if game.program.nodes[game.node].op in ROUNDED_OPERATORS:  # all of a bounded log's are
         return "element"
     why = "no clause bounds this operator's kernels: nobody is shown wrong (NUMERICS 14.10)"
     game.note(3, "6.12", why)

@@ -134,6 +134,12 @@ BOUNDED: dict[str, LogScenario] = {
         "6.10", "3", {**FALSE, "blocks": in_block(lambda b: b + b"\0")}
     ),
     "a log that is not committed": LogScenario("6.10", "", {"log_digest": other_chain}),
+    "a log of fewer sections": LogScenario(
+        "6.10", "", {"sections": lambda step, found: found[1:] if step == STEP else found}
+    ),
+    "a log of more sections": LogScenario(
+        "6.10", "", {"sections": lambda step, found: [*found, WRONG] if step == STEP else found}
+    ),
     "a wrong value under another log": LogScenario(
         "6.10", "", {**FALSE, "log_digest": other_chain}
     ),

@@ -42,7 +42,8 @@ BLOCK = {"bounded": 4096, "published": 2048}
 class LogParty(Party):
     """A run with logs. Hooks of `override`, if it has them: `entries(step, node, output, entries)`
     changes the entries and may change what they say; `blocks(step, section, blocks)` the bytes;
-    `log_digest(step, digest)` what enters the chain."""
+    `sections(step, digests)` the section digests; `log_digest(step, digest)` what enters the
+    chain."""
 
     def __init__(
         self,
@@ -132,6 +133,9 @@ class LogParty(Party):
                 for section, blocks in zip(self.sections, made, strict=True)
             ]
         )
+        change = getattr(self.lie, "sections", None)
+        if change is not None:
+            self.digests[step] = change(step, self.digests[step])
         self.log_chains.append(chain)
         digest = log_digest(step, self.digests[step])
         change = getattr(self.lie, "log_digest", None)

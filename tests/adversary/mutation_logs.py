@@ -1,0 +1,137 @@
+"""mutation.py for the checks about rounding logs, in one process: minutes instead of an hour.
+
+    PYTHONPATH=src:tests python tests/adversary/mutation_logs.py [--out FILE]
+
+The games need a captured job, which takes longer to make than to play. So a disabled check is put
+into the functions that are loaded already (their code objects), and every scenario of
+tests/unit/protocol/log_scenarios.py and the grid's tests are tried until one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adversary.mutation import Mutant, mutants
+from unit.numerics import test_grid
+from unit.opening import test_opening_rounded
+from unit.protocol import test_protocol_logs as games
+from unit.protocol.log_scenarios import BOUNDED, PUBLISHED
+from unit.protocol.log_simulator import make_log_job
+
+from tallystick.run.job import Job
+
+WHOLE = ("protocol/phase_log.py", "numerics/grid.py")
+# Functions about logs in modules that are about more.
+PARTS = {
+    "protocol/element.py": {"_by_entries", "_forged", "_by_validity", "examine"},
+    "protocol/phase2.py": {"commit"},
+    "protocol/phase3.py": {"_logged", "_ruled", "_quantity"},
+    "protocol/game.py": {"node_proved"},
+}
+
+Test = tuple[str, Callable[[], None]]
+
+
+def tests(bounded: Job, published: Job) -> Iterator[Test]:
+    """Name and call of every test."""
+    for name, scenario in BOUNDED.items():
+        for seat in (0, 1):
+            yield name, lambda s=scenario, seat=seat: games.check(bounded, s, seat, True)
+    for name, scenario in PUBLISHED.items():
+        for seat in (0, 1):
+            yield (
+                f"published: {name}",
+                lambda s=scenario, seat=seat: games.check(published, s, seat, False),
+            )
+    for test in (
+        games.test_followers_agree_and_others_cannot_be_decided,
+        games.test_both_have_another_node_where_their_logs_differ,
+        games.test_two_forgers,
+        games.test_an_empty_section_has_one_digest,
+    ):
+        yield test.__name__, lambda test=test: test(bounded)
+    for one in (
+        test_grid.test_what_is_not_on_the_grid,
+        test_grid.test_about_zero_and_infinity,
+        test_grid.test_v_and_forged_entries,
+        test_grid.test_nearest,
+        test_opening_rounded.test_what_two_liars_agreed_on_is_no_fault_of_the_rule,
+    ):
+        yield one.__name__, one
+
+
+def functions(space: dict[str, Any], module: str) -> dict[str, types.FunctionType]:
+    """Functions and methods that a module defines, by qualified name."""
+    found: dict[str, types.FunctionType] = {}
+    for name, value in space.items():
+        if isinstance(value, types.FunctionType) and value.__module__ == module:
+            found[name] = value
+        elif isinstance(value, type) and value.__module__ == module:
+            for inner, method in vars(value).items():
+                method = method.fget if isinstance(method, property) else method
+                if isinstance(method, types.FunctionType):
+                    found[f"{name}.{inner}"] = method
+    return found
+
+
+def killed_by(mutant: Mutant, every: list[Test]) -> str:
+    """The first test that fails with the check disabled, "" if none does."""
+    name = "tallystick." + mutant.module.removesuffix(".py").replace("/", ".")
+    loaded = functions(vars(importlib.import_module(name)), name)
+    space: dict[str, Any] = {"__name__": name}
+    exec(compile(mutant.source, mutant.module, "exec"), space)  # our own source
+    changed = functions(space, name)
+    before = {key: function.__code__ for key, function in loaded.items()}
+    try:
+        for key, function in loaded.items():
+            if key in changed and len(changed[key].__code__.co_freevars) == len(
+                before[key].co_freevars
+            ):
+                function.__code__ = changed[key].__code__
+        for test, call in every:
+            try:
+                call()
+            except (Exception, pytest.fail.Exception) as error:
+                return f"{test} ({type(error).__name__})"
+    finally:
+        for key, function in loaded.items():
+            function.__code__ = before[key]
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    chosen = [m for module in WHOLE for m in mutants(module)]
+    chosen += [m for module, names in PARTS.items() for m in mutants(module) if m.function in names]
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        bounded = make_log_job(Path(scratch) / "bounded", wide=games.WIDTH)
+        published = make_log_job(Path(scratch) / "published", form="published", wide=12000)
+        every = list(tests(bounded, published))
+        for _, call in every:
+            call()  # nothing is disabled: everything holds
+        for mutant in chosen:
+            killer = killed_by(mutant, every)
+            print(f"{mutant.module}:{mutant.line} {killer or 'SURVIVED'}", flush=True)
+            check = mutant.check[:110].replace("|", "/")
+            rows.append(
+                f"| {mutant.module.removeprefix('protocol/')} | `{mutant.function}` | "
+                f"{mutant.clause} | `{check}` | {killer or '**none**'} |"
+            )
+    survivors = sum(row.endswith("**none** |") for row in rows)
+    print(f"{len(rows)} checks, {survivors} survive")
+    if given.out:
+        given.out.write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
