@@ -71,6 +71,25 @@ void round_grid(Doubles w, arrays::Out out, int b) {
   parallel_ranges(n, kGrain, [&](size_t from, size_t to) { fn(in + from, to - from, b, result + from); });
 }
 
+void widen_rows(Plane x, nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
+  const size_t rows = x.shape(0), n = x.shape(1);
+  require(out.shape(0) == rows && out.shape(1) == n, "x and out must have equal shapes");
+  require(n <= 1 || x.stride(1) == 1, "the elements of a row must be adjacent");
+  const float* in = x.data();
+  const ptrdiff_t step = static_cast<ptrdiff_t>(x.stride(0));
+  double* result = out.data();
+  if (rows * n == 0) return;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(rows * n, kGrain, [&](size_t from, size_t to) {
+    for (size_t at = from; at < to;) {
+      const size_t row = at / n, col = at % n, end = std::min(to, (row + 1) * n);
+      const float* source = in + static_cast<ptrdiff_t>(row) * step + col;
+      for (size_t i = 0; i < end - at; ++i) result[at + i] = static_cast<double>(source[i]);
+      at = end;
+    }
+  });
+}
+
 nb::object round_doubt(Array<double, 2> w, Array<double, 1> ea, Array<double, 1> eb,
                        std::optional<Array<double, 1>> ec, double t, int b,
                        nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
@@ -232,6 +251,8 @@ void bind_rounding(nb::module_& m) {
   using nb::arg;
   m.def("round_grid", &round_grid, arg("w").noconvert(), arg("out").noconvert(), arg("b"),
         "out f32 = R(w f64) with b bits, equal shapes, C-contiguous (NUMERICS 13.2).");
+  m.def("widen_rows", &widen_rows, arg("x").noconvert(), arg("out").noconvert(),
+        "out f64 = x f32[R,n], a row's elements adjacent, in binary64 (exact).");
   m.def("round_doubt", &round_doubt, arg("w").noconvert(), arg("ea").noconvert(),
         arg("eb").noconvert(), arg("ec").noconvert().none(), arg("t"), arg("b"),
         arg("out").noconvert(),

@@ -7,6 +7,8 @@ import threading
 
 import numpy as np
 
+from tallystick import _core
+
 # Binary64 values a tile may hold, operands and result: 48 MiB.
 BUDGET = 6 << 20
 # A longer contraction is added in parts of so many terms: an element's error grows with the parts'
@@ -41,15 +43,29 @@ class Scratch(threading.local):
 SCRATCH = Scratch()
 
 
+def _widen(x: np.ndarray, wide: np.ndarray) -> None:
+    """wide = x, C-contiguous, on the core's threads where x's rows have adjacent elements."""
+    item = x.itemsize
+    if x.ndim < 2 or x.size == 0 or x.strides[-1] != item:
+        np.copyto(wide, x)
+    elif x.ndim == 2:
+        _core.widen_rows(x, wide)
+    elif x.flags.c_contiguous:
+        columns = x.shape[-1]
+        _core.widen_rows(x.reshape(-1, columns), wide.reshape(-1, columns))
+    else:
+        np.copyto(wide, x)
+
+
 def widened(name: str, x: np.ndarray) -> np.ndarray:
     """x in binary64 in the scratch buffer `name`, its last two axes in memory as x has them."""
     if x.ndim >= 2 and x.strides[-1] > x.strides[-2]:
         turned = SCRATCH.get(name, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
-        np.copyto(turned, x.swapaxes(-1, -2))
+        _widen(x.swapaxes(-1, -2), turned)
         back: np.ndarray = turned.swapaxes(-1, -2)
         return back
     wide = SCRATCH.get(name, x.shape)
-    np.copyto(wide, x)
+    _widen(x, wide)
     return wide
 
 
