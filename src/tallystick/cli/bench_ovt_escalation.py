@@ -68,7 +68,7 @@ class Counting:
 
     def _decide(self, piece: Piece, count: Count) -> None:
         values = piece.room()
-        at = piece.doubtful(1.0, self.bits, values)
+        at = piece.doubtful(piece.share, self.bits, values)
         count.elements += piece.w.size
         count.escalated += len(at)
         if len(at):

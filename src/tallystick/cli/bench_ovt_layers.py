@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.numerics.contracts import MAX_BITS
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import Attrs, type_of
+from tallystick.rounding.calibrate import opposite_pairs, search
 from tallystick.rounding.torch_stock import Stock
 
 # How near a boundary: 2^-16 of the way from it to a value of the grid (b = 32). Kinds of hardware
@@ -101,32 +103,21 @@ def _type(x: np.ndarray | None) -> Any:
     return None if x is None else type_of(x)
 
 
-def disagreements(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Values of two kinds for the elements that they rounded apart, in opposite directions."""
+def apart(mine: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """f64[k] each: what two kinds made of the elements that both keep."""
     theirs = dict(zip(other["positions"], other["values"], strict=True))
-    found = []
-    for position, text in zip(mine["positions"], mine["values"], strict=True):
-        if position in theirs:
-            pair = float.fromhex(text), float.fromhex(theirs[position])
-            if np.float32(pair[0]) != np.float32(pair[1]):
-                found.append(pair)
-    return found
-
-
-def threshold(values: Sequence[float], scale: str) -> float:
-    """Algorithm 4's binary search at b = 32: the largest τ, to 2^-60, that logs every one of
-    `values`, in [2^-25, 2^-24]; the upper end where nothing was rounded apart."""
-    ratios = [
-        abs(x - float(np.float32(x))) / (2.0 ** math.floor(math.log2(abs(x))))
-        if scale == "binary"
-        else abs(x - float(np.float32(x))) / (10.0 ** math.floor(math.log10(abs(x))))
-        for x in values
+    both = [
+        (float.fromhex(value), float.fromhex(theirs[position]))
+        for position, value in zip(mine["positions"], mine["values"], strict=True)
+        if position in theirs
     ]
-    lower, upper = 0.25 * 2.0**-23, 0.5 * 2.0**-23
-    while upper - lower > 2.0**-60:
-        middle = (lower + upper) / 2
-        if all(ratio >= middle for ratio in ratios):
-            lower = middle
-        else:
-            upper = middle
-    return lower
+    pairs = np.array(both, np.float64).reshape(-1, 2)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def threshold(results: Sequence[tuple[np.ndarray, np.ndarray]], decimal: bool) -> tuple[float, int]:
+    """Algorithm 4 at b = 32 over what pairs of kinds made of elements: τ in units of 2^-23, and
+    how many elements were rounded to opposite sides."""
+    y1, y2 = (np.concatenate([pair[side] for pair in results]) for side in (0, 1))
+    distances, scales = opposite_pairs(y1, y2, MAX_BITS, decimal)
+    return search(distances, scales, MAX_BITS) * 2.0 ** (23 - 40), len(distances) // 2

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
+
 from tallystick.cli.bench_ovt import Context
 from tallystick.cli.bench_ovt_arms import hardware
-from tallystick.cli.bench_ovt_layers import SHAPES, disagreements, elements_of, threshold
+from tallystick.cli.bench_ovt_layers import SHAPES, apart, elements_of, threshold
 from tallystick.cli.bench_ovt_lockstep import Child
 from tallystick.cli.bench_ovt_store import PartFile
 
@@ -47,7 +49,7 @@ def measure(part: PartFile, context: Context) -> None:
 
 def calibrated(made: list[Child], layer: str, wanted: int) -> dict[str, Any]:
     """Elements rounded apart among at least `wanted`, for every pair, and both thresholds."""
-    apart: list[tuple[float, float]] = []
+    results: list[tuple[np.ndarray, np.ndarray]] = []
     seeds = -(-wanted // elements_of(layer))
     compared = 0
     for begin in range(0, seeds, _AT_ONCE):
@@ -56,14 +58,13 @@ def calibrated(made: list[Child], layer: str, wanted: int) -> dict[str, Any]:
             child.ask(do="layer", layer=layer, begin=begin, end=end)
         found = [child.answer() for child in made]
         compared += found[0]["elements"]
-        for mine, other in itertools.combinations(found, 2):
-            apart += disagreements(mine, other)
-    values = [value for pair in apart for value in pair]
+        results += [apart(mine, other) for mine, other in itertools.combinations(found, 2)]
+    tau, disagreements = threshold(results, decimal=False)
     return {
         "shape": SHAPES[layer],
         "elements": compared,
         "pairs": len(made) * (len(made) - 1) // 2,
-        "disagreements": len(apart),
-        "tau": threshold(values, "binary") * 2**23,
-        "tau_decimal": threshold(values, "decimal") * 2**23,
+        "disagreements": disagreements,
+        "tau": tau,
+        "tau_decimal": threshold(results, decimal=True)[0],
     }
