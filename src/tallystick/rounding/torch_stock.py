@@ -10,7 +10,7 @@ to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 
 import numpy as np
@@ -63,6 +63,7 @@ class Stock:
     device: str = "cpu"
     order: Order | None = None
     precision: str = "float64"
+    _rooms: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -108,13 +109,21 @@ class Stock:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def widened(self, x: Array | None) -> Tensor | None:
-        """An operand on this device; binary32 becomes binary64."""
+    def widened(self, x: Array | None, position: int = 0) -> Tensor | None:
+        """Operand number `position` on this device; binary32 becomes binary64, its axes in memory
+        ordered as they were. Valid until the next call with this position."""
         if x is None:
             return None
         tensor = torch.from_numpy(x if x.flags.writeable else x.copy())
         kind = self.dtype if tensor.dtype == torch.float32 else tensor.dtype
-        return tensor.to(device=self.device, dtype=kind)
+        if self.device != "cpu" or kind == tensor.dtype:
+            return tensor.to(device=self.device, dtype=kind)
+        # Fresh memory for each large operand would cost more, in page faults, than converting it.
+        room = self._rooms.get(position)
+        if room is None or room.numel() < tensor.numel():
+            room = self._rooms[position] = torch.empty(tensor.numel(), dtype=kind)
+        strides = torch.empty_like(tensor, device="meta").stride()
+        return room.as_strided(tensor.shape, strides).copy_(tensor)
 
     @staticmethod
     def is_per_element(spec: OpSpec) -> bool:
@@ -135,7 +144,7 @@ class Stock:
             return _exact(spec, attrs, inputs, outputs)
         form = form_of(spec.name)
         with torch.no_grad():
-            found = form(self, attrs, [self.widened(x) for x in inputs])
+            found = form(self, attrs, [self.widened(x, i) for i, x in enumerate(inputs)])
         if len(found) != len(outputs):
             raise AssertionError(f"{spec.name}: {len(found)} results for {len(outputs)} outputs")
         return [
