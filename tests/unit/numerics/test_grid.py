@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tallystick.numerics.grid import (
@@ -56,6 +56,8 @@ def boundaries(bits: int, encoding: int) -> tuple[Fraction, Fraction]:
     return (own + below) / 2, (own + element(bits, encoding + step)) / 2
 
 
+# A loaded machine is no fault of the rules.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 grids = st.sampled_from((20, 24, 27, 31, 32))
 # Values about boundaries, subnormal ones, and about the overflow boundary.
 encodings = st.one_of(
@@ -73,6 +75,7 @@ def near_boundary(bits: int, encoding: int, nudge: Fraction) -> Fraction:
     return Fraction(round(moved * 2**298), 2**298)
 
 
+@patient
 @given(grids, encodings, nudges, st.booleans())
 def test_nearest(bits: int, encoding: int, nudge: Fraction, negative: bool) -> None:
     v = near_boundary(bits, encoding, nudge) * (-1 if negative else 1)
@@ -110,6 +113,7 @@ def test_order_and_neighbours(bits: int) -> None:
 sizes = st.sampled_from([Fraction(n, 8) for n in (0, 1, 2, 3, 4, 5, 8, 12, 40)])
 
 
+@patient
 @given(grids, encodings, nudges, sizes)
 def test_v_and_forged_entries(bits: int, encoding: int, nudge: Fraction, size: Fraction) -> None:
     """14.5 and 14.7 word by word, for elements that are not next to zero or infinity."""
