@@ -85,3 +85,31 @@ def test_unknown_contract():
         tallystick.reproducible("ordered/9"),
     ):
         pass
+
+
+def test_the_true_value_rounded_once():
+    a, b = torch.randn(30, 500), torch.randn(500, 20)
+    with tallystick.reproducible("rounded/1;b=26"):
+        got = torch.mm(a, b).numpy()
+    wanted = tallystick.evaluate("aten.mm", a.numpy(), b.numpy(), contract="rounded/1;b=26")
+    assert got.tobytes() == wanted.tobytes()
+    assert not (got.view(np.uint32) & 63).any(), "26 of 32 bits are kept"
+    with (
+        pytest.raises(UnsupportedVersionError, match="rounding log"),
+        tallystick.reproducible("replay/1"),
+    ):
+        pass
+
+
+def test_capture_writes_the_contract_into_every_program():
+    module = torch.nn.Linear(3, 2)
+    captured = tallystick.capture(
+        module,
+        lambda m, b: torch.nn.functional.cross_entropy(m(b["x"]), b["y"]),
+        {"x": torch.randn(4, 3), "y": torch.randint(2, (4,))},
+        tallystick.SGD(0.1),
+        forward=lambda m, b: m(b["x"]),
+        contract="rounded/1;b=28",
+    )
+    for program in (captured.program, captured.evaluation, captured.forward):
+        assert program.contract == "rounded/1-draft.1;b=28"
