@@ -59,7 +59,7 @@ MODELS: dict[str, Model] = {
                 "size": "18",
                 "blocks": "1-1-1-1",
                 "width": "32",
-                "batch_size": "32",
+                "batch_size": "16",
                 **_RESNET,
                 "lr": "0.1",
             },
