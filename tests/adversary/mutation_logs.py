@@ -1,6 +1,6 @@
 """mutation.py for the checks about rounding logs, in one process: minutes instead of an hour.
 
-    PYTHONPATH=src:tests python tests/adversary/mutation_logs.py [--out FILE]
+    PYTHONPATH=src:tests:tests/unit/opening python tests/adversary/mutation_logs.py [--out FILE]
 
 The games need a captured job, which takes longer to make than to play. So a disabled check is put
 into the functions that are loaded already (their code objects), and every scenario of
