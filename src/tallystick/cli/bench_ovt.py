@@ -81,7 +81,7 @@ def models_of(part: str, quick: bool) -> tuple[str, ...]:
     if part == "thresholds":
         return _MODELS[part]
     if quick:
-        return QUICK[:1] if part == "memory" else QUICK
+        return QUICK if part in ("divergence", "storage") else QUICK[:1]
     return _MODELS[part]
 
 

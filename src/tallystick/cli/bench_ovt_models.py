@@ -49,9 +49,9 @@ MODELS: dict[str, Model] = {
             "gpt2",
             {"n_layer": "4", "n_head": "4", "n_embd": "128", "vocab_size": "256", **_GPT2},
         ),
-        # Kinds of hardware round about one in 10^8 elements of products and normalisations apart, and
-        # only what reaches a weight lasts: so wide layers, batch 32 and four stages. The images are
-        # the middle of CIFAR-10's, so that 200 steps of every run take minutes.
+        # Kinds of hardware round about one in 10^8 elements of products and normalisations apart,
+        # and only what reaches a weight lasts: so wide layers, batch 32 and four stages. The
+        # images are the middle of CIFAR-10's, so that 200 steps of every run take minutes.
         Model(
             "resnet-wide",
             "resnet50",
