@@ -37,7 +37,8 @@ TEXTS = {
         "Storage",
         "Bytes of one step's log. The paper logs the outputs and input gradients of layers; the "
         "published form here logs every computed output, parameter gradients and optimizer state "
-        "included, so the second table tells them apart.",
+        "included: *forward and input gradients* is what compares with the paper's. The last line is "
+        "what storing each step's weights would take instead.",
     ),
     "corrections": (
         "Corrections",
@@ -45,7 +46,10 @@ TEXTS = {
     ),
     "thresholds": (
         "Thresholds",
-        "Algorithm 4 over outputs of the kinds of hardware, b = 32 (the paper's Table 4).",
+        "Algorithm 4 over outputs of the kinds of hardware, b = 32 (the paper's Table 4). Elements "
+        "that round apart lie next to a boundary, so by powers of two every τ is just below 0.5; by "
+        "powers of ten, as the authors' code has it, it depends on how large the elements are, from "
+        "0.25 up. Where nothing was rounded apart, nothing speaks against the largest τ.",
     ),
     "escalation": (
         "Elements summed exactly",

@@ -65,23 +65,24 @@ def _divergence(part: PartFile, path: Path) -> Path:
         if d > 0
     ]
     floor = min(positive, default=1.0) / 30
+    exact = ("published", "bounded", "rounded")
     for arm, (label, color) in ARMS.items():
-        for number, (pair, data) in enumerate(
-            part.entries.get(arm, {"pairs": {}})["pairs"].items()
-        ):
+        for number, data in enumerate(part.entries.get(arm, {"pairs": {}})["pairs"].values()):
+            low = floor * 0.8 ** exact.index(arm) if arm in exact else floor
             axes.plot(
-                [max(d, floor) for d in data["l2"]],
+                [max(d, low) for d in data["l2"]],
                 color=color,
                 ls=_STYLES[number % len(_STYLES)],
-                lw=2.5 if arm in ("published", "bounded", "rounded") else 1.2,
+                lw=2.5 if arm in exact else 1.2,
                 alpha=0.8,
-                label=f"{label} ({pair.replace('|', ' and ')})" if number == 0 else None,
+                label=label if number == 0 else None,
             )
     axes.set_yscale("log")
     axes.axhline(floor, color="grey", lw=0.5)
     axes.annotate("exactly 0", (0, floor), textcoords="offset points", xytext=(2, 4), fontsize=8)
-    axes.set(xlabel="step", ylabel="l2 distance of the weights", title=part.model)
-    axes.legend(fontsize=7, loc="center right")
+    title = f"{part.model}, every pair of {', '.join(part.about['hardware'])}"
+    axes.set(xlabel="step", ylabel="l2 distance of the weights", title=title)
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)
     return _saved(figure, path)
 
 

@@ -44,7 +44,7 @@ def divergence(part: PartFile) -> str:
             lines.append(
                 (
                     label,
-                    pair.replace("|", " → " if data["forward"] else " and "),
+                    pair.replace("|", " → " if arm in ("published", "bounded") else " and "),
                     "never" if apart is None else f"step {apart + 1}",
                     "**0**" if max(data["l2"]) == 0 else f"{data['l2'][-1]:.3g}",
                     f"{data['equal']} of {len(data['l2'])}",
@@ -57,28 +57,31 @@ def divergence(part: PartFile) -> str:
 
 
 def storage(part: PartFile) -> str:
-    """Bytes of a step's log, by form, beside the paper's."""
+    """Bytes of a step's log, by form, beside the paper's; of them what the paper logs too."""
     theirs, sums = paper.TABLE_2[paper.family(part.model)], totals(part)
-    weights = part.entries["weights"]
+    weights, where = part.entries["weights"], part.entries["places"]
     lines = [
         (
             _FORMS[form],
             megabytes(value),
+            megabytes(sum(where[place].get(form, 0) for place in PLACES[:2] if place in where)),
             megabytes(theirs.get(form)),
             f"{value / sums['packed']:.3g}",
         )
         for form, value in sums.items()
     ]
-    lines.append(("`rounded/1`", "0", "–", "0"))
+    lines.append(("`rounded/1`", "0", "0", "–", "0"))
     lines.append(
         (
             "weights of the step",
             megabytes(weights["bytes"]),
+            "–",
             megabytes(paper.WEIGHTS.get(paper.family(part.model))),
             f"{weights['bytes'] / sums['packed']:.3g}",
         )
     )
-    return table(("form", "bytes a step", "the paper", "of packed"), lines)
+    head = ("form", "bytes a step", "forward and input gradients", "the paper", "of packed")
+    return table(head, lines)
 
 
 def storage_classes(part: PartFile) -> str:
