@@ -37,8 +37,8 @@ TEXTS = {
         "Storage",
         "Bytes of one step's log. The paper logs the outputs and input gradients of layers; the "
         "published form here logs every computed output, parameter gradients and optimizer state "
-        "included: *forward and input gradients* is what compares with the paper's. The last line is "
-        "what storing each step's weights would take instead.",
+        "included: *forward and input gradients* is what compares with the paper's. The last line "
+        "is what storing each step's weights would take instead.",
     ),
     "corrections": (
         "Corrections",
@@ -47,9 +47,9 @@ TEXTS = {
     "thresholds": (
         "Thresholds",
         "Algorithm 4 over outputs of the kinds of hardware, b = 32 (the paper's Table 4). Elements "
-        "that round apart lie next to a boundary, so by powers of two every τ is just below 0.5; by "
-        "powers of ten, as the authors' code has it, it depends on how large the elements are, from "
-        "0.25 up. Where nothing was rounded apart, nothing speaks against the largest τ.",
+        "that round apart lie next to a boundary, so by powers of two every τ is just below 0.5; "
+        "by powers of ten, as the authors' code has it, it depends on how large the elements are, "
+        "from 0.25 up. Where nothing was rounded apart, nothing speaks against the largest τ.",
     ),
     "escalation": (
         "Elements summed exactly",
