@@ -16,10 +16,11 @@ namespace tallystick {
 namespace {
 
 using namespace arrays;
+using Out64 = nb::ndarray<double, nb::c_contig, nb::device::cpu>;
 using In64 = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using InBytes = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
 using OutBytes = nb::ndarray<uint8_t, nb::c_contig, nb::device::cpu>;
-constexpr size_t kGrain = 16384;  // groups of five
+constexpr size_t kGrain = 16384;  // groups of five, or elements of an optimizer step
 constexpr int kPowers = kMaxExponent10 - kMinExponent10 + 1;
 
 // RN64(10^k): strtod rounds correctly in the C locale's notation, which has no point here.
@@ -74,6 +75,26 @@ size_t published_follow(In64 x, InBytes packed, int bits, bool plus_zero, Out ou
   return changed;
 }
 
+void published_adam(In p, In g, In m, In v, double scale, double rest1, double beta2, double rest2,
+                    double eps, double root, double step_size, double kept, double decay,
+                    Out64 p_out, Out64 m_out, Out64 v_out) {
+  const size_t n = count(p);
+  for (const In* in : {&g, &m, &v})
+    require(count(*in) == n, "tensors of one step must have one size");
+  for (const Out64* out : {&p_out, &m_out, &v_out}) {
+    require(count(*out) == n, "tensors of one step must have one size");
+    for (const In* in : {&p, &g, &m, &v}) require_apart(*out, *in);
+  }
+  require_apart(p_out, m_out);
+  require_apart(p_out, v_out);
+  require_apart(m_out, v_out);
+  const AdamStep64 s = {p.data(), g.data(), m.data(), v.data(), scale, rest1, beta2, rest2, eps,
+                        root, step_size, kept, decay, p_out.data(), m_out.data(), v_out.data()};
+  const auto fn = TS_DISPATCH(published).adam;
+  nb::gil_scoped_release unlocked;
+  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+}
+
 }  // namespace
 }  // namespace tallystick
 
@@ -85,4 +106,9 @@ void bind_published(nb::module_& m) {
   m.def("published_follow", &published_follow, nb::arg("x"), nb::arg("packed"), nb::arg("bits"),
         nb::arg("plus_zero"), nb::arg("out"),
         "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
+  m.def("published_adam", &published_adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
+        nb::arg("scale"), nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"),
+        nb::arg("root"), nb::arg("step_size"), nb::arg("kept"), nb::arg("decay"),
+        nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
+        "x of an Adam or AdamW step in binary64 (NUMERICS 11.2, 11.3, 14.9).");
 }

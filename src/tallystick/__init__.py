@@ -5,7 +5,13 @@ Importing this package needs neither torch nor a compiler; names are loaded when
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# numpy's OpenBLAS reads it as it is loaded. By default its threads spin for tens of milliseconds
+# after each product, on processors that the core's threads want (benchmarks/NOTES.md, R1). Four is
+# the least it takes: 2^4 cycles. Where numpy is loaded before, steps are slower and no bit differs.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 from tallystick import errors as errors
 

@@ -17,6 +17,16 @@ struct PublishedForm {
   const double* tens;     // RN64(10^k), k from kMinExponent10; null for scale=binary
 };
 
+// One Adam or AdamW step of NUMERICS 11.2, 11.3 in binary64 from binary32 operands: x of 14.9.
+struct AdamStep64 {
+  const float *p, *g, *m, *v;
+  double scale;                // of g: the clip coefficient, or 1
+  double rest1, beta2, rest2;  // 1 - beta1, beta2, 1 - beta2
+  double eps, root, step_size;  // root: sqrt(1 - beta2^t)
+  double kept, decay;          // factors of p: 1 - lr * decay into the result, decay into g
+  double *p_out, *m_out, *v_out;
+};
+
 struct PublishedTable {
   // Elements [5*begin, min(5*end, n)): the value and the entries a trainer logs.
   void (*log)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
@@ -25,6 +35,8 @@ struct PublishedTable {
   // above 242 counts as five entries 1: whoever read the log has refused it before.
   size_t (*follow)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
                    const uint8_t* packed, float* out);
+  // Elements [begin, end).
+  void (*adam)(const AdamStep64& s, size_t begin, size_t end);
 };
 
 TS_DECLARE_TABLES(PublishedTable, published)

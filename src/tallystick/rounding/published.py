@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 MISSING = 121  # five entries 1
-# Elements of a per-element operator that are computed at once: bounds binary64 temporaries.
-_AT_ONCE = ENTRIES_PER_BYTE << 18
+# Elements of a per-element operator that are computed at once: their binary64 stays in cache.
+_AT_ONCE = ENTRIES_PER_BYTE << 15
 # Corrections of an output, beside one in a hundred, that two kernels may well need.
 _PLAUSIBLE = 4
 # Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
@@ -134,17 +134,19 @@ class _Published(Session):
     def _parts(
         self, spec: OpSpec, inputs: Sequence[Array | None], given: Sequence[Array]
     ) -> list[_Part]:
-        count = given[0].size if given else 0
-        bytes_of = -(-count // ENTRIES_PER_BYTE)
+        count = given[0].size
         if not self.stock.is_per_element(spec) or count <= _AT_ONCE:
             return [_Part(0, None, inputs, given)]
+        if not all(_can_be_cut(x, count) for x in (*inputs, *given)):
+            return [_Part(0, None, inputs, given)]
         parts = []
-        flat_inputs = [x if x is None or x.size != count else x.reshape(-1) for x in inputs]
+        flat_inputs = [None if x is None else _flat(x) for x in inputs]
         flat = [out.reshape(-1) for out in given]
         for at in range(0, count, _AT_ONCE):
             here = slice(at, min(at + _AT_ONCE, count))
             cut = [x if x is None or x.size != count else x[here] for x in flat_inputs]
-            first, last = at // ENTRIES_PER_BYTE, min((at + _AT_ONCE) // ENTRIES_PER_BYTE, bytes_of)
+            first = at // ENTRIES_PER_BYTE
+            last = first + -(-(here.stop - at) // ENTRIES_PER_BYTE)
             parts.append(_Part(first, last, cut, [out[here] for out in flat]))
         return parts
 
@@ -167,6 +169,16 @@ class _Published(Session):
     def _plus(self, call: _Call) -> bool:
         """Whether a zero of this output is +0 (13.2)."""
         return call.spec.name in self.contract.rounded_operators
+
+
+def _can_be_cut(x: Array | None, count: int) -> bool:
+    """Whether a stretch of a call's elements needs all of x, or just as long a stretch of it."""
+    return x is None or x.size == 1 or (x.size == count and x.flags.c_contiguous)
+
+
+def _flat(x: Array) -> Array:
+    """x with at most one axis; without one it stays so, for to torch that is another thing."""
+    return x.reshape(-1) if x.ndim else x
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -29,8 +30,12 @@ Tensors = Sequence[Tensor | None]
 Form = Callable[["Stock", Attrs, Tensors], Sequence[Tensor]]
 
 FORMS: dict[str, Form] = {}
-# Forms that treat every element of a tensor alike, so that a large one can be cut: optimizers.
+# Forms that treat every element of a tensor alike, so that a large one can be cut.
 PER_ELEMENT: set[str] = set()
+# Forms that widen their operands themselves, a stretch at a time, or in their own pass.
+NARROW: set[str] = set()
+# Elements that such a form widens at a time: they stay in a processor's cache.
+STRETCH = 1 << 18
 # Elements chosen, signs changed, small integers: binary32 has the exact result (clauses 3.5, 6.11,
 # 6.15, 10.3, 10.4). Their rounding to the grid, where B < 32, is still the log's.
 EXACT = frozenset(
@@ -64,6 +69,7 @@ class Stock:
     order: Order | None = None
     precision: str = "float64"
     _rooms: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    _results: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -76,6 +82,11 @@ class Stock:
     def dtype(self) -> torch.dtype:
         """What operands become."""
         return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the core's own binary64 passes are this kind's as well as torch's."""
+        return self.device == "cpu" and self.order is None and self.precision == "float64"
 
     # -- what sums are made of ---------------------------------------------------------------------
 
@@ -96,7 +107,10 @@ class Stock:
 
     def mm(self, a: Tensor, b: Tensor) -> Tensor:
         """a @ b, both with two axes or both with three."""
-        return torch.matmul(a, b) if self.order is None else self.order.matmul(a, b)
+        if self.order is not None:
+            return self.order.matmul(a, b)
+        shape = (*a.shape[:-1], b.shape[-1])
+        return torch.matmul(a, b, out=self.result(shape))
 
     def prepare(self) -> None:
         """Threads as the core has, one algorithm for each shape: called once a step."""
@@ -109,21 +123,30 @@ class Stock:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def widened(self, x: Array | None, position: int = 0) -> Tensor | None:
-        """Operand number `position` on this device; binary32 becomes binary64, its axes in memory
-        ordered as they were. Valid until the next call with this position."""
+    def operand(self, x: Array | None) -> Tensor | None:
+        """An operand on this device as it is: on the CPU, `x` itself where it may be written to."""
         if x is None:
             return None
-        tensor = torch.from_numpy(x if x.flags.writeable else x.copy())
-        kind = self.dtype if tensor.dtype == torch.float32 else tensor.dtype
-        if self.device != "cpu" or kind == tensor.dtype:
-            return tensor.to(device=self.device, dtype=kind)
+        return torch.from_numpy(x if x.flags.writeable else x.copy()).to(self.device)
+
+    def widened(self, tensor: Tensor | None, position: int = 0) -> Tensor | None:
+        """Operand number `position`; binary32 becomes binary64, its axes in memory ordered as they
+        were. Valid until the next call with this position."""
+        if tensor is None or tensor.dtype != torch.float32 or self.dtype == torch.float32:
+            return tensor
+        if self.device != "cpu":
+            return tensor.to(self.dtype)
         # Fresh memory for each large operand would cost more, in page faults, than converting it.
-        room = self._rooms.get(position)
-        if room is None or room.numel() < tensor.numel():
-            room = self._rooms[position] = torch.empty(tensor.numel(), dtype=kind)
         strides = torch.empty_like(tensor, device="meta").stride()
+        room = _room(self._rooms, position, tensor.numel(), self.dtype)
         return room.as_strided(tensor.shape, strides).copy_(tensor)
+
+    def result(self, shape: Sequence[int], number: int = 0) -> Tensor:
+        """Uninitialised room for result `number` of a call; valid until the next call."""
+        if self.device != "cpu":
+            return torch.empty(*shape, dtype=self.dtype, device=self.device)
+        room = _room(self._results, number, math.prod(shape), self.dtype)
+        return room[: math.prod(shape)].view(*shape)
 
     @staticmethod
     def is_per_element(spec: OpSpec) -> bool:
@@ -135,7 +158,7 @@ class Stock:
         self, spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> list[Array | None]:
         """x of 14.9 for every output: f64, C-contiguous, of the output's shape; None for an output
-        that is not f32, which is then written to `outputs` as always.
+        that is not f32, which is then written to `outputs` as always. Valid until the next call.
 
         Nothing else is written: an output may be the storage of an operand until its value is
         known. Raises UnsupportedOperatorError for an operator without a form.
@@ -144,13 +167,25 @@ class Stock:
             return _exact(spec, attrs, inputs, outputs)
         form = form_of(spec.name)
         with torch.no_grad():
-            found = form(self, attrs, [self.widened(x, i) for i, x in enumerate(inputs)])
+            xs = [self.operand(x) for x in inputs]
+            if spec.name not in NARROW:
+                xs = [self.widened(x, i) for i, x in enumerate(xs)]
+            found = form(self, attrs, xs)
         if len(found) != len(outputs):
             raise AssertionError(f"{spec.name}: {len(found)} results for {len(outputs)} outputs")
         return [
             _plain(x, out.shape) if out.dtype == np.float32 else None
             for x, out in zip(found, outputs, strict=True)
         ]
+
+
+def _room(rooms: dict[int, Tensor], number: int, count: int, dtype: torch.dtype) -> Tensor:
+    """A flat tensor of at least `count` elements, kept in `rooms`."""
+    room = rooms.get(number)
+    if room is None or room.numel() < count:
+        rooms.pop(number, None)
+        room = rooms[number] = torch.empty(count, dtype=dtype)
+    return room
 
 
 def _plain(x: Tensor, shape: tuple[int, ...]) -> Array:
@@ -204,8 +239,10 @@ def has_form(name: str) -> bool:
     return name in FORMS or name in EXACT
 
 
-def register(*names: str, per_element: bool = False) -> Callable[[Form], Form]:
-    """Enter a function as the form of operators."""
+def register(
+    *names: str, per_element: bool = False, narrow: bool = False
+) -> Callable[[Form], Form]:
+    """Enter a function as the form of operators. `narrow`: its operands are not widened yet."""
 
     def enter(form: Form) -> Form:
         for name in names:
@@ -214,6 +251,8 @@ def register(*names: str, per_element: bool = False) -> Callable[[Form], Form]:
             FORMS[name] = form
             if per_element:
                 PER_ELEMENT.add(name)
+            if narrow:
+                NARROW.add(name)
         return form
 
     return enter

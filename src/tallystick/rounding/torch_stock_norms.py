@@ -15,6 +15,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.ops.batch_norm import output_mask as batch_norm_mask
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
+    STRETCH,
     Stock,
     Tensor,
     Tensors,
@@ -229,26 +230,39 @@ def _coefficient(attrs: Attrs, g: Tensor, counts: Tensor, count: Tensor) -> Tens
     return torch.where(counts, each, 0.0)[:, None]
 
 
-@register("tallystick.cross_entropy")
+def _row_blocks(x: Tensor) -> list[slice]:
+    """Rows of x[R, C], as many at a time as stay in a processor's cache."""
+    rows = max(1, STRETCH // max(1, x.shape[1]))
+    return [slice(r, r + rows) for r in range(0, x.shape[0], rows)]
+
+
+@register("tallystick.cross_entropy", narrow=True)
 def _cross_entropy(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, t = need(xs, 0), need(xs, 1)
     counts = _targets("tallystick.cross_entropy", attrs, x, t)
-    highest = x.amax(1)
-    total = stock.sum(torch.exp(x - highest[:, None]), (1,))
+    highest = x.amax(1).to(stock.dtype)
+    total = torch.empty_like(highest)
+    for at in _row_blocks(x):
+        shifted = torch.sub(x[at], highest[at, None])
+        total[at] = stock.sum(shifted.exp_(), (1,))
     losses = torch.log(total) - (_picked(x, t, counts) - highest)
     return [_reduced(stock, attrs, torch.where(counts, losses, 0.0), counts), highest, total]
 
 
-@register("tallystick.cross_entropy_backward")
-def _cross_entropy_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    g, x, t, highest, total = (need(xs, i) for i in range(5))
+@register("tallystick.cross_entropy_backward", narrow=True)
+def _cross_entropy_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    x, t = need(xs, 1), need(xs, 2)
+    g, highest, total = (need(xs, i).to(stock.dtype) for i in (0, 3, 4))
     counts = _targets("tallystick.cross_entropy_backward", attrs, x, t)
     c = _coefficient(attrs, g, counts, counts.sum())
-    out = torch.exp(x - highest[:, None]).div_(total[:, None])
-    rows = torch.nonzero(counts)[:, 0]
-    out[rows, t[rows]] -= 1.0
-    out = out.mul_(c)
-    return [torch.where(counts[:, None], out, 0.0)]
+    out = stock.result(x.shape)
+    for at in _row_blocks(x):
+        torch.sub(x[at], highest[at, None], out=out[at]).exp_().div_(total[at, None])
+        rows = torch.nonzero(counts[at])[:, 0]
+        out[at][rows, t[at][rows]] -= 1.0
+        # Not times c alone: a row that does not count is +0 whatever it was (7.3).
+        out[at].mul_(c[at]).masked_fill_(~counts[at, None], 0.0)
+    return [out]
 
 
 @register("aten.nll_loss_forward")

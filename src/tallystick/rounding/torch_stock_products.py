@@ -11,6 +11,7 @@ from tallystick.numerics.ops.dot import geometry, output_mask
 from tallystick.numerics.ops.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
+    STRETCH,
     Stock,
     Tensor,
     Tensors,
@@ -34,7 +35,8 @@ def _addmm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     c, a, b = (need(xs, i) for i in range(3))
     beta, alpha = rounded_number(attrs, "beta"), rounded_number(attrs, "alpha")
     if stock.order is None:
-        return [torch.addmm(c, a, b, beta=beta, alpha=alpha)]
+        out = stock.result((a.shape[0], b.shape[1]))
+        return [torch.addmm(c, a, b, beta=beta, alpha=alpha, out=out)]
     product = stock.mm(a, b)
     product = product if alpha == 1 else product * alpha
     return [product if beta == 0 else product + (c if beta == 1 else c * beta)]
@@ -140,10 +142,17 @@ def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [var, mean if keep or not axes else mean.reshape(var.shape)]
 
 
-@register("tallystick.sum_squares")
+@register("tallystick.sum_squares", narrow=True)
 def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x = need(xs, 0)
-    return [stock.sum((x * x).reshape(-1), (0,))]
+    flat = need(xs, 0).reshape(-1)
+    if stock.order is not None:
+        wide = flat.to(stock.dtype)
+        return [stock.sum(wide * wide, (0,))]
+    total = torch.zeros((), dtype=stock.dtype, device=stock.device)
+    for part in flat.split(STRETCH):
+        wide = part.to(stock.dtype)
+        total += wide.dot(wide)
+    return [total]
 
 
 # -- scatters (4, 6.16) ----------------------------------------------------------------------------
@@ -155,8 +164,11 @@ def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
     order = stock.permutation(index.numel())
     if order is not None:
         rows, index = rows[order], index[order]
-    weights, padding = cast(int, attrs["num_weights"]), cast(int, attrs["padding_idx"])
-    return [_ATEN.embedding_dense_backward(rows, index, weights, padding, False)]
+    kept = index != cast(int, attrs["padding_idx"])
+    if not bool(kept.all()):
+        rows, index = rows[kept], index[kept]
+    out = stock.result((cast(int, attrs["num_weights"]), rows.shape[1]))
+    return [out.zero_().index_add_(0, index, rows)]
 
 
 @register("aten.index_add")

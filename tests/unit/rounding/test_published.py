@@ -223,10 +223,12 @@ def test_a_missing_log_and_a_malformed_one_are_findings(
     assert {f.kind for f in follower.findings.kept} == {"malformed block"}
 
 
-def test_large_optimizer_steps_are_cut_without_a_trace(
-    made: dict[str, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("model", ("mlp", "gpt2"))
+def test_large_calls_are_cut_without_a_trace(
+    made: dict[str, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    job = made["mlp"]
+    """Optimizer steps and elementwise operators; one that broadcasts is left whole."""
+    job = made[model]
     _, whole = recorded(job, "replay/1;form=published", tmp_path / "whole", HERE[0])
     whole.run(0, 2)
     monkeypatch.setattr(published, "_AT_ONCE", 35)

@@ -114,3 +114,39 @@ def test_wrong_sizes_are_refused() -> None:
         _core.published_log(x, T, False, 19, False, out, np.empty(2, np.uint8))
     with pytest.raises(ValueError, match="one size"):
         _core.published_follow(x, np.empty(2, np.uint8), 32, False, np.empty(5, np.float32))
+
+
+@pytest.mark.parametrize("isa", _core.supported_isas())
+@pytest.mark.parametrize("decoupled", (True, False))
+def test_adam_is_numpys_in_binary64(isa: str, decoupled: bool) -> None:
+    """x of NUMERICS 11.2 and 11.3, from operands of a size that no vector divides."""
+    _core.set_isa(isa)
+    n, rng = 70_003, np.random.default_rng(4)
+    p, g, m = (rng.standard_normal(n).astype(np.float32) for _ in range(3))
+    v = rng.random(n).astype(np.float32)
+    v[:100] = 0.0
+    kept, decay = (1 - 3e-4 * 0.1, 0.0) if decoupled else (1.0, 0.1)
+    scale, beta1, beta2, eps, root, step_size = 0.7, 0.9, 0.999, 1e-8, 0.0447, 1.6e-3
+    found = [np.empty(n) for _ in range(3)]
+    _core.published_adam(
+        p, g, m, v, scale, 1 - beta1, beta2, 1 - beta2, eps, root, step_size, kept, decay, *found
+    )
+    p64, g64, m64, v64 = (x.astype(np.float64) for x in (p, g, m, v))
+    g64 = g64 * scale + decay * p64
+    m64 += (1 - beta1) * (g64 - m64)
+    v64 = beta2 * v64 + (1 - beta2) * g64 * g64
+    p64 = kept * p64 - step_size * m64 / (np.sqrt(v64) / root + eps)
+    for x, y in zip(found, (p64, m64, v64), strict=True):
+        assert np.allclose(x, y, rtol=1e-14, atol=1e-15)
+
+
+def test_adam_refuses_outputs_that_are_operands() -> None:
+    p = np.zeros(4)
+    narrow = [np.zeros(4, np.float32) for _ in range(4)]
+    with pytest.raises(ValueError, match="one size"):
+        _core.published_adam(*narrow, *[0.5] * 9, p, np.zeros(4), np.zeros(5))
+    with pytest.raises(ValueError, match="overlaps"):
+        _core.published_adam(*narrow, *[0.5] * 9, p, p, np.zeros(4))
+    with pytest.raises(ValueError, match="overlaps"):
+        own = [p.view(np.float32)[:4], *narrow[1:]]
+        _core.published_adam(*own, *[0.5] * 9, p, np.zeros(4), np.zeros(4))
