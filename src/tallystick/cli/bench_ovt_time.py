@@ -1,7 +1,9 @@
 """`bench ovt`, time: a step of trainer, auditor and `rounded/1` against a plain float64 step.
 
-All sides of a group take their steps in turns in one process on the same threads; medians count.
-The logs are written and read as in a run, digests included; checkpoints are not (`bench step`).
+All sides of a group take turns in one process on the same threads. A turn is two steps of which
+the second counts, for memory that was given back during the others' turns has to be found again in
+the first: that would weigh on whoever allocates most, plain float64. Medians count. The logs are
+written and read as in a run, digests included; checkpoints are not (`bench step`).
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def plain_step(job: Job, model: str, threads: int) -> Callable[[], None]:
 def interleaved(
     job: Job, model: str, sides: dict[str, Side], work: Path, repeats: int, threads: int
 ) -> dict[str, Any]:
-    """Seconds of `repeats` steps of every side and of plain float64, after a step to warm up."""
+    """Seconds of `repeats` steps of every side and of plain float64, each after one that is not
+    counted; before them a turn to warm up."""
     parties = {
         name: Party(
             job,
@@ -81,13 +84,14 @@ def interleaved(
         for name, (arm, contract, follows) in sides.items()
     }
     calls: dict[str, Callable[[], None]] = {"float64": plain_step(job, model, threads)}
-    logs: dict[str, Path] = {}
+    logs: dict[str, list[Path]] = {name: [] for name in sides}
 
     def step_of(name: str, follows: str | None) -> Callable[[], None]:
         def call() -> None:
-            found = parties[name].advance(logs[follows] if follows else None)
+            # Logs that are followed are those of this side's turn, step by step.
+            found = parties[name].advance(logs[follows][len(logs[name])] if follows else None)
             if "log" in found:
-                logs[name] = Path(found["log"])
+                logs[name].append(Path(found["log"]))
 
         return call
 
@@ -99,13 +103,16 @@ def interleaved(
         for repeat in range(repeats + 1):
             for name, call in calls.items():
                 time.sleep(_PAUSE)
+                call()
                 start = time.perf_counter()
                 call()
                 if repeat:
                     seconds[name].append(time.perf_counter() - start)
-            for name, path in logs.items():
-                log_bytes[name] = path.stat().st_size
-                path.unlink()
+            for name, paths in logs.items():
+                log_bytes |= {name: path.stat().st_size for path in paths}
+                for path in paths:
+                    path.unlink()
+                paths.clear()
     finally:
         for party in parties.values():
             party.arm.close()
