@@ -22,7 +22,7 @@ from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.rounding.emulated import kind_named
 from tallystick.run.job import Job
 
-REPEATS, QUICK_REPEATS = 7, 2
+REPEATS, QUICK_REPEATS = 5, 2
 # How long each side waits before its turn, so that the other's worker threads are asleep.
 _PAUSE = 0.02
 # Group -> side -> (arm, contract); a side that follows names the one whose log it follows.
