@@ -1,15 +1,23 @@
 // Every instruction set of this build against the scalar path: elementwise, reductions, random, the
-// rounding of `rounded/1`. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar
-// from the digest known, which is the same on every architecture. Built for aarch64 too and run
-// under qemu (make test-aarch64). A new kernel changes the digest: check it, then change it here.
+// rounding of `rounded/1`, the published log of `replay/1`. Prints one digest of the scalar results
+// and exits 1 where a path differs from scalar, or scalar from the digest known, which is the same
+// on every architecture. Built for aarch64 too and run under qemu (make test-aarch64). A new kernel
+// changes the digest: check it, then change it here.
+//
+//   check_paths [--expect-fault SET]
+//
+// With --expect-fault, in a build with a fault planted in SET (fault_check.sh), the kernels that
+// have no golden vectors must show it on that path and on no other.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "dispatch.hpp"
 #include "families/elementwise.hpp"
+#include "families/published.hpp"
 #include "families/random.hpp"
 #include "families/reduce.hpp"
 #include "families/rounding.hpp"
@@ -235,15 +243,88 @@ Results roundings() {
           {"bounds", bounds.hash}};
 }
 
+Results published() {
+  const PublishedTable& table = TS_DISPATCH(published);
+  Digest log, follow, adam;
+  state = 11;
+  std::vector<double> tens;
+  for (int k = kMinExponent10; k <= kMaxExponent10; ++k)
+    tens.push_back(std::strtod(("1e" + std::to_string(k)).c_str(), nullptr));
+  for (size_t n : {size_t{1}, size_t{7}, size_t{33}, size_t{1003}}) {
+    const std::vector<double> x = wide_values(n);
+    const size_t groups = (n + 4) / 5;
+    std::vector<float> out(n);
+    std::vector<uint8_t> packed(groups), given(groups);
+    for (uint8_t& byte : given) byte = next() % 243;
+    for (int b : {32, 29, 20})
+      for (bool decimal : {false, true}) {
+        const PublishedForm form{b, decimal, 0x1p-25, decimal ? tens.data() : nullptr};
+        table.log(form, x.data(), n, 0, groups, out.data(), packed.data());
+        log.add(out.data(), 4 * n);
+        log.add(packed.data(), groups);
+        const size_t changed = table.follow(form, x.data(), n, 0, groups, given.data(), out.data());
+        follow.add(out.data(), 4 * n);
+        follow.add(&changed, sizeof changed);
+      }
+    std::vector<float> p = values(n), g = values(n), m = values(n), v = values(n);
+    for (float& y : v) y = y - y == 0 && y > 0 ? y : 1.0f;
+    std::vector<double> found(3 * n);
+    for (double decay : {0.0, 0.1}) {
+      const AdamStep64 step{p.data(), g.data(), m.data(), v.data(), 0.7, 0.1, 0.999, 0.001, 1e-8,
+                            0.0447, 1.6e-3, 0.9999, decay, found.data(), found.data() + n,
+                            found.data() + 2 * n};
+      table.adam(step, 0, n);
+      for (double& y : found) y = y == y ? y : 0.0;  // which NaN it is says nothing
+      adam.add(found.data(), 8 * found.size());
+    }
+  }
+  return {{"published log", log.hash}, {"published follow", follow.hash}, {"adam64", adam.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
-  for (const Results& part : {reductions(), randoms(), copies(), roundings()}) all.insert(all.end(), part.begin(), part.end());
+  for (const Results& part : {reductions(), randoms(), copies(), roundings(), published()})
+    all.insert(all.end(), part.begin(), part.end());
   return all;
+}
+
+// Kernels without golden vectors whose results carry a planted fault.
+bool shows_fault(const std::string& name) {
+  for (const char* one : {"grid", "doubt", "exact", "published log", "published follow"})
+    if (name == one) return true;
+  return false;
+}
+
+// Whether the fault planted in `faulty` shows in each of those kernels, on its path alone.
+int expect_fault(const std::string& faulty) {
+  set_isa(Isa::scalar);
+  const Results want = everything();
+  int bad = 0, seen = 0;
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::neon}) {
+    if (!isa_supported(isa) || !set_isa(isa)) continue;
+    const Results got = everything();
+    const bool here = faulty == "scalar" || faulty == isa_name(isa);
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (!shows_fault(want[i].first)) continue;
+      seen += here;
+      if ((got[i].second != want[i].second) == here) continue;
+      std::printf("fault in %s: %s %s\n", faulty.c_str(), want[i].first.c_str(),
+                  here ? "does not show it" : isa_name(isa));
+      ++bad;
+    }
+  }
+  std::printf("%s: seen in %d comparisons, %d wrong\n", faulty.c_str(), seen, bad);
+  return bad != 0 || seen == 0;
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--expect-fault") return expect_fault(argv[2]);
+  if (argc != 1) {
+    std::fprintf(stderr, "usage: check_paths [--expect-fault SET]\n");
+    return 3;
+  }
   set_isa(Isa::scalar);
   const Results want = everything();
   Digest total;
