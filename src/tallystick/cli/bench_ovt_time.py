@@ -109,8 +109,8 @@ def interleaved(
                 if repeat:
                     seconds[name].append(time.perf_counter() - start)
             for name, paths in logs.items():
-                log_bytes |= {name: path.stat().st_size for path in paths}
                 for path in paths:
+                    log_bytes[name] = path.stat().st_size
                     path.unlink()
                 paths.clear()
     finally:
