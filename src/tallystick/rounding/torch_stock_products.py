@@ -149,7 +149,7 @@ def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
         wide = flat.to(stock.dtype)
         return [stock.sum(wide * wide, (0,))]
     total = torch.zeros((), dtype=stock.dtype, device=stock.device)
-    for part in flat.split(STRETCH):
+    for part in torch.split(flat, STRETCH):
         wide = part.to(stock.dtype)
         total += wide.dot(wide)
     return [total]
