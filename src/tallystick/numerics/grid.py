@@ -19,7 +19,7 @@ UNIT = 298  # an accumulator's S is in units of 2^-298 (NUMERICS 13.5)
 _FINE = 1074  # every finite binary64, E among them, is a multiple of 2^-1074
 _MIDDLES = 150  # every boundary is a multiple of 2^-150
 
-# NUMERICS 14.4.
+# C of NUMERICS 14.4: C/u = 1 + 2^-20 pays for the bound's own roundings.
 BOUND_FACTOR = float.fromhex("0x1.00001p-53")
 
 DOWN, UP = 0, 1  # an entry's direction (NUMERICS 14.2)

@@ -35,10 +35,6 @@ class Scratch(threading.local):
         room: np.ndarray = buffer[:size].reshape(shape)
         return room
 
-    def clear(self) -> None:
-        """Give the memory back."""
-        self._buffers.clear()
-
 
 SCRATCH = Scratch()
 
