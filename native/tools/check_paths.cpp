@@ -1,7 +1,8 @@
 // Every instruction set of this build against the scalar path: elementwise, reductions, random, the
-// rounding of `rounded/1`. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar
-// from the digest known, which is the same on every architecture. Built for aarch64 too and run
-// under qemu (make test-aarch64). A new kernel changes the digest: check it, then change it here.
+// rounding of `rounded/1`. Prints one digest of the scalar results and exits 1 where a path differs
+// from scalar, or scalar from the digest known, which is the same on every architecture. Built for
+// aarch64 too and run under qemu (make test-aarch64). A new kernel changes the digest: check it, then
+// change it here.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
