@@ -31,10 +31,8 @@ def tiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "tiled":
         for module in (tiles, products, sums, conv_module):
             monkeypatch.setattr(module, "BUDGET", 700)
-        tiles.product_tiles.__defaults__ = (700,)
         monkeypatch.setattr(pieces, "GATHER", 100)
     yield request.param
-    tiles.product_tiles.__defaults__ = (6 << 20,)
 
 
 def nasty(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray:
