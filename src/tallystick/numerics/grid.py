@@ -18,9 +18,8 @@ import numpy as np
 UNIT = 298  # an accumulator's S is in units of 2^-298 (NUMERICS 13.5)
 _FINE = 1074  # every finite binary64, E among them, is a multiple of 2^-1074
 _MIDDLES = 150  # every boundary is a multiple of 2^-150
-MIN_BITS, MAX_BITS = 20, 32
 
-# NUMERICS 14.4.
+# C of NUMERICS 14.4: C/u = 1 + 2^-20 pays for the bound's own roundings.
 BOUND_FACTOR = float.fromhex("0x1.00001p-53")
 
 DOWN, UP = 0, 1  # an entry's direction (NUMERICS 14.2)
@@ -131,6 +130,8 @@ class Doubt:
         admissible kernel, to one outside of V (NUMERICS 14.9, 14.10)."""
         if entry not in (0, 2) or self.low != self.high:
             return False
+        if abs(self.nearest) == self.grid.infinity:
+            return entry == (0 if self.nearest > 0 else 2)  # every x is on this side of it
         exact, slack = self.number << (_FINE - UNIT), _fine(self.bound)
         middle = self.grid.units(self.nearest) << (_FINE - _MIDDLES)
         return exact + slack < middle if entry == 0 else exact - slack > middle

@@ -97,8 +97,7 @@ class Executor:
         self.threads = threads
         self.contract = parse_contract(program.contract)
         self._kernels = kernels
-        self._options = PlanOptions(fold_constants=kernels is None)
-        self.plan = make_plan(program, self._options)
+        self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None))
         self.state_intact = True
         self._staged = {
             spec.name: np.zeros(spec.type.shape, DTYPES[spec.type.dtype])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reference import published as paper
 
 from tallystick.numerics.grid import (
     DOWN,
@@ -167,6 +168,25 @@ def test_about_zero_and_infinity() -> None:
     edge = doubt(grid, ((1 << 25) - 1) << (298 + 103), 1.0)  # the overflow boundary
     assert (edge.value(DOWN), edge.value(UP)) == (grid.infinity - 1, grid.infinity)
     assert edge.value(None) == grid.infinity  # ties go to the even one, as in RN32
+
+
+overflown = st.sampled_from([s * 2.0**e for s in (-1, 1) for e in (128, 130, 250)])
+wide = st.one_of(
+    st.tuples(grids, encodings, nudges).map(lambda t: float(near_boundary(*t))), overflown
+)
+
+
+@patient
+@given(grids, wide, st.booleans())
+def test_forged_changes(bits: int, x: float, negative: bool) -> None:
+    """14.10: without a bound every kernel has x = v*, so what rev changes is outside of V."""
+    x = -x if negative else x
+    number = Fraction(x) * 2**298
+    if number.denominator != 1:
+        return
+    found, own = doubt(Grid(bits), int(number), 0.0), paper.rnd(x, bits)
+    for entry in (0, 1, 2):
+        assert found.forged_change(entry) == (paper.rev(x, bits, entry) != own)
 
 
 def test_bounds_are_the_formulas() -> None:

@@ -21,6 +21,11 @@ def canonical(x: Any) -> Array:
     return array
 
 
+def only(values: Array) -> Array:
+    """The one element of `values`, a NaN being the canonical one."""
+    return cast(Array, canonical(values)[0])
+
+
 def rn32(x: float) -> np.float32:
     """RN32 of a binary64 number (NUMERICS 1.2, 1.9)."""
     with np.errstate(all="ignore"):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, rn32
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
 from tallystick.numerics.opening.quantity import (
     Array,
     Index,
@@ -47,19 +46,14 @@ class Channel:
 
 def _channel(site: Site, operand: int, large: bool) -> tuple[Channel, Index]:
     """The channel the element is in, and its place there; x is operand number `operand`."""
-    x = site.inputs[operand]
-    assert x is not None  # the shape rule refused an absent operand
-    batch, channels, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    shape = site.type_of(operand).shape
+    batch, channels, inner = shape[0], shape[1], math.prod(shape[2:])
     place, at = site.element, 0
     if large:
         run, within = divmod(site.element, inner)
         image, place = divmod(run, channels)
         at = image * inner + within
     return Channel(place, channels, inner, batch * inner), np.array([at], dtype=np.int64)
-
-
-def _f32(values: Array) -> Array:
-    return cast(Array, canonical(values)[0])
 
 
 def _quotient(name: str, total: Tree, divisor: int) -> Local:
@@ -73,17 +67,13 @@ def _quotient(name: str, total: Tree, divisor: int) -> Local:
     return Local(name, total.dtype, compute, (total,))
 
 
-def _present(site: Site, operand: int) -> bool:
-    return operand < len(site.inputs) and site.inputs[operand] is not None
-
-
 def _affine(site: Site, channel: Channel, source: Source, h: Array) -> Array:
     """y from h, with weight operand 1 and bias operand 2 where present (NUMERICS 6.5)."""
-    if _present(site, 1) and _present(site, 2):
-        return _f32(fma(h, channel.one(source, 1), channel.one(source, 2)))
-    if _present(site, 1):
-        return _f32(h * channel.one(source, 1))
-    return _f32(h + channel.one(source, 2) if _present(site, 2) else h)
+    if site.has(1) and site.has(2):
+        return only(fma(h, channel.one(source, 1), channel.one(source, 2)))
+    if site.has(1):
+        return only(h * channel.one(source, 1))
+    return only(h + channel.one(source, 2) if site.has(2) else h)
 
 
 # --- training (6.12) ------------------------------------------------------------------------------
@@ -96,7 +86,7 @@ def _new_statistic(
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         running = channel.one(source, operand)
-        return _f32(fma(momentum, needs[0] - running, running))
+        return only(fma(momentum, needs[0] - running, running))
 
     return Local(name, "f32", compute, (observed,))
 
@@ -200,16 +190,16 @@ def _backward(site: Site) -> Quantity:
     @np.errstate(all="ignore")
     def factor(source: Source) -> Array:
         r = rstd(source)
-        return r * channel.one(source, 2) if _present(site, 2) else r
+        return r * channel.one(source, 2) if site.has(2) else r
 
     @np.errstate(all="ignore")
     def by_running(source: Source, _: Needs) -> Array:
-        return _f32(channel.read(source, 0, i) * factor(source))
+        return only(channel.read(source, 0, i) * factor(source))
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         centred = channel.read(source, 0, i) - needs[0]
-        return _f32(fma(-h(source, i), needs[1], centred) * factor(source))
+        return only(fma(-h(source, i), needs[1], centred) * factor(source))
 
     if not flag(site.attrs, "train"):
         return Local("dx", "f32", by_running)

@@ -79,9 +79,7 @@ def dot(products: Products) -> Chain:
 
 
 def _shape(site: Site, operand: int) -> tuple[int, ...]:
-    t = site.inputs[operand]
-    assert t is not None  # the shape rule refused an absent operand
-    return t.shape
+    return site.type_of(operand).shape
 
 
 # --- matrix products (2.4, 2.5) -------------------------------------------------------------------
@@ -178,7 +176,7 @@ def seen_by(site: Site) -> Products:
 
 def place_of_bias(site: Site) -> int | None:
     """The position in the bias that is added to the site's element, None without a bias (2.6)."""
-    if len(site.inputs) < 3 or site.inputs[2] is None:
+    if not site.has(2):
         return None
     return int(np.unravel_index(site.element, site.outputs[0].shape)[1])
 

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, rn32
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
 from tallystick.numerics.opening.normalisation import Row, exponential_sum, row_maximum
 from tallystick.numerics.opening.quantity import (
     Array,
@@ -29,7 +29,6 @@ from tallystick.numerics.opening.quantity import (
     opens,
 )
 from tallystick.numerics.ops._common import integer, text
-from tallystick.numerics.types import TensorType
 
 # Logits a prover holds twice at once while it makes many rows' losses.
 _BATCH = 1 << 20
@@ -37,12 +36,6 @@ _BATCH = 1 << 20
 
 def _at(position: int) -> Index:
     return np.array([position], dtype=np.int64)
-
-
-def _type(site: Site, operand: int) -> TensorType:
-    t = site.inputs[operand]
-    assert t is not None  # the shape rule refused an absent operand
-    return t
 
 
 def _reduction(site: Site) -> str:
@@ -55,7 +48,7 @@ class _Targets:
     def __init__(self, site: Site, operand: int) -> None:
         self._operand = operand
         self._op = site.op
-        self.rows, self.classes = _type(site, operand - 1).shape
+        self.rows, self.classes = site.type_of(operand - 1).shape
         self.ignore = integer(site.attrs, "ignore_index")
 
     def read(self, source: Source, rows: Index) -> tuple[Array, Array]:
@@ -110,7 +103,7 @@ def _cross_entropy(site: Site) -> Quantity:
             if not kept[0]:
                 return canonical(np.float32(0))
             log_s = function("aten.log", needs[1])[0]
-            return cast(Array, canonical(log_s - (row(r).read(source, 0, target) - needs[0]))[0])
+            return only(log_s - (row(r).read(source, 0, target) - needs[0]))
 
         return Local("l_r", "f32", compute, (m, exponential_sum(row(r), 0, m)))
 
@@ -158,7 +151,7 @@ def _cross_entropy_backward(site: Site) -> Quantity:
             c = c / _count32(needs[0])
         x, m, s = source.read(1, _at(site.element)), source.read(3, _at(r)), source.read(4, _at(r))
         p = function("aten.exp", x - m) / s
-        return cast(Array, canonical(fma(p, c, -c) if target[0] == i else p * c)[0])
+        return only(fma(p, c, -c) if target[0] == i else p * c)
 
     needs = (targets.count(),) if reduction == "mean" else ()
     return Local("out", "f32", compute, needs)
@@ -198,7 +191,7 @@ def _nll_loss_backward(site: Site) -> Quantity:
         c = source.read(0, g_at)
         if reduction == "mean":
             c = c / source.read(3, _at(0))
-        return cast(Array, canonical(-c)[0])
+        return only(-c)
 
     return Local("out", "f32", compute)
 
@@ -214,7 +207,7 @@ def _mse_loss(site: Site) -> Quantity:
     reduction = _reduction(site)
     if reduction == "none":
         return Local("q", "f32", lambda s, needs: squares(s, needs, _at(site.element))[0])
-    n = _type(site, 0).numel
+    n = site.type_of(0).numel
     total = Tree("SUM(q)", "f32", n, squares)
     if reduction == "sum":
         return total

@@ -22,15 +22,9 @@ from tallystick.numerics.opening.quantity import (
     opens,
 )
 from tallystick.numerics.ops._common import axis_of, constant, integer, integers, number
-from tallystick.numerics.types import DTYPES, TensorType
+from tallystick.numerics.types import DTYPES
 
 At = tuple[int, ...]
-
-
-def _type(site: Site, operand: int) -> TensorType:
-    type_ = site.inputs[operand]
-    assert type_ is not None  # no operator of this family has optional operands
-    return type_
 
 
 def _moved(site: Site, operand: int, flat: int) -> Quantity:
@@ -60,17 +54,17 @@ def _permute(site: Site) -> Quantity:
     at = [0] * len(_here(site))
     for here, dim in zip(_here(site), integers(site.attrs, "dims"), strict=True):
         at[dim] = here
-    return _moved(site, 0, position(tuple(at), _type(site, 0).shape))
+    return _moved(site, 0, position(tuple(at), site.type_of(0).shape))
 
 
 @opens("aten.expand")
 def _expand(site: Site) -> Quantity:
-    flat = broadcast_position(site.element, site.outputs[0].shape, _type(site, 0).shape)
+    flat = broadcast_position(site.element, site.outputs[0].shape, site.type_of(0).shape)
     return _moved(site, 0, flat)
 
 
 def _range(site: Site) -> tuple[int, int, int, int]:
-    axis = axis_of(site.op, integer(site.attrs, "dim"), len(_type(site, 0).shape))
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(site.type_of(0).shape))
     start, end, step = (integer(site.attrs, k) for k in ("start", "end", "step"))
     return axis, start, end, step
 
@@ -79,7 +73,8 @@ def _range(site: Site) -> tuple[int, int, int, int]:
 def _slice(site: Site) -> Quantity:
     axis, start, _, step = _range(site)
     at = _here(site)
-    return _moved(site, 0, position(_with(at, axis, start + at[axis] * step), _type(site, 0).shape))
+    from_ = _with(at, axis, start + at[axis] * step)
+    return _moved(site, 0, position(from_, site.type_of(0).shape))
 
 
 @opens("aten.slice_scatter")
@@ -90,7 +85,7 @@ def _slice_scatter(site: Site) -> Quantity:
     if not inside:
         return _moved(site, 0, site.element)
     from_ = _with(at, axis, (at[axis] - start) // step)
-    return _moved(site, 1, position(from_, _type(site, 1).shape))
+    return _moved(site, 1, position(from_, site.type_of(1).shape))
 
 
 @opens("aten.cat")
@@ -98,11 +93,11 @@ def _cat(site: Site) -> Quantity:
     at = _here(site)
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(at))
     operand, before = 0, 0
-    while at[axis] >= before + _type(site, operand).shape[axis]:
-        before += _type(site, operand).shape[axis]
+    while at[axis] >= before + site.type_of(operand).shape[axis]:
+        before += site.type_of(operand).shape[axis]
         operand += 1
     from_ = _with(at, axis, at[axis] - before)
-    return _moved(site, operand, position(from_, _type(site, operand).shape))
+    return _moved(site, operand, position(from_, site.type_of(operand).shape))
 
 
 def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
@@ -119,7 +114,7 @@ def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
 
 @opens("aten.gather")
 def _gather(site: Site) -> Quantity:
-    at, shape = _here(site), _type(site, 0).shape
+    at, shape = _here(site), site.type_of(0).shape
     if not shape:
         return _indexed(site, site.element, 1, lambda i: 0)
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
@@ -128,14 +123,14 @@ def _gather(site: Site) -> Quantity:
 
 @opens("aten.index_select")
 def _index_select(site: Site) -> Quantity:
-    at, shape = _here(site), _type(site, 0).shape
+    at, shape = _here(site), site.type_of(0).shape
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
     return _indexed(site, at[axis], shape[axis], lambda i: position(_with(at, axis, i), shape))
 
 
 @opens("aten.embedding")
 def _embedding(site: Site) -> Quantity:
-    rows, width = _type(site, 0).shape
+    rows, width = site.type_of(0).shape
     token, column = divmod(site.element, width)
     return _indexed(site, token, rows, lambda i: i * width + column)
 
@@ -143,7 +138,7 @@ def _embedding(site: Site) -> Quantity:
 @opens("aten.where")
 def _where(site: Site) -> Quantity:
     out = site.outputs[0].shape
-    flats = [broadcast_position(site.element, out, _type(site, k).shape) for k in range(3)]
+    flats = [broadcast_position(site.element, out, site.type_of(k).shape) for k in range(3)]
 
     def compute(source: Source, _: Needs) -> Any:
         chosen = 1 if one(source, 0, flats[0])[0] else 2
@@ -155,7 +150,7 @@ def _where(site: Site) -> Quantity:
 @opens("aten.masked_fill")
 def _masked_fill(site: Site) -> Quantity:
     type_ = site.outputs[0]
-    mask_at = broadcast_position(site.element, type_.shape, _type(site, 1).shape)
+    mask_at = broadcast_position(site.element, type_.shape, site.type_of(1).shape)
     fill = constant(site.op, "value", number(site.attrs, "value"), type_.dtype)
 
     def compute(source: Source, _: Needs) -> Any:

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, rn32
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
 from tallystick.numerics.opening.quantity import (
     Array,
     Extremum,
@@ -57,10 +57,6 @@ def _at(position: int) -> Index:
     return np.array([position], dtype=np.int64)
 
 
-def _f32(values: Array) -> Array:
-    return cast(Array, canonical(values)[0])
-
-
 # --- softmax (6.1 - 6.4) --------------------------------------------------------------------------
 def _softmax_row(site: Site) -> tuple[Row, Index]:
     """The row along `dim` that the element is in, and its place there."""
@@ -78,7 +74,7 @@ def _softmax(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
-        return _f32(function("aten.exp", row.read(source, 0, i) - needs[0]) / needs[1])
+        return only(function("aten.exp", row.read(source, 0, i) - needs[0]) / needs[1])
 
     return Local("y", "f32", compute, (m, exponential_sum(row, 0, m)))
 
@@ -92,7 +88,7 @@ def _log_softmax(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
-        return _f32((row.read(source, 0, i) - needs[0]) - needs[1])
+        return only((row.read(source, 0, i) - needs[0]) - needs[1])
 
     return Local("y", "f32", compute, (m, log_s))
 
@@ -107,7 +103,7 @@ def _softmax_backward(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
-        return _f32(row.read(source, 1, i) * (row.read(source, 0, i) - needs[0]))
+        return only(row.read(source, 1, i) * (row.read(source, 0, i) - needs[0]))
 
     return Local("out", "f32", compute, (Tree("s", "f32", row.count, terms),))
 
@@ -120,7 +116,7 @@ def _log_softmax_backward(site: Site) -> Quantity:
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         exponential = function("aten.exp", row.read(source, 1, i))
-        return _f32(row.read(source, 0, i) - exponential * needs[0])
+        return only(row.read(source, 0, i) - exponential * needs[0])
 
     return Local("out", "f32", compute, (s,))
 
@@ -134,10 +130,6 @@ def _average(name: str, total: Tree) -> Local:
         return canonical(needs[0] / rn32(total.count))
 
     return Local(name, "f32", compute, (total,))
-
-
-def _present(site: Site, operand: int) -> bool:
-    return operand < len(site.inputs) and site.inputs[operand] is not None
 
 
 @opens("aten.native_layer_norm")
@@ -165,16 +157,16 @@ def _layer_norm(site: Site) -> Quantity:
     if site.out == 2:
         return rstd
     i = _at(site.element % n)
-    weighted, biased = _present(site, 1), _present(site, 2)
+    weighted, biased = site.has(1), site.has(2)
 
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         h = (row.read(source, 0, i) - needs[0]) * needs[1]
         if weighted and biased:
-            return _f32(fma(h, source.read(1, i), source.read(2, i)))
+            return only(fma(h, source.read(1, i), source.read(2, i)))
         if weighted:
-            return _f32(h * source.read(1, i))
-        return _f32(h + source.read(2, i) if biased else h)
+            return only(h * source.read(1, i))
+        return only(h + source.read(2, i) if biased else h)
 
     return Local("y", "f32", compute, (mean, rstd))
 
@@ -211,7 +203,7 @@ def _normalised(source: Source, row: Row, index: Index, rows: Index) -> Array:
 def _layer_norm_dx(site: Site, n: int) -> Quantity:
     number_of_row = _at(site.element // n)
     row = Row(site.element // n * n, 1, n)
-    weighted = _present(site, 4)
+    weighted = site.has(4)
 
     @np.errstate(all="ignore")
     def k(source: Source, index: Index) -> Array:
@@ -232,6 +224,6 @@ def _layer_norm_dx(site: Site, n: int) -> Quantity:
     @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         rest = (k(source, i) - needs[0]) - h(source, i) * needs[1]
-        return _f32(rest * source.read(3, number_of_row))
+        return only(rest * source.read(3, number_of_row))
 
     return Local("dx", "f32", compute, (s1, s2))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical
+from tallystick.numerics.opening.arithmetic import only
 from tallystick.numerics.opening.quantity import (
     LIMIT,
     Array,
@@ -23,18 +23,11 @@ from tallystick.numerics.opening.quantity import (
     opens,
 )
 from tallystick.numerics.ops.pool import axes
-from tallystick.numerics.types import TensorType
-
-
-def _type(site: Site, operand: int) -> TensorType:
-    t = site.inputs[operand]
-    assert t is not None  # the shape rule refused an absent operand
-    return t
 
 
 @opens("aten.max_pool2d_with_indices")
 def _max_pool(site: Site) -> Quantity:
-    x = _type(site, 0)
+    x = site.type_of(0)
     high, wide = axes(site.op, site.attrs, x)
     out_height, out_width = site.outputs[0].shape[-2:]
     rest, column = divmod(site.element, out_width)
@@ -60,7 +53,7 @@ def _max_pool(site: Site) -> Quantity:
 
     def value(source: Source, needs: Needs) -> Array:
         at = np.array([base + place(needs[0])], dtype=np.int64)
-        return cast(Array, canonical(source.read(0, at))[0])
+        return only(source.read(0, at))
 
     return Local("y", "f32", value, (winner,))
 
@@ -68,8 +61,8 @@ def _max_pool(site: Site) -> Quantity:
 @opens("aten.max_pool2d_with_indices_backward")
 def _max_pool_backward(site: Site) -> Quantity:
     """A chain over the plane's gradients; one that goes elsewhere leaves the state as it is."""
-    size = math.prod(_type(site, 1).shape[-2:])
-    sources = math.prod(_type(site, 0).shape[-2:])
+    size = math.prod(site.type_of(1).shape[-2:])
+    sources = math.prod(site.type_of(0).shape[-2:])
     plane, place = divmod(site.element, size)
     base = plane * sources
 

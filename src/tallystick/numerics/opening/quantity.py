@@ -190,6 +190,16 @@ class Site:
     element: int
     contract: str = ORDERED_1
 
+    def has(self, operand: int) -> bool:
+        """Whether an optional operand is there."""
+        return operand < len(self.inputs) and self.inputs[operand] is not None
+
+    def type_of(self, operand: int) -> TensorType:
+        """The type of an operand that is."""
+        t = self.inputs[operand]
+        assert t is not None  # the shape rule refused an absent operand
+        return t
+
 
 Rule = Callable[[Site], Quantity]
 _RULES: dict[str, Rule] = {}

@@ -22,7 +22,6 @@ from tallystick.numerics.opening.quantity import (
 )
 from tallystick.numerics.ops._common import number
 from tallystick.numerics.ops.reduction import reduced_axes
-from tallystick.numerics.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,8 @@ class Reduced:
         return self.read(source, index)
 
 
-def _type(site: Site) -> TensorType:
-    t = site.inputs[0]
-    assert t is not None  # the shape rule refused an absent operand
-    return t
-
-
 def reduced(site: Site) -> Reduced:
-    shape = _type(site).shape
+    shape = site.type_of(0).shape
     axes = reduced_axes(site.op, site.attrs, len(shape))
     base, rest, merged = 0, site.element, list[tuple[int, int]]()
     for axis in reversed(range(len(shape))):

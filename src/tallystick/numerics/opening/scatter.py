@@ -26,13 +26,6 @@ from tallystick.numerics.opening.quantity import (
     opens,
 )
 from tallystick.numerics.ops._common import axis_of, integer
-from tallystick.numerics.types import TensorType
-
-
-def _type(site: Site, operand: int) -> TensorType:
-    t = site.inputs[operand]
-    assert t is not None  # the shape rule refused an absent operand
-    return t
 
 
 def _scatter(
@@ -71,7 +64,7 @@ def _embedding_backward(site: Site) -> Quantity:
     row, column = divmod(site.element, width)
     padding = integer(site.attrs, "padding_idx")
     # Every source of the padding row is skipped (4.2).
-    count = 0 if row == padding else _type(site, 1).numel
+    count = 0 if row == padding else site.type_of(1).numel
 
     def gradients(source: Source, sources: Index) -> Array:
         return source.read(0, sources * width + column)
@@ -86,7 +79,7 @@ def _index_add(site: Site) -> Quantity:
     size, inner = shape[axis], math.prod(shape[axis + 1 :])
     slice_, column = divmod(site.element, inner)
     outer, row = divmod(slice_, size)
-    count = _type(site, 1).numel
+    count = site.type_of(1).numel
 
     def own(source: Source) -> Any:
         return source.read(0, np.array([site.element], dtype=np.int64))[0]

@@ -81,12 +81,30 @@ def integers(attrs: Attrs, name: str) -> tuple[int, ...]:
     return tuple(int(v) for v in value)
 
 
+def pair(op: str, attrs: Attrs, name: str, low: int, high: int) -> tuple[int, int]:
+    """A spatial attribute as two numbers; ATen lets one number stand for both axes.
+
+    Raises UsageError.
+    """
+    values = integers(attrs, name)
+    if len(values) == 1:
+        values *= 2
+    if len(values) != 2 or not all(low <= v <= high for v in values):
+        raise UsageError(f"{op}: {name} must be two integers of at least {low}, got {values}.")
+    return values[0], values[1]
+
+
 def operand(inputs: Arrays, position: int) -> np.ndarray:
     """The array at `position`; absent ones were refused by the shape rule."""
     x = inputs[position]
     if x is None:
         raise UsageError(f"Operand {position} is missing.")
     return x
+
+
+def optional(inputs: Arrays, position: int) -> np.ndarray | None:
+    """The array at `position`, None where there is none."""
+    return inputs[position] if position < len(inputs) else None
 
 
 def operands(op: str, inputs: Types, count: int) -> list[TensorType]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tallystick import _core
 from tallystick.errors import UsageError
 from tallystick.numerics.ops._common import (
@@ -19,6 +17,7 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    optional,
     rn32,
 )
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
@@ -61,10 +60,6 @@ def _both(op: str, pair: Types, wanted: bool | None, what: str) -> bool:
     return here[0]
 
 
-def _optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    return inputs[position] if position < len(inputs) else None
-
-
 def _eps(attrs: Attrs) -> float:
     return float(rn32(number(attrs, "eps")))
 
@@ -83,7 +78,7 @@ def _run_training(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     new_mean, new_var = outputs[3:] if len(outputs) > 3 else (None, None)
     _core.batch_norm(
         operand(inputs, 0),
-        *(_optional(inputs, i) for i in range(1, 5)),
+        *(optional(inputs, i) for i in range(1, 5)),
         float(rn32(number(attrs, "momentum"))),
         number(attrs, "eps"),
         *outputs[:3],
@@ -127,7 +122,7 @@ def _run_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.batch_norm_backward(
         operand(inputs, 0),
         operand(inputs, 1),
-        _optional(inputs, 2),
+        optional(inputs, 2),
         operand(inputs, mean),
         operand(inputs, spread),
         flag(attrs, "train"),
@@ -151,8 +146,8 @@ def _infer_by_running(attrs: Attrs, inputs: Types) -> Result:
 def _run_by_running(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.batch_norm_eval(
         operand(inputs, 0),
-        _optional(inputs, 1),
-        _optional(inputs, 2),
+        optional(inputs, 1),
+        optional(inputs, 2),
         operand(inputs, 3),
         operand(inputs, 4),
         _eps(attrs),

@@ -9,6 +9,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.errors import UsageError
+from tallystick.numerics.ops._common import pair
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
 from tallystick.numerics.types import Attrs, TensorType
 
@@ -100,30 +101,20 @@ def _run_bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 
 
 # --- convolution ----------------------------------------------------------------------------------
-def _pair(name: str, attrs: Attrs, key: str, low: int) -> tuple[int, int]:
-    """A spatial attribute as two numbers; ATen lets one number stand for both axes."""
-    value = cast("tuple[int, ...]", attrs[key])
-    if len(value) == 1:
-        value = (value[0], value[0])
-    if len(value) != 2 or not all(low <= v <= _MAX_SIDE for v in value):
-        raise UsageError(f"{name}: {key} must be two integers of at least {low}, got {value}.")
-    return value[0], value[1]
-
-
 def geometry(
     name: str, attrs: Attrs
 ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
     if attrs["transposed"]:
-        raise UsageError(f"{name}: transposed convolution is not part of contract ordered/1.")
+        raise UsageError(f"{name}: transposed convolution is not part of any contract.")
     if any(cast("tuple[int, ...]", attrs["output_padding"])):
         raise UsageError(f"{name}: output_padding belongs to transposed convolution only.")
     groups = cast(int, attrs["groups"])
     if not 1 <= groups <= _MAX_SIDE:
         raise UsageError(f"{name}: groups must be at least 1, got {groups}.")
     return (
-        _pair(name, attrs, "stride", 1),
-        _pair(name, attrs, "padding", 0),
-        _pair(name, attrs, "dilation", 1),
+        pair(name, attrs, "stride", 1, _MAX_SIDE),
+        pair(name, attrs, "padding", 0, _MAX_SIDE),
+        pair(name, attrs, "dilation", 1, _MAX_SIDE),
         groups,
     )
 

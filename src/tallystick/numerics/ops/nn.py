@@ -24,6 +24,7 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    optional,
     rn32,
     text,
 )
@@ -103,10 +104,6 @@ def _statistics_shape(x: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]:
     return x.shape[: len(x.shape) - len(shape)] + (1,) * len(shape)
 
 
-def _optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    return inputs[position] if position < len(inputs) else None
-
-
 def _check_affine(op: str, inputs: Types, first: int, shape: tuple[int, ...]) -> None:
     """Weight and bias at `first` and after it, either absent or f32 of `shape`."""
     if len(inputs) > first + 2:
@@ -129,8 +126,8 @@ def _infer_layer_norm(attrs: Attrs, inputs: Types) -> Result:
 def _run_layer_norm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.layer_norm(
         operand(inputs, 0),
-        _optional(inputs, 1),
-        _optional(inputs, 2),
+        optional(inputs, 1),
+        optional(inputs, 2),
         float(rn32(number(attrs, "eps"))),
         *outputs,
         math.prod(integers(attrs, "normalized_shape")),
@@ -171,7 +168,7 @@ def _run_layer_norm_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> 
         x,
         operand(inputs, 2),
         operand(inputs, 3),
-        _optional(inputs, 4),
+        optional(inputs, 4),
         dx,
         dw,
         db,

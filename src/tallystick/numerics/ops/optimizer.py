@@ -23,6 +23,7 @@ from tallystick.numerics.ops._common import (
     number,
     operand,
     operands,
+    optional,
     rn32,
 )
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
@@ -35,10 +36,6 @@ _SCALAR64 = TensorType("f64", ())
 def _is_scalar(op: str, what: str, t: TensorType, dtype: str) -> None:
     check_dtype(op, t, (dtype,))
     check_shape(op, what, t, ())
-
-
-def _optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    return inputs[position] if position < len(inputs) else None
 
 
 def _scalar64(inputs: Arrays, position: int) -> np.float64:
@@ -98,7 +95,7 @@ def _run_adam(decoupled: bool, attrs: Attrs, inputs: Arrays, outputs: Outputs) -
         rest1, rest2 = rn32(float(one - beta1)), rn32(float(one - beta2))
     _core.adam_step(
         *(operand(inputs, i) for i in range(4)),
-        _optional(inputs, 7),
+        optional(inputs, 7),
         *outputs,
         float(rest1),
         float(rn32(float(beta2))),
@@ -135,7 +132,7 @@ def _run_sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         operand(inputs, 0),
         operand(inputs, 1),
         inputs[2],
-        _optional(inputs, 4),
+        optional(inputs, 4),
         outputs[0],
         outputs[1] if len(outputs) > 1 else None,
         float(rn32(float(_scalar64(inputs, 3)))),

@@ -15,9 +15,9 @@ from tallystick.numerics.ops._common import (
     check_dtype,
     check_shape,
     flag,
-    integers,
     operand,
     operands,
+    pair,
 )
 from tallystick.numerics.registry import AttrSpec, OpSpec, register
 from tallystick.numerics.types import Attrs, TensorType
@@ -63,23 +63,17 @@ class Axis:
         return range(origin + first * d, min(self.size, origin + (self.kernel - 1) * d + 1), d)
 
 
-def _pair(op: str, attrs: Attrs, name: str, low: int) -> tuple[int, int]:
-    values = integers(attrs, name)
-    if len(values) == 1:
-        values *= 2
-    if len(values) != 2 or not all(low <= v <= _MAX_SIDE for v in values):
-        raise UsageError(f"{op}: {name} must be two integers of at least {low}, got {values}.")
-    return values[0], values[1]
+def _pairs(op: str, attrs: Attrs) -> list[tuple[int, int]]:
+    """Kernel, stride, padding and dilation. Raises UsageError."""
+    named = (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
+    return [pair(op, attrs, name, low, _MAX_SIDE) for name, low in named]
 
 
 def axes(op: str, attrs: Attrs, x: TensorType) -> tuple[Axis, Axis]:
     """The two pooled axes of x. Raises UsageError."""
     if len(x.shape) not in (3, 4):
         raise UsageError(f"{op}: x must have 3 or 4 axes, got {x}.")
-    given = [
-        _pair(op, attrs, name, low)
-        for name, low in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
-    ]
+    given = _pairs(op, attrs)
     high, wide = (Axis(size, *(g[k] for g in given)) for k, size in enumerate(x.shape[-2:]))
     return high, wide
 
@@ -102,9 +96,7 @@ def _infer_forward(attrs: Attrs, inputs: Types) -> Result:
 
 
 def _run_forward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    names = (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
-    pairs = [_pair(FORWARD, attrs, name, low) for name, low in names]
-    _core.max_pool2d(operand(inputs, 0), *pairs, outputs[0], outputs[1])
+    _core.max_pool2d(operand(inputs, 0), *_pairs(FORWARD, attrs), outputs[0], outputs[1])
 
 
 def _infer_backward(attrs: Attrs, inputs: Types) -> Result:

@@ -61,7 +61,7 @@ def _infer_embedding_backward(attrs: Attrs, inputs: Types) -> Result:
     check_dtype(op, grad, FLOATS)
     check_dtype(op, index, ("i64",))
     if flag(attrs, "scale_grad_by_freq"):
-        raise UsageError(f"{op}: scale_grad_by_freq is not part of contract ordered/1.")
+        raise UsageError(f"{op}: scale_grad_by_freq is not part of any contract.")
     if not grad.shape:
         raise UsageError(f"{op}: the gradient needs a last axis, got {grad}.")
     check_shape(op, "the gradient", grad, index.shape + grad.shape[-1:])

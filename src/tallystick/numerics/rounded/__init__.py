@@ -8,7 +8,6 @@ decides the same pieces otherwise.
 from tallystick.numerics.rounded.engines import ProductEngine as ProductEngine
 from tallystick.numerics.rounded.engines import current_engine as current_engine
 from tallystick.numerics.rounded.engines import using as using
-from tallystick.numerics.rounded.operators import pieces_of as pieces_of
 from tallystick.numerics.rounded.operators import run_rounded as run_rounded
 from tallystick.numerics.rounded.pieces import Decide as Decide
 from tallystick.numerics.rounded.pieces import Piece as Piece

@@ -14,6 +14,8 @@ from tallystick.numerics.rounded.products import addmm, bmm, mm
 from tallystick.numerics.rounded.sums import sum_of
 from tallystick.numerics.types import Attrs
 
+# Over attributes, inputs and preallocated C-contiguous outputs; the consumer decides every piece
+# before it asks for the next.
 Pieces = Callable[[Attrs, Arrays, Outputs], Iterator[Piece]]
 
 _PIECES: dict[str, Pieces] = {
@@ -27,13 +29,6 @@ _PIECES: dict[str, Pieces] = {
     "aten.mean": partial(sum_of, "aten.mean"),
     "aten.mean.dim": partial(sum_of, "aten.mean.dim"),
 }
-
-
-def pieces_of(op: str) -> Pieces:
-    """The pieces of rounded operator `op`, whose operands are f32: a generator over
-    (attributes, inputs, preallocated C-contiguous outputs). Its consumer decides every piece
-    before it asks for the next. KeyError for another operator."""
-    return _PIECES[op]
 
 
 def is_rounded(op: str, inputs: Arrays) -> bool:

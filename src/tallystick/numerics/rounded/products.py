@@ -21,10 +21,6 @@ from tallystick.numerics.rounded.tiles import BUDGET, SCRATCH, product_tiles, ra
 from tallystick.numerics.types import Attrs
 
 
-def _no_terms(out: np.ndarray) -> bool:
-    return out.size == 0
-
-
 def _accumulated(
     engine: ProductEngine, a: np.ndarray, b: np.ndarray, kt: int, w: np.ndarray
 ) -> None:
@@ -47,7 +43,7 @@ def matrix_pieces(
     """Pieces of a·b + c: f32 [M,K], [K,N]; c broadcasts to [M,N] and is the last term (13.3)."""
     m, k = a.shape
     n = b.shape[1]
-    if _no_terms(out):
+    if out.size == 0:
         return
     engine = current_engine()
     factor = term_factor(k + (c is not None))
@@ -102,7 +98,7 @@ def bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     a, b, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     batch, m, k = a.shape
     n = b.shape[2]
-    if _no_terms(out):
+    if out.size == 0:
         return
     each = m * k + k * n + m * n
     if each > BUDGET:

@@ -35,10 +35,6 @@ class Scratch(threading.local):
         room: np.ndarray = buffer[:size].reshape(shape)
         return room
 
-    def clear(self) -> None:
-        """Give the memory back."""
-        self._buffers.clear()
-
 
 SCRATCH = Scratch()
 
@@ -69,10 +65,10 @@ def widened(name: str, x: np.ndarray) -> np.ndarray:
     return wide
 
 
-def product_tiles(m: int, n: int, k: int, budget: int = BUDGET) -> tuple[int, int, int]:
-    """Sizes (m, n, k) of a tile of a product [m,k]·[k,n] whose binary64 values fit `budget`."""
+def product_tiles(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """Sizes (m, n, k) of a tile of a product [m,k]·[k,n] whose binary64 values fit BUDGET."""
     mt, nt, kt = max(m, 1), max(n, 1), min(max(k, 1), DEPTH)
-    while mt * nt * (2 if kt < k else 1) + (mt + nt) * kt > budget and max(mt, nt, kt) > 64:
+    while mt * nt * (2 if kt < k else 1) + (mt + nt) * kt > BUDGET and max(mt, nt, kt) > 64:
         largest = max(mt, nt, kt)
         if kt == largest:
             kt = (kt + 1) // 2

@@ -176,8 +176,8 @@ def capture(
     dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
     The module is traced in the mode it is in (`module.train()` for dropout). `clip_norm` clips
     the global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the
-    program also outputs `grad.<parameter>`. `contract` changes
-    the program's meaning, not its nodes.
+    program also outputs `grad.<parameter>`. `contract` changes the program's meaning, not its
+    nodes.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
