@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import ROUNDED, ROUNDED_ROOTS, entry, golden_job
-from reference.engines import SplitEngine
+from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.numerics.rounded import ProductEngine, using
@@ -25,7 +25,7 @@ def _configurations(name: str) -> list[tuple[str, int, ProductEngine]]:
     """Every instruction set, and every engine, on one to three threads; two of them for the
     convolutional net, which is slow."""
     isas = list(_core.supported_isas())
-    engines = [DEFAULT, SplitEngine(1), SplitEngine(2)]
+    engines = [DEFAULT, Shuffled(1, 5), Shuffled(2, 5)]
     count = max(len(isas), len(engines)) if name != "resnet50" else 2
     return [(isas[-1 - i % len(isas)], 1 + i % 3, engines[i % len(engines)]) for i in range(count)]
 
@@ -51,6 +51,6 @@ def test_a_rounded_run_is_audited_and_its_job_derived_again(tmp_path: Path) -> N
     assert job.commitment.contract == "rounded/1-draft.1;b=28"
     assert "program" in verify_job(job)
     train_job(job, tmp_path / "run", Options())
-    with using(SplitEngine(3)):
+    with using(Shuffled(3, 5)):
         report = audit(tmp_path / "run")
     assert report.accepted and report.whole

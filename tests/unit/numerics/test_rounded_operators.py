@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rounded_reference as reference
-from reference.engines import SplitEngine
+from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError, UnsupportedVersionError
@@ -22,7 +22,7 @@ from tallystick.numerics.rounded.probe import probe
 BITS = (32, 28, 20)
 
 
-ENGINES = (NumpyEngine(), SplitEngine(1), SplitEngine(2))
+ENGINES = (NumpyEngine(), Shuffled(1, 5), Shuffled(2, 5))
 
 
 @pytest.fixture(params=["whole", "tiled"])
