@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,18 @@ from tallystick.numerics.rounded.engines import NumpyEngine
 from tallystick.numerics.rounded.probe import probe
 
 BITS = (32, 28, 20)
-
-
 ENGINES = (NumpyEngine(), Shuffled(1, 5), Shuffled(2, 5))
 
 
 @pytest.fixture(params=["whole", "tiled"])
-def tiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def tiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether operands fit a tile, or every size is cut."""
     if request.param == "tiled":
         for module in (tiles, products, sums, conv_module):
             monkeypatch.setattr(module, "BUDGET", 700)
-        tiles.product_tiles.__defaults__ = (700,)
+        monkeypatch.setattr(tiles.product_tiles, "__defaults__", (700,))
         monkeypatch.setattr(pieces, "GATHER", 100)
-    yield request.param
-    tiles.product_tiles.__defaults__ = (6 << 20,)
+    return str(request.param)
 
 
 def nasty(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray:
