@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from tallystick.cli.bench_ovt_plots import draw, have_matplotlib
-from tallystick.cli.bench_ovt_rows import PARTS
+from tallystick.cli.bench_ovt_rows import PARTS, can_show
 from tallystick.cli.bench_ovt_store import PartFile, read_all
 from tallystick.cli.bench_ovt_tables import TABLES
 
@@ -77,14 +77,14 @@ def page(parts: dict[tuple[str, str], PartFile], images: set[str]) -> str:
     """The whole page."""
     blocks = [HEAD]
     for name in PARTS:
-        found = {model: part for (kind, model), part in parts.items() if kind == name}
-        if not any(part.entries for part in found.values()):
+        found = {
+            model: part for (kind, model), part in parts.items() if kind == name and can_show(part)
+        }
+        if not found:
             continue
         title, text = TEXTS[name]
         blocks.append(f"## {title}\n\n{text}\n")
         for model, part in found.items():
-            if not part.entries:
-                continue
             blocks.append(f"### {model}\n")
             image = f"ovt-{name}-{model}.png"
             if image in images:

@@ -64,7 +64,9 @@ def corpus() -> bytes:
     return " ".join(text).encode()[:20000]
 
 
-def golden_job(name: str, directory: Path, contract: str = "ordered/1") -> Job:
+def golden_job(
+    name: str, directory: Path, contract: str = "ordered/1", evaluate_every: int = 50
+) -> Job:
     """The golden job `name` (of `NAMES`) in `directory`/`name`."""
     directory.mkdir(parents=True, exist_ok=True)
     sources = Sources()
@@ -74,7 +76,7 @@ def golden_job(name: str, directory: Path, contract: str = "ordered/1") -> Job:
         sources = Sources(text=text)
     return new_job(
         name, directory / name, SETTINGS[name], sources, steps=STEPS[name], seed=11,
-        evaluate_every=50, contract=contract,
+        evaluate_every=evaluate_every, contract=contract,
     )  # fmt: skip
 
 

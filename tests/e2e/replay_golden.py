@@ -12,13 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from golden import RUNS, SETTINGS, STEPS, corpus
+from golden import RUNS, golden_job
 from reference.orders import LeftToRight
 
 from tallystick.numerics.rounded.engines import using
 from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
 from tallystick.run.trainer import RunSummary, train_job
 
 REPLAY_ROOTS = RUNS / "replay-roots.json"
@@ -27,15 +25,7 @@ NAMES = ("mlp", "gpt2")
 
 def replay_golden_job(name: str, directory: Path) -> Job:
     """The golden job `name` under `replay/1`, in `directory`/`name`."""
-    sources = Sources()
-    if name == "gpt2":
-        text = directory / "corpus.txt"
-        text.write_bytes(corpus())
-        sources = Sources(text=text)
-    return new_job(
-        name, directory / name, SETTINGS[name], sources, steps=STEPS[name], seed=11,
-        contract="replay/1", evaluate_every=0,
-    )  # fmt: skip
+    return golden_job(name, directory, "replay/1", evaluate_every=0)
 
 
 def golden_run(job: Job, out: Path) -> RunSummary:

@@ -14,11 +14,14 @@ pytest.importorskip("torch")
 
 from tallystick.cli import bench_ovt, bench_ovt_lockstep
 from tallystick.cli.bench_ovt_arms import HARDWARE
+from tallystick.cli.bench_ovt_lockstep import children, run_arm
 from tallystick.cli.bench_ovt_models import QUICK
+from tallystick.cli.bench_ovt_plots import draw, have_matplotlib
 from tallystick.cli.bench_ovt_rows import EXACT_ARMS, PARTS, rows_of
 from tallystick.cli.bench_ovt_store import part_file, read_all
 from tallystick.cli.main import run
-from tallystick.errors import StorageError, UsageError
+from tallystick.errors import CannotCheckError, StorageError, UsageError
+from tallystick.rounding.emulated import Kind, kind_named
 
 Rows = dict[str, dict[str, Any]]
 
@@ -129,6 +132,59 @@ def test_entries_are_kept_and_a_file_has_one_writer(tmp_path: Path) -> None:
     (tmp_path / "ovt-time-n.json").write_text(json.dumps({"bench": "gemm"}))
     with pytest.raises(UsageError, match="no results"):
         read_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "first"),
+    [("storage", "sections of zstd"), ("memory", "trainer"), ("corrections", "")],
+)
+def test_what_was_cut_off_early_is_left_out(part: str, first: str, tmp_path: Path) -> None:
+    """The other parts' rows, plots and page do not wait for it."""
+    with part_file(tmp_path, part, "gpt2-tiny", {}) as file:
+        if first:
+            file.get(first, lambda: [{"node": 0, "output": 0, "payload": 1.0, "stored": 1.0}])
+    results = read_all(tmp_path)
+    assert rows_of(results) == []
+    assert "gpt2-tiny" not in _script("ovt_page").page(results, set())
+    if have_matplotlib():
+        assert draw(results, tmp_path) == []
+
+
+def test_a_process_that_died_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(CannotCheckError, match="process for plain failed"),
+        children([kind_named("plain")], tmp_path, 1) as made,
+    ):
+        made[0].process.kill()
+        made[0].process.wait()
+        made[0].ask(do="stop")
+        made[0].answer()
+
+
+class Writer:
+    """In place of a process: every step writes a log and takes no time."""
+
+    def __init__(self, kind: Kind, home: Path) -> None:
+        self.hardware, self.home = kind, home
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, **command: Any) -> None:
+        self.asked.append(command)
+
+    def answer(self) -> dict[str, Any]:
+        command = self.asked.pop(0)
+        if command["do"] != "step":
+            return {}
+        log = self.home / f"{self.hardware.name}-{command['lane']}.log"
+        log.write_bytes(b"log")
+        return {"loss": 1.0, "state": "same", "log": str(log), "log_bytes": 3}
+
+
+def test_logs_do_not_pile_up(tmp_path: Path) -> None:
+    made: list[Any] = [Writer(kind_named(name), tmp_path) for name in HARDWARE]
+    found = run_arm(made, tmp_path, "bounded", "replay/1", 2, logged=True)
+    assert [pair["equal"] for pair in found["pairs"].values()] == [2, 2, 2]
+    assert list(tmp_path.iterdir()) == [], "a follower's own logs are as large as its trainer's"
 
 
 def _cut_off() -> None:

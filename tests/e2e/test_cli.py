@@ -9,36 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from commands import Run, as_json
 
 from tallystick import _core
-from tallystick.cli.main import run
 from tallystick.run.job import Job
 from tallystick.run.trainer import RunSummary
 
 Copy = Callable[[Path], Path]
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-def _json(outcome: tuple[int, str, str], code: int = 0) -> Any:
-    assert outcome[0] == code, outcome
-    return json.loads(outcome[1])
 
 
 @pytest.mark.parametrize("name", ["logreg", "mlp", "gpt2"])
@@ -47,24 +27,24 @@ def test_a_job_from_each_recipe_trains_and_is_accepted(
 ) -> None:
     job: Job = request.getfixturevalue(f"{name}_job")
     out = tmp_path / "run"
-    result = _json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
+    result = as_json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
     assert result["finished"] is True
     assert result["steps"] == job.steps
     assert result["job_digest"] == job.digest.hex()
-    report = _json(ts("audit", out, "--job", job.directory, "--quiet", "--json"))
+    report = as_json(ts("audit", out, "--job", job.directory, "--quiet", "--json"))
     assert report["accepted"] is True
     assert report["run_root"] == result["run_root"]
     assert report["losses_compared"] == job.steps
-    again = _json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
+    again = as_json(ts("train", job.directory, "--out", out, "--quiet", "--json"))
     assert again["run_root"] == result["run_root"]
     assert ts("fsck", out)[0] == 0
-    verified = _json(ts("job", "verify", job.directory, "--json"))
+    verified = as_json(ts("job", "verify", job.directory, "--json"))
     assert "program" in verified["compared"]
     assert "initial state" in verified["compared"]
 
 
 def test_inspect_json_has_the_documented_keys(mlp_run: RunSummary, ts: Run) -> None:
-    found = _json(ts("inspect", mlp_run.directory, "--json"))
+    found = as_json(ts("inspect", mlp_run.directory, "--json"))
     keys = {
         *("job_digest", "contract", "steps", "checkpoints", "run_root", "final_state_root"),
         *("loss", "log_bytes", "isa", "threads"),
@@ -153,7 +133,7 @@ def test_training_and_auditing_import_no_torch(mlp_job: Job, tmp_path: Path) -> 
 
 
 def test_a_segment_starts_at_a_stored_checkpoint(mlp_run: RunSummary, ts: Run) -> None:
-    report = _json(ts("audit", mlp_run.directory, "--steps", "6:10", "--quiet", "--json"))
+    report = as_json(ts("audit", mlp_run.directory, "--steps", "6:10", "--quiet", "--json"))
     assert report["accepted"] is True
     assert report["steps"] == [5, 10]
     assert report["losses_compared"] == 5
@@ -175,7 +155,7 @@ def test_a_mismatch_exits_1_and_names_the_interval(
     data = bytearray(path.read_bytes())
     data[-33] ^= 1
     path.write_bytes(data)
-    report = _json(ts("audit", run_copy, "--quiet", "--json"), code=1)
+    report = as_json(ts("audit", run_copy, "--quiet", "--json"), code=1)
     assert report["accepted"] is False
     assert report["difference"]["interval"] == [10, 10]
     code, out, _ = ts("audit", run_copy, "--job", mlp_job.directory, "--quiet")
@@ -188,17 +168,17 @@ def test_a_mismatch_exits_1_and_names_the_interval(
 
 def test_trust_and_keys(mlp_job: Job, tmp_path: Path, ts: Run) -> None:
     mine, other, out = tmp_path / "mine.pem", tmp_path / "other.pem", tmp_path / "run"
-    made = _json(ts("keys", "new", mine, "--json"))
+    made = as_json(ts("keys", "new", mine, "--json"))
     assert oct(mine.stat().st_mode & 0o777) == "0o600"
     assert ts("keys", "new", mine)[0] == 2  # never overwritten
     assert ts("keys", "new", other)[0] == 0
-    shown = _json(ts("keys", "show", f"{mine}.pub", "--json"))
+    shown = as_json(ts("keys", "show", f"{mine}.pub", "--json"))
     assert shown["key_id"] == made["key_id"]
-    trained = _json(
+    trained = as_json(
         ts("train", mlp_job.directory, "--out", out, "--key", mine, "--quiet", "--json")
     )
     assert trained["signer"] == made["key_id"]
-    report = _json(ts("audit", out, "--trust", f"{mine}.pub", "--quiet", "--json"))
+    report = as_json(ts("audit", out, "--trust", f"{mine}.pub", "--quiet", "--json"))
     assert report["trusted"] is True
     code, _, err = ts("audit", out, "--trust", f"{other}.pub", "--quiet")
     assert code == 1
@@ -210,18 +190,18 @@ def test_trust_and_keys(mlp_job: Job, tmp_path: Path, ts: Run) -> None:
 def test_export_verify_sample_evaluate(gpt2_job: Job, tmp_path: Path, ts: Run) -> None:
     out, model = tmp_path / "run", tmp_path / "model.safetensors"
     assert ts("train", gpt2_job.directory, "--out", out, "--quiet")[0] == 0
-    exported = _json(ts("export", out, "-o", model, "--json"))
-    verified = _json(ts("verify-model", model, out, "--json"))
+    exported = as_json(ts("export", out, "-o", model, "--json"))
+    verified = as_json(ts("verify-model", model, out, "--json"))
     assert exported["run_root"] == verified["run_root"]
-    sampled = _json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
-    again = _json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
+    sampled = as_json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
+    again = as_json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
     assert sampled == again
     assert len(sampled["text"].encode()) >= 12
     code, text, _ = ts("sample", out, "--prompt", "the ", "--length", "5", "--seed", "3")
     assert code == 0
     assert text.startswith("the ")
-    loss = _json(ts("evaluate", out, "--json"))
-    trained = _json(ts("inspect", out, "--json"))["validation"][-1]
+    loss = as_json(ts("evaluate", out, "--json"))
+    trained = as_json(ts("inspect", out, "--json"))["validation"][-1]
     assert trained == {"step": loss["step"], "loss": loss["validation_loss"]}
 
 
@@ -232,16 +212,16 @@ def test_a_non_finite_loss_is_a_committed_end(tmp_path: Path, ts: Run) -> None:
         *("--set", "lr=1e38", "--set", "weight_decay=1e30"),
     )
     assert made[0] == 0, made
-    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    result = as_json(ts("train", job, "--out", out, "--quiet", "--json"))
     assert result["finished"] is True
     assert result["reason"] == "non-finite loss"
     assert result["steps"] < 50
     assert result["final_loss"] in ("nan", "inf", "-inf")
     assert result["checkpoints"][-1]["step"] == result["steps"]
-    report = _json(ts("audit", out, "--quiet", "--json"))
+    report = as_json(ts("audit", out, "--quiet", "--json"))
     assert report["accepted"] is True
     assert ts("fsck", out)[0] == 0
-    assert _json(ts("inspect", out, "--json"))["loss"][-1] == result["final_loss"]
+    assert as_json(ts("inspect", out, "--json"))["loss"][-1] == result["final_loss"]
 
 
 # ---- bad input: one sentence, the next action, the right exit code ------------------------------
@@ -306,7 +286,7 @@ def test_bad_settings_list_the_good_ones(ts: Run, tmp_path: Path) -> None:
 
 
 def test_errors_as_json(ts: Run) -> None:
-    found = _json(ts("audit", "nowhere", "--json"), code=3)
+    found = as_json(ts("audit", "nowhere", "--json"), code=3)
     assert found["exit_code"] == 3
     assert found["error"]
     assert found["next_action"]
@@ -395,7 +375,7 @@ def test_too_little_disk(
 
 
 def test_estimate_only(mlp_job: Job, tmp_path: Path, ts: Run) -> None:
-    found = _json(ts("train", mlp_job.directory, "--out", tmp_path / "r", "--estimate", "--json"))
+    found = as_json(ts("train", mlp_job.directory, "--out", tmp_path / "r", "--estimate", "--json"))
     assert found["steps"] == 12
     assert found["disk_bytes"] > 0
     assert not (tmp_path / "r").exists()
@@ -434,7 +414,7 @@ def test_pickled_data_is_never_loaded(tmp_path: Path, ts: Run) -> None:
 def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "d.npz", x=rng.normal(size=(60, 3, 2)), y=np.arange(60) % 4)
-    made = _json(
+    made = as_json(
         ts(
             *("job", "new", "mlp", "--out", tmp_path / "j", "--data", tmp_path / "d.npz"),
             *("--set", "classes=4", "--set", "batch_size=8", "--steps", "4", "--json"),
@@ -445,7 +425,7 @@ def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
     raw = rng.integers(0, 256, (80, 3073), dtype=np.uint8)
     raw[:, 0] %= 10
     (tmp_path / "cifar" / "data_batch_1.bin").write_bytes(raw.tobytes())
-    made = _json(
+    made = as_json(
         ts(
             *("job", "new", "logreg", "--out", tmp_path / "c", "--cifar10", tmp_path / "cifar"),
             *("--set", "batch_size=4", "--steps", "3", "--json"),
@@ -454,7 +434,7 @@ def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
     assert made["records"] == 72
     assert ts("train", tmp_path / "c", "--out", tmp_path / "r", "--quiet")[0] == 0
     tiny = ("--set", "size=tiny", "--set", "classes=10", "--steps", "2")
-    made = _json(
+    made = as_json(
         ts(
             *("job", "new", "resnet50", "--out", tmp_path / "i", "--cifar10", tmp_path / "cifar"),
             *tiny,
@@ -472,7 +452,7 @@ def test_own_data_and_cifar10(tmp_path: Path, ts: Run) -> None:
 
 
 def test_doctor(ts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _json(ts("doctor", "--json"))
+    found = as_json(ts("doctor", "--json"))
     assert found["ok"] is True
     assert found["isa"] in found["supported_isas"]
     assert found["fp_environment_ok"] is True

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
+
+from commands import Run, as_json
 
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
@@ -23,7 +24,6 @@ from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, RunSummary, train_job
 
-Run = Callable[..., tuple[int, str, str]]
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",
     "step", "node", "operator", "side", "operand", "element", "quantity", "claimed", "value",
@@ -31,19 +31,6 @@ KEYS = {
     "received_bytes", "terms", "evidence", "evidence_digest",
 }  # fmt: skip
 CONVICTION_KEYS = {"party", "run_root", "signer", "trusted", "case", "clause", "sentence"}
-
-
-@pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +72,11 @@ def _job(path: Path) -> list[str]:
     return ["--job", str(path)]
 
 
-def _json(outcome: tuple[int, str, str], code: int) -> Any:
-    assert outcome[0] == code, outcome
-    return json.loads(outcome[1])
-
-
 def test_both_commands_say_the_same(
     ts: Run, mlp_run: RunSummary, cheat: Path, terms: Path, tmp_path: Path
 ) -> None:
     out, a, b = tmp_path / "case", mlp_run.directory, cheat
-    found = _json(ts("dispute", a, b, *_job(terms), "--out", out, "--arity", 2, "--json"), 1)
+    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--arity", 2, "--json"), 1)
     assert set(found) == KEYS | {"executed_steps"}
     assert found["evidence_digest"] == sha256(out.read_bytes()).hex()
     (guilty,) = found["convicted"]
@@ -110,10 +92,10 @@ def test_both_commands_say_the_same(
     )
     assert found["operator"] and found["element"] is not None and 0 < found["terms"] <= 256
     assert not found["agreement"] and not found["forfeit"] and found["referee"] is None
-    judged = _json(ts("judge", out, *_job(terms), "--json"), 1)
+    judged = as_json(ts("judge", out, *_job(terms), "--json"), 1)
     assert judged == {name: found[name] for name in KEYS}
     # The seats swapped: the same run is convicted, as A.
-    other = _json(ts("dispute", b, a, *_job(terms), "--out", tmp_path / "swap", "--json"), 1)
+    other = as_json(ts("dispute", b, a, *_job(terms), "--out", tmp_path / "swap", "--json"), 1)
     assert [c["party"] for c in other["convicted"]] == ["A"]
     assert other["accepted"] == found["accepted"]
 
@@ -135,7 +117,7 @@ def test_what_a_person_reads(ts: Run, mlp_run: RunSummary, cheat: Path, terms: P
 
 def test_equal_runs_agree(ts: Run, mlp_run: RunSummary, terms: Path, tmp_path: Path) -> None:
     out, a = tmp_path / "case", mlp_run.directory
-    found = _json(ts("dispute", a, a, *_job(terms), "--out", out, "--json"), 0)
+    found = as_json(ts("dispute", a, a, *_job(terms), "--out", out, "--json"), 0)
     assert found["agreement"] and found["convicted"] == [] and found["clause"] is None
     assert found["executed_steps"] == 0
     code, text, _ = ts("judge", out, *_job(terms))
@@ -149,7 +131,7 @@ def test_trust_says_who_is_unknown(
     signer = verify_signer(mlp_run.directory)
     honest.write_bytes(signer)
     stranger.write_bytes(PrivateKey(bytes(32)).public.pem())
-    found = _json(ts("judge", evidence, *_job(terms), "--trust", honest, "--json"), 1)
+    found = as_json(ts("judge", evidence, *_job(terms), "--trust", honest, "--json"), 1)
     assert found["trusted"] == [True, False] and found["convicted"][0]["trusted"] is False
     code, text, _ = ts("judge", evidence, *_job(terms), "--trust", stranger)
     assert code == 1 and text.count("not among --trust") == 2
@@ -173,13 +155,13 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     public.write_bytes(PrivateKey(bytes([3]) * 32).public.pem())
     other.write_bytes(PrivateKey(bytes(32)).public.pem())
     a, b = mute, mlp_run.directory
-    found = _json(ts("dispute", a, b, *_job(terms), "--out", out, "--key", key, "--json"), 1)
+    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--key", key, "--json"), 1)
     assert found["forfeit"] and found["clause"] == "2.10"
     assert [c["party"] for c in found["convicted"]] == ["A"]
     for trust in ((), ("--trust", other)):
         code, text, errors = ts("judge", out, *_job(terms), *trust)
         assert code == 2 and "word of referee" in errors and "CONVICTED" not in text
-    judged = _json(ts("judge", out, *_job(terms), "--trust", public, "--json"), 1)
+    judged = as_json(ts("judge", out, *_job(terms), "--trust", public, "--json"), 1)
     assert judged["convicted"][0]["party"] == "A"
     assert judged["referee"] == PrivateKey(bytes([3]) * 32).public.key_id
     code, text, _ = ts("judge", out, *_job(terms), "--trust", public)
@@ -214,7 +196,7 @@ def test_evidence_that_is_refused_convicts_nobody(
         assert code == 2 and "CONVICTED" not in text and errors, path
     code, _, errors = ts("judge", evidence, "--job", logreg_job.directory)
     assert code == 2 and "another job" in errors
-    report = _json(ts("judge", bad, *_job(terms), "--json"), 2)
+    report = as_json(ts("judge", bad, *_job(terms), "--json"), 2)
     assert report["exit_code"] == 2 and report["next_action"]
 
 
@@ -281,7 +263,7 @@ def test_keys_that_the_runs_do_not_hold(
         keys.append((directory / "signer.pem").rename(mine.parent / f"{number}.pem"))
     assert ts("dispute", mine, theirs, *_job(terms), "--out", out)[0] in (2, 3)
     given = ("--key-a", keys[0], "--key-b", keys[1], "--threads", 1)
-    found = _json(ts("dispute", mine, theirs, *_job(terms), "--out", out, *given, "--json"), 1)
+    found = as_json(ts("dispute", mine, theirs, *_job(terms), "--out", out, *given, "--json"), 1)
     assert [c["party"] for c in found["convicted"]] == ["B"]
 
 
@@ -309,7 +291,7 @@ def test_no_claim_where_neither_is_accepted(
     train_job(mlp_job, other, Options(declared=lie))
     key = tmp_path / "key.pem"
     PrivateKey(bytes([4]) * 32).save(key)
-    found = _json(ts("dispute", cheat, other, *_job(terms), "--out", out, "--json"), 1)
+    found = as_json(ts("dispute", cheat, other, *_job(terms), "--out", out, "--json"), 1)
     assert [c["party"] for c in found["convicted"]] == ["A", "B"]
     assert found["accepted"] is None and found["accepted_party"] is None
     code, text, errors = ts("judge", out, *_job(terms), "--statement", claim, "--key", key)

@@ -4,52 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from commands import Run, as_json
 from reference.orders import Nudged, Shuffled
 from replay_golden import NAMES, REPLAY_ROOTS, golden_run, replay_entry, replay_golden_job
+from unit.run.replay_tools import SETTINGS, replay_job, trained
 
-from tallystick.cli.main import run
 from tallystick.numerics.rounded.engines import using
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.run.trainer import Options, RunSummary
 
-Run = Callable[..., tuple[int, str, str]]
 TINY = {
     "logreg": ["features=4", "classes=3", "records=32", "batch_size=8"],
     "mlp": ["features=6", "classes=3", "records=64", "hidden=8", "batch_size=8", "dropout=0.25"],
     "gpt2": ["n_layer=1", "n_head=2", "n_embd=16", "block_size=8", "batch_size=2"],
     "resnet50": ["size=tiny", "batch_size=4"],
 }
-WIDE = {
-    "features": "32", "classes": "4", "records": "256", "hidden": "96", "layers": "2",
-    "batch_size": "64", "dropout": "0.1",
-}  # fmt: skip
-
-
-@pytest.fixture
-def ts(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command line in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-def _json(outcome: tuple[int, str, str], code: int = 0) -> Any:
-    assert outcome[0] == code, outcome
-    return json.loads(outcome[1])
 
 
 @pytest.mark.parametrize(
@@ -72,20 +48,20 @@ def test_each_recipe_under_each_contract(
     made = ts(*new)
     assert made[0] == 0, made
     assert ts("job", "verify", job)[0] == 0
-    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    result = as_json(ts("train", job, "--out", out, "--quiet", "--json"))
     assert result["contract"].startswith(contract[:8]) and result["finished"]
     keeps = contract.startswith("replay")
     assert (result["log_bytes"] > 0) == keeps
-    report = _json(ts("audit", out, "--job", job, "--quiet", "--json"))
+    report = as_json(ts("audit", out, "--job", job, "--quiet", "--json"))
     assert report["accepted"] and report["findings"] == []
     assert set(report["choices"] or {}) == ({"left", "taken"} if keeps else set())
     follow = ("--replay", out) if keeps else ()
     with using(Shuffled(1)):
-        again = _json(ts("train", job, "--out", other, *follow, "--quiet", "--json"))
+        again = as_json(ts("train", job, "--out", other, *follow, "--quiet", "--json"))
     assert again["run_root"] == result["run_root"]
     assert (again["followed"] is not None) == keeps
     assert ts("fsck", out)[0] == 0
-    inspected = _json(ts("inspect", out, "--json"))
+    inspected = as_json(ts("inspect", out, "--json"))
     assert inspected["log_bytes"] == result["log_bytes"]
     model = tmp_path / "model.safetensors"
     assert ts("export", out, "-o", model)[0] == 0
@@ -96,26 +72,20 @@ def test_each_recipe_under_each_contract(
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunSummary]:
     """A job with choices, and a run of it. Never change them: copy."""
     path = tmp_path_factory.mktemp("wide")
-    job = new_job(
-        "mlp", path / "job", WIDE, steps=20, checkpoint_interval=5, contract="replay/1",
-        evaluate_every=0,
-    )  # fmt: skip
-    with using(Nudged(1)):
-        return job, train_job(job, path / "run")
+    job = replay_job(path / "job", interval=5)
+    return job, trained(job, path / "run", Nudged(1))
 
 
 def test_100_steps_at_zero_distance(tmp_path: Path) -> None:
     job = new_job(
-        "mlp", tmp_path / "job", WIDE, steps=100, contract="replay/1", evaluate_every=50
+        "mlp", tmp_path / "job", SETTINGS, steps=100, contract="replay/1", evaluate_every=50
     )  # fmt: skip
-    with using(Nudged(1)):
-        run = train_job(job, tmp_path / "run")
-    with using(Shuffled(2)):
-        own = train_job(job, tmp_path / "own")
+    run = trained(job, tmp_path / "run", Nudged(1))
+    own = trained(job, tmp_path / "own", Shuffled(2))
     assert own.final_state_root != run.final_state_root, "nothing to follow"
     for number, engine in enumerate((Shuffled(2), Nudged(3))):
-        with using(engine):
-            followed = train_job(job, tmp_path / f"run-{number}", Options(replay=run.directory))
+        options = Options(replay=run.directory)
+        followed = trained(job, tmp_path / f"run-{number}", engine, options)
         assert followed.run_root == run.run_root
         assert followed.validation == run.validation
 
@@ -131,7 +101,7 @@ def test_what_train_and_audit_say(wide: tuple[Job, RunSummary], tmp_path: Path, 
     assert "Rounding logs" in page.read_text() and run.run_root.hex() in page.read_text()
     code, said, _ = ts("audit", run.directory, "--quiet")
     assert code == 0 and "the logs leave" in said
-    found = _json(ts("audit", run.directory, "--steps", "6:9", "--quiet", "--json"))
+    found = as_json(ts("audit", run.directory, "--steps", "6:9", "--quiet", "--json"))
     assert found["accepted"] and found["choices"]["left"] > 0
 
 
@@ -142,10 +112,10 @@ def test_a_missing_log_exits_1_and_is_named(
     broken = tmp_path / "broken"
     shutil.copytree(run.directory, broken)
     (broken / "logs" / "0000000011.log").unlink()
-    found = _json(ts("audit", broken, "--quiet", "--json"), 1)
+    found = as_json(ts("audit", broken, "--quiet", "--json"), 1)
     assert (found["difference"]["kind"], found["difference"]["step"]) == ("log", 11)
-    assert _json(ts("audit", broken, "--steps", "16:19", "--quiet", "--json"))["accepted"]
-    checked = _json(ts("fsck", broken, "--json"), 1)
+    assert as_json(ts("audit", broken, "--steps", "16:19", "--quiet", "--json"))["accepted"]
+    checked = as_json(ts("fsck", broken, "--json"), 1)
     assert [p["path"] for p in checked["problems"]] == ["logs/0000000011.log"]
     code, said, _ = ts(
         "train", job.directory, "--out", tmp_path / "run", "--replay", broken, "--quiet"
@@ -170,11 +140,11 @@ def test_a_non_finite_loss_under_replay_is_a_committed_end(tmp_path: Path, ts: R
         *("--set", "lr=1e38", "--set", "weight_decay=1e30", "--set", "hidden=16"),
     )
     assert made[0] == 0, made
-    result = _json(ts("train", job, "--out", out, "--quiet", "--json"))
+    result = as_json(ts("train", job, "--out", out, "--quiet", "--json"))
     assert result["reason"] == "non-finite loss"
-    assert _json(ts("audit", out, "--quiet", "--json"))["accepted"]
+    assert as_json(ts("audit", out, "--quiet", "--json"))["accepted"]
     with using(Shuffled(1)):
-        other = _json(ts("train", job, "--out", tmp_path / "b", "--replay", out, "--json"))
+        other = as_json(ts("train", job, "--out", tmp_path / "b", "--replay", out, "--json"))
     assert other["run_root"] == result["run_root"]
 
 

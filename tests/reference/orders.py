@@ -2,8 +2,8 @@
 orders (NUMERICS 14.3), for tests that need two machines.
 
 `LeftToRight` gives the same bits on every machine: golden runs are made with it. `Shuffled` is
-what another library may do. `Nudged` goes to the edge of what the bound E allows (14.4), and so
-makes other choices at every element where there is one.
+what another library may do. `Nudged` and `Perturbed` err by what the bound E allows (14.4), and so
+make other choices at every element where there is one.
 """
 
 from __future__ import annotations
@@ -66,18 +66,31 @@ class Nudged:
     """
 
     def __init__(self, seed: int) -> None:
-        self.name = f"nudged {seed}"
+        self.name = f"{type(self).__name__.lower()} {seed}"
         self._rng = np.random.default_rng(seed)
         probe._probed.add((type(self), self.name))
 
+    def _parts(self, shape: tuple[int, ...]) -> Array:
+        """By what part of E each result is moved."""
+        return self._rng.uniform(-0.5, 0.5, shape)
+
     def _nudge(self, exact: Array, bound: Array) -> Array:
-        moved: Array = exact + self._rng.uniform(-0.5, 0.5, exact.shape) * bound
+        moved: Array = exact + self._parts(exact.shape) * bound
         return np.where(np.isfinite(moved), moved, exact)
 
     def mm(self, a: Array, b: Array, out: Array) -> None:
-        rows = np.sqrt((a * a).sum(axis=-1))[..., :, None]
-        columns = np.sqrt((b * b).sum(axis=-2))[..., None, :]
-        out[...] = self._nudge(np.matmul(a, b), a.shape[-1] * _C * rows * columns)
+        with np.errstate(all="ignore"):
+            rows = np.sqrt((a * a).sum(axis=-1))[..., :, None]
+            columns = np.sqrt((b * b).sum(axis=-2))[..., None, :]
+            out[...] = self._nudge(np.matmul(a, b), a.shape[-1] * _C * rows * columns)
 
     def sums(self, x: Array) -> Array:
-        return self._nudge(x.sum(axis=1), x.shape[1] * _C * np.abs(x).sum(axis=1))
+        with np.errstate(all="ignore"):
+            return self._nudge(x.sum(axis=1), x.shape[1] * _C * np.abs(x).sum(axis=1))
+
+
+class Perturbed(Nudged):
+    """Results that err by nearly all of E in both directions, or not at all."""
+
+    def _parts(self, shape: tuple[int, ...]) -> Array:
+        return self._rng.choice((-0.98, -0.7, 0.0, 0.3, 0.98), shape)

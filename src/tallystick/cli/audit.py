@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     MISMATCH,
     finish,
@@ -20,12 +21,9 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.run.auditor import AuditReport, audit_run
 from tallystick.run.estimate import human_seconds
-from tallystick.run.found import finding_sentence
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.store import RunStore
-
-_SAID = 10  # findings that are printed; --json has more
 
 
 def report_json(report: AuditReport) -> dict[str, object]:
@@ -152,8 +150,4 @@ def _say_log(report: AuditReport) -> None:
     if report.choices is not None and "form=published" not in report.contract:
         left, taken = report.choices
         say(f"choices     the logs leave {left}, of which {taken} are not the nearest value")
-    for found in report.findings[:_SAID]:
-        say(f"FINDING     {finding_sentence(found)}")
-    more = len(report.findings[_SAID:]) + report.unnamed
-    if more:
-        say(f"            and {more} more")
+    say_findings(report.findings, report.unnamed)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.bench_ovt_models import under
-from tallystick.cli.bench_ovt_party import Arm
-from tallystick.commit.tensor import Array
+from tallystick.cli.bench_ovt_party import Arm, Given
 from tallystick.errors import CannotCheckError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
@@ -45,19 +44,11 @@ class Plain:
         self.unlogged = unlogged
         self.executor = Executor(program, threads, unlogged.kernels if unlogged else None)
 
-    def step(
-        self,
-        step: int,
-        state: dict[str, Array],
-        batch: dict[str, Array],
-        scalars: dict[str, float],
-        key: tuple[int, int],
-        log: Path | None,
-    ) -> dict[str, Any]:
+    def step(self, given: Given, log: Path | None) -> dict[str, Any]:
         """Take the step; see `Arm`."""
         if self.unlogged is not None:
-            self.unlogged.begin(step)
-        result = self.executor.run_step(state, batch, scalars, key)
+            self.unlogged.begin(given.step)
+        result = self.executor.run_step(given.state, given.batch, given.scalars, given.key)
         return {"loss": float("nan" if result.loss is None else result.loss)}
 
     def close(self) -> None:
@@ -101,27 +92,19 @@ class Logged:
             return PublishedFollower(program, self._reader, self._writer, kind.stock())
         return PublishedRecorder(program, self._writer, kind.stock())
 
-    def step(
-        self,
-        step: int,
-        state: dict[str, Array],
-        batch: dict[str, Array],
-        scalars: dict[str, float],
-        key: tuple[int, int],
-        log: Path | None,
-    ) -> dict[str, Any]:
+    def step(self, given: Given, log: Path | None) -> dict[str, Any]:
         """Take the step; see `Arm`. Raises CannotCheckError where an honest log is spoken
         against: that would be a fault of ours."""
         self._followed, session = log, self.session
         left, taken = session.choices.left, session.choices.taken
-        session.begin(step)
-        result = self.executor.run_step(state, batch, scalars, key)
+        session.begin(given.step)
+        result = self.executor.run_step(given.state, given.batch, given.scalars, given.key)
         session.finish()
         if session.findings:
             raise CannotCheckError(
                 f"A follower blamed an honest log: {session.findings.kept[0]}", "Report it."
             )
-        path = log_path(self.logs.path, step)
+        path = log_path(self.logs.path, given.step)
         found: dict[str, Any] = {
             "loss": float("nan" if result.loss is None else result.loss),
             "log": str(path),

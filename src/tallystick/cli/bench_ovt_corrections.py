@@ -1,7 +1,6 @@
 """`bench ovt`, corrections: how many roundings an auditor turns round a step, by bits kept.
 
-The paper's Table 3. The models of the divergence part on every pair of kinds of hardware, the
-paper's own on the first pair.
+The paper's Table 3, over the models of the divergence part on every pair of kinds of hardware.
 """
 
 from __future__ import annotations
@@ -11,20 +10,19 @@ from typing import Any
 from tallystick.cli.bench_ovt import Context
 from tallystick.cli.bench_ovt_arms import hardware
 from tallystick.cli.bench_ovt_lockstep import run_arm
-from tallystick.cli.bench_ovt_models import LARGE
 from tallystick.cli.bench_ovt_paper import BITS
 from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.numerics.contracts import find_contract
 from tallystick.rounding.sections import sections_of
 
 PUBLISHED = find_contract("replay/1;form=published")
-STEPS, LARGE_STEPS, QUICK_STEPS = 10, 2, 1
+STEPS, QUICK_STEPS = 10, 1
 
 
 def about(quick: bool) -> dict[str, Any]:
     """What the entries depend on, beside the model."""
     return {
-        "steps": QUICK_STEPS if quick else f"{STEPS}; {LARGE_STEPS} of {' and '.join(LARGE)}",
+        "steps": QUICK_STEPS if quick else STEPS,
         "thresholds": "a quarter of the grid's spacing, 2^-25 at b = 32 (the paper's least)",
         "hardware": {kind.name: kind.settings for kind in hardware()},
     }
@@ -36,10 +34,9 @@ def measure(part: PartFile, context: Context) -> None:
     if all(f"b{b}" in part.entries for b in bits):
         return
     job = context.job(part.model)
-    large = part.model in LARGE
-    steps = QUICK_STEPS if context.quick else LARGE_STEPS if large else STEPS
+    steps = QUICK_STEPS if context.quick else STEPS
     entries = sum(section.elements for section in sections_of(job.program, PUBLISHED))
-    made = context.children()[: 2 if large else None]
+    made = context.children()
     for b in bits:
 
         def run(contract: str = f"replay/1;b={b};form=published") -> dict[str, Any]:

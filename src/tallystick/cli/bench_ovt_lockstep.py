@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,10 @@ def children(hardware: Sequence[Kind], work: Path, threads: int) -> Iterator[lis
     finally:
         for child in made:
             for stream in (child.process.stdin, child.process.stdout):
-                if stream is not None:
-                    stream.close()
+                # A command that a dead process has not read would be written again, and hide why.
+                with suppress(OSError):
+                    if stream is not None:
+                        stream.close()
             child.process.terminate()
         for child in made:
             child.process.wait()
@@ -162,7 +164,7 @@ def run_arm(
         followed: list[Mapping[str, Any]] = [trained[second] for _, second in chosen]
         if logged:
             followed = _follow(made, chosen, trained)
-            for answer in trained:
+            for answer in (*trained, *followed):
                 Path(answer["log"]).unlink()
         for pair, mine, other in zip(
             chosen, (trained[first] for first, _ in chosen), followed, strict=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,19 +20,22 @@ def batch_of(job: Job, step: int) -> dict[str, Array]:
     )
 
 
-class Arm(Protocol):
-    """How a step is computed. `step` changes `state` in place and returns `loss`, and where they
-    exist `log` (a path), `log_bytes`, `forward`, `backward` (corrections) and `choices`."""
+@dataclass(frozen=True)
+class Given:
+    """What step number `step` is computed from; it changes `state` in place."""
 
-    def step(
-        self,
-        step: int,
-        state: dict[str, Array],
-        batch: dict[str, Array],
-        scalars: dict[str, float],
-        key: tuple[int, int],
-        log: Path | None,
-    ) -> dict[str, Any]: ...
+    step: int
+    state: dict[str, Array]
+    batch: dict[str, Array]
+    scalars: dict[str, float]
+    key: tuple[int, int]
+
+
+class Arm(Protocol):
+    """How a step is computed. `step` returns `loss`, and where they exist `log` (a path),
+    `log_bytes`, `left` and `taken` (choices), `forward` and `backward` (corrections)."""
+
+    def step(self, given: Given, log: Path | None) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -54,6 +58,7 @@ class Party:
         """Take the next step, along `log` where it follows one."""
         engine, step = self.engine, self.step
         key = (engine.job.commitment.rng_seed, step)
-        found = self.arm.step(step, self.slots, engine.batch(step), engine.scalars(step), key, log)
+        given = Given(step, self.slots, engine.batch(step), engine.scalars(step), key)
+        found = self.arm.step(given, log)
         self.step += 1
         return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.bench_ovt_paper import BITS
+from tallystick.cli.bench_ovt_rows import EXACT_ARMS, can_show, corrections_of, totals
 from tallystick.cli.bench_ovt_store import PartFile
 
 ARMS = {
@@ -30,16 +31,12 @@ def draw(parts: Mapping[tuple[str, str], PartFile], directory: Path) -> list[Pat
     import matplotlib
 
     matplotlib.use("Agg")
-    made: list[Path] = []
-    for (part, model), found in parts.items():
-        path = directory / f"ovt-{part}-{model}.png"
-        if part == "divergence" and found.entries:
-            made.append(_divergence(found, path))
-        elif part == "storage" and found.entries:
-            made.append(_storage(found, path))
-        elif part == "corrections" and found.entries:
-            made.append(_corrections(found, path))
-    return made
+    drawn = {"divergence": _divergence, "storage": _storage, "corrections": _corrections}
+    return [
+        drawn[part](found, directory / f"ovt-{part}-{model}.png")
+        for (part, model), found in parts.items()
+        if part in drawn and can_show(found)
+    ]
 
 
 def _saved(figure: Any, path: Path) -> Path:
@@ -65,15 +62,14 @@ def _divergence(part: PartFile, path: Path) -> Path:
         if d > 0
     ]
     floor = min(positive, default=1.0) / 30
-    exact = ("published", "bounded", "rounded")
     for arm, (label, color) in ARMS.items():
         for number, data in enumerate(part.entries.get(arm, {"pairs": {}})["pairs"].values()):
-            low = floor * 0.8 ** exact.index(arm) if arm in exact else floor
+            low = floor * 0.8 ** EXACT_ARMS.index(arm) if arm in EXACT_ARMS else floor
             axes.plot(
                 [max(d, low) for d in data["l2"]],
                 color=color,
                 ls=_STYLES[number % len(_STYLES)],
-                lw=2.5 if arm in exact else 1.2,
+                lw=2.5 if arm in EXACT_ARMS else 1.2,
                 alpha=0.8,
                 label=label if number == 0 else None,
             )
@@ -89,16 +85,10 @@ def _divergence(part: PartFile, path: Path) -> Path:
 def _storage(part: PartFile, path: Path) -> Path:
     from matplotlib import pyplot as plt
 
-    forms = ("naive", "packed", "zstd", "bounded", "weights")
-    totals = {
-        form: sum(c.get(form, 0) for c in part.entries["classes"].values())
-        for form in forms[:-1]
-        if any(form in c for c in part.entries["classes"].values())
-    }
-    totals["weights"] = part.entries["weights"]["bytes"]
+    sums = {**totals(part), "weights": part.entries["weights"]["bytes"]}
     figure, axes = plt.subplots(figsize=(6, 3.2))
-    axes.bar(list(totals), [max(v, 1) / 1e6 for v in totals.values()], color="C0")
-    for x, value in enumerate(totals.values()):
+    axes.bar(list(sums), [max(v, 1) / 1e6 for v in sums.values()], color="C0")
+    for x, value in enumerate(sums.values()):
         axes.annotate(f"{value / 1e6:.3g}", (x, max(value, 1) / 1e6), ha="center", va="bottom")
     axes.set_yscale("log")
     axes.set(ylabel="MB a step", title=f"{part.model}: log of one step (rounded/1: 0)")
@@ -112,8 +102,7 @@ def _corrections(part: PartFile, path: Path) -> Path:
     for direction, color in (("forward", "C0"), ("backward", "C1")):
         means = []
         for bits in BITS:
-            entry = part.entries.get(f"b{bits}", {"pairs": {}})
-            counts = [c for pair in entry["pairs"].values() for c in pair[direction]]
+            counts = corrections_of(part, bits, direction)
             means.append(sum(counts) / len(counts) if counts else float("nan"))
         axes.plot(BITS, means, marker="o", color=color, label=direction)
     axes.invert_xaxis()

@@ -24,11 +24,18 @@ TIME_TARGETS = {
 }
 TIME_AIM, MEMORY_TARGET = 1.05, 1.3
 FORMS = ("naive", "packed", "zstd", "bounded")
+# Entries that all else of a part is compared with; a measurement may be cut off before them.
+_BASES = {"storage": "classes", "memory": "float64"}
 
 
 def row(name: str, value: float, unit: str, target: float | None = None, **more: Any) -> Row:
     """One row; `more` stands beside the value."""
     return {"name": f"ovt/{name}", "value": value, "unit": unit, "target": target, **more}
+
+
+def can_show(part: PartFile) -> bool:
+    """Whether what has been measured so far is enough for rows, a table and a plot."""
+    return bool(part.entries) and _BASES.get(part.part, next(iter(part.entries))) in part.entries
 
 
 def first_apart(l2: list[float]) -> int | None:
@@ -72,8 +79,6 @@ def totals(part: PartFile) -> dict[str, int]:
 
 def storage_rows(part: PartFile) -> list[Row]:
     """Bytes of one step's log in every form, by operator class, and against the targets."""
-    if "classes" not in part.entries:
-        return []
     sums, classes = totals(part), part.entries["classes"]
     theirs = paper.TABLE_2[paper.family(part.model)]
     found = [
@@ -114,15 +119,21 @@ def storage_rows(part: PartFile) -> list[Row]:
     return found
 
 
+def corrections_of(part: PartFile, bits: int, direction: str) -> list[int]:
+    """Corrections of every step of every pair that was measured with `bits`."""
+    entry = part.entries.get(f"b{bits}", {"pairs": {}})
+    return [count for pair in entry["pairs"].values() for count in pair[direction]]
+
+
 def corrections_rows(part: PartFile) -> list[Row]:
     """Corrections a step for each number of bits, beside the paper's Table 3."""
     found = []
-    for bits, position in zip(paper.BITS, range(len(paper.BITS)), strict=True):
+    for position, bits in enumerate(paper.BITS):
         entry = part.entries.get(f"b{bits}")
         if entry is None:
             continue
         for direction in ("forward", "backward"):
-            counts = [c for pair in entry["pairs"].values() for c in pair[direction]]
+            counts = corrections_of(part, bits, direction)
             found.append(
                 row(
                     f"{part.model}/corrections/b{bits}/{direction}_per_step",
@@ -208,8 +219,6 @@ def time_rows(part: PartFile) -> list[Row]:
 
 def memory_rows(part: PartFile) -> list[Row]:
     """Peak resident memory of each side over that of a plain float64 torch step."""
-    if "float64" not in part.entries:
-        return []
     anchor = part.entries["float64"]["peak"]
     return [
         row(
@@ -244,6 +253,6 @@ def rows_of(parts: Mapping[tuple[str, str], PartFile]) -> list[Row]:
         made
         for name, make in ROWS.items()
         for (part, _), found in parts.items()
-        if part == name
+        if part == name and can_show(found)
         for made in make(found)
     ]

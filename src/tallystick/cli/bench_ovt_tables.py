@@ -9,7 +9,13 @@ from typing import Any
 from tallystick.cli import bench_ovt_paper as paper
 from tallystick.cli.bench_ovt_classes import CLASSES, PLACES
 from tallystick.cli.bench_ovt_plots import ARMS
-from tallystick.cli.bench_ovt_rows import EXACT_ARMS, TIME_TARGETS, first_apart, totals
+from tallystick.cli.bench_ovt_rows import (
+    EXACT_ARMS,
+    TIME_TARGETS,
+    corrections_of,
+    first_apart,
+    totals,
+)
 from tallystick.cli.bench_ovt_store import PartFile
 
 _FORMS = {
@@ -104,8 +110,7 @@ def corrections(part: PartFile) -> str:
     for direction in ("forward", "backward"):
         mine, theirs = [], []
         for position, bits in enumerate(paper.BITS):
-            entry = part.entries.get(f"b{bits}", {"pairs": {}})
-            counts = [c for pair in entry["pairs"].values() for c in pair[direction]]
+            counts = corrections_of(part, bits, direction)
             mine.append(
                 f"{statistics.fmean(counts):.3g} ± {statistics.pstdev(counts):.2g}"
                 if counts

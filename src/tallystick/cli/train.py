@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -22,12 +23,9 @@ from tallystick.commit.signing import load_private_key
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.run.estimate import human_bytes, human_seconds
 from tallystick.run.followed import FollowReport
-from tallystick.run.found import finding_sentence
 from tallystick.run.job_file import load_job
 from tallystick.run.preview import estimate_run
 from tallystick.run.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
-
-_SAID = 10  # findings that are printed; --json has more
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:
@@ -157,10 +155,6 @@ def _say_followed(report: FollowReport) -> None:
         slot = report.difference["slot"]
         where = f", first in slot {slot}" if slot else ""
         say(f"MISMATCH    the states differ in the checkpoint interval ({low}, {high}]{where}")
-    for found in report.findings[:_SAID]:
-        say(f"FINDING     {finding_sentence(found)}")
-    more = len(report.findings[_SAID:]) + report.unnamed
-    if more:
-        say(f"            and {more} more")
+    say_findings(report.findings, report.unnamed)
     if not report.accepted:
         say("This run has the right values; `tallystick dispute` decides between the two.")

@@ -123,7 +123,7 @@ class Kind:
         if not self.is_here:
             raise UsageError(
                 f"Kind {self.name} needs a process with {self.settings}.",
-                "Start one with Kind.python.",
+                "Set these variables before the process starts.",
             )
 
 

@@ -114,17 +114,20 @@ def read_sample(job: Job, path: Path) -> SampleFile:
         if not (text.isascii() and text.isdecimal() and len(text) <= 18):
             fail(f"{name} is not a number")
         numbers.append(int(text))
+    steps, elements = numbers
     if facts["job"] != job.digest.hex():
         raise UsageError(
             f"The sample {path} is of another job.", f"Take samples of {job.directory} everywhere."
         )
+    if not 1 <= steps <= job.steps:
+        fail(f"it has {steps} steps and the job {job.steps}")
     sample = Sample(*(columns[name] for name in ("step", "section", "element", "x")))
     contract = published_contract(job.program)
     try:
-        sample.check(sections_of(job.program, contract), numbers[0])
+        sample.check(sections_of(job.program, contract), steps)
     except UsageError as error:
         fail(error.message.partition(": ")[2].rstrip("."))
-    return SampleFile(path, sample, numbers[0], numbers[1], facts["kind"])
+    return SampleFile(path, sample, steps, elements, facts["kind"])
 
 
 def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:

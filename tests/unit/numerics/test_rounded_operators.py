@@ -20,8 +20,6 @@ from tallystick.numerics.rounded.engines import NumpyEngine
 from tallystick.numerics.rounded.probe import probe
 
 BITS = (32, 28, 20)
-
-
 ENGINES = (NumpyEngine(), Shuffled(1), Shuffled(2, 5))
 
 

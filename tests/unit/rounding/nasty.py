@@ -1,4 +1,4 @@
-"""Operands whose products lie near boundaries, and engines that add in another legal order."""
+"""Operands whose products lie near boundaries of the grid."""
 
 from __future__ import annotations
 
@@ -48,73 +48,3 @@ def near_boundaries(
     b[:, ::4] *= 2.0**-75
     b[rest, 1::4] = 1.0
     return a.astype(np.float32), b.astype(np.float32)
-
-
-class Reordered:
-    """Adds the terms permuted and in `parts` partial sums: admissible (NUMERICS 14.3)."""
-
-    def __init__(self, seed: int, parts: int) -> None:
-        self.name = f"reordered-{seed}-{parts}"
-        self._seed = seed
-        self._parts = parts
-
-    def _split(self, terms: int) -> list[Array]:
-        order = np.random.default_rng((self._seed, terms)).permutation(terms)
-        return np.array_split(order, max(1, min(self._parts, terms)))
-
-    def mm(self, a: Array, b: Array, out: Array) -> None:
-        out[...] = 0
-        for part in self._split(a.shape[-1]):
-            out += a[..., part] @ b[..., part, :]
-
-    def sums(self, x: Array) -> Array:
-        total = np.zeros(x.shape[0])
-        for part in self._split(x.shape[1]):
-            total += x[:, part].sum(axis=1)
-        return total
-
-
-class LeftToRight:
-    """Adds the terms one after the other."""
-
-    name = "left-to-right"
-
-    def mm(self, a: Array, b: Array, out: Array) -> None:
-        out[...] = 0
-        for k in range(a.shape[-1]):
-            out += a[..., :, k : k + 1] * b[..., k : k + 1, :]
-
-    def sums(self, x: Array) -> Array:
-        total = np.zeros(x.shape[0])
-        for k in range(x.shape[1]):
-            total += x[:, k]
-        return total
-
-
-class Perturbed:
-    """Results that err by nearly all that the bound of NUMERICS 14.4 allows, in both directions:
-    no kernel is so bad, but 14.5 to 14.7 hold for it. The start-up probe rightly refuses it."""
-
-    def __init__(self, seed: int) -> None:
-        self.name = f"perturbed-{seed}"
-        self._rng = np.random.default_rng(seed)
-
-    def _error(self, bound: Array) -> Array:
-        size = self._rng.choice((-0.98, -0.7, 0.0, 0.3, 0.98), bound.shape)
-        error: Array = bound * size
-        return error
-
-    def mm(self, a: Array, b: Array, out: Array) -> None:
-        with np.errstate(all="ignore"):
-            norms = (
-                np.linalg.norm(a, axis=-1)[..., :, None],
-                np.linalg.norm(b, axis=-2)[..., None, :],
-            )
-            bound = a.shape[-1] * 2.0**-53 * norms[0] * norms[1]
-            out[...] = a @ b + self._error(bound)
-
-    def sums(self, x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            bound = x.shape[1] * 2.0**-53 * np.abs(x).sum(axis=1)
-            total: Array = x.sum(axis=1) + self._error(bound)
-        return total

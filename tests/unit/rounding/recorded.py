@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nasty import LeftToRight, Perturbed, Reordered, near_boundaries
+from nasty import near_boundaries
 from reference.logs import C, Element
+from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 
 from tallystick.commit.encoding import sha256
-from tallystick.numerics.rounded import engines, using
+from tallystick.numerics.rounded import using
 from tallystick.numerics.rounded.engines import DEFAULT
 from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
@@ -27,7 +28,7 @@ from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.rounding.session import Session
 
 JOB = sha256(b"job")
-ENGINES = [DEFAULT, LeftToRight(), Reordered(1, 3), Perturbed(1), Perturbed(2)]
+ENGINES = [DEFAULT, LeftToRight(), Shuffled(1), Perturbed(1), Perturbed(2)]
 Arrays = Mapping[str, np.ndarray]
 Emit = Callable[[Builder, dict[str, Value]], list[Value]]
 
@@ -43,14 +44,8 @@ def program(bits: int, batch: Arrays, emit: Emit) -> Program:
 def run(session: Session, batch: Arrays, step: int, engine: Any) -> tuple[list[np.ndarray], bytes]:
     executor = Executor(session.program, kernels=session.kernels)
     session.begin(step)
-    check = engines.check_engine
-    if isinstance(engine, Perturbed):
-        engines.check_engine = lambda _: None
-    try:
-        with using(engine):
-            result = executor.run_step({}, batch)
-    finally:
-        engines.check_engine = check
+    with using(engine):
+        result = executor.run_step({}, batch)
     digest = session.finish()
     return [result.outputs[name] for name in sorted(result.outputs)], digest
 

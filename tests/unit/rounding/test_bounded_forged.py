@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nasty import LeftToRight, Perturbed, Reordered
 from recorded import ENGINES, JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from reference.logs import order
+from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import rounded_sum
 
 from tallystick.rounding import blocks
@@ -54,7 +54,7 @@ def test_every_forged_entry_is_found_and_no_other(
 
 def test_entries_that_are_left_out_give_true_values(tmp_path: Path) -> None:  # NUMERICS 14.5
     made, batch = nasty_mm(32, 21)
-    recorded = Run(tmp_path / "a", made, batch, Reordered(3, 5))
+    recorded = Run(tmp_path / "a", made, batch, Shuffled(3, 5))
     path = recorded.forge(tmp_path / "b", lambda _, __: Entries.none())
     follower, outputs, _ = recorded.follow(path)
     assert not follower.findings and not same(outputs, recorded.outputs)

@@ -195,6 +195,10 @@ def test_files_that_are_no_samples_are_refused(
         path = rewritten(samples[0], tmp_path / f"bad{number}", **{name: change})
         with pytest.raises(CorruptFileError, match="no calibration sample"):
             calibration.read_sample(job, path)
+    for steps in ("0", "13", "9" * 18):  # so many wrap around in a key
+        path = rewritten(samples[0], tmp_path / f"steps{steps}", steps=steps)
+        with pytest.raises(CorruptFileError, match="and the job 12"):
+            calibration.read_sample(job, path)
     for change in (None, sample.x[:-1], sample.x.astype(np.float32)):
         number += 1
         path = rewritten(samples[0], tmp_path / f"bad{number}", x=change)
