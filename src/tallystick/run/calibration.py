@@ -118,6 +118,8 @@ def read_sample(job: Job, path: Path) -> SampleFile:
         raise UsageError(
             f"The sample {path} is of another job.", f"Take samples of {job.directory} everywhere."
         )
+    if not 1 <= numbers[0] <= job.steps:
+        fail(f"the job has {job.steps} steps, not {numbers[0]}")
     sample = Sample(*(columns[name] for name in ("step", "section", "element", "x")))
     contract = published_contract(job.program)
     try:
