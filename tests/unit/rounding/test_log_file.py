@@ -354,7 +354,6 @@ def test_flush_makes_every_new_log_durable(tmp_path: Path) -> None:
     assert door.syncs == 4  # three files and their directory
     logs.flush()
     assert door.syncs == 4
-    assert logs.written == sum(p.stat().st_size for p in (tmp_path / "logs").iterdir())
 
 
 _ENDLESS = """
