@@ -23,6 +23,7 @@ from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
+from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
 
 STEPS, INTERVAL = 24, 5
@@ -205,6 +206,18 @@ def test_lies_about_logs(logged: World, name: str) -> None:
         assert verdict.convicted[0].clause in clauses
         assert (verdict.case or "-") in case.split()
         assert judge(logged.job, played.evidence.to_bytes()).verdict == verdict
+
+
+@pytest.mark.parametrize("name", ("extra-entry", "forged-entry"))
+def test_a_lie_about_logs_is_taken_up_where_it_was_left(logged: World, name: str) -> None:
+    """The steps that are repeated follow a log that nobody else would write."""
+    whole, out = logged.cheat(name), logged.directory / f"{name}-again"
+    options = Options(declared=Declaration(name), stop_before=3)
+    train_job(logged.job, out, options)
+    for path in (out / "checkpoints").iterdir():
+        path.unlink()
+    done = train_job(logged.job, out, Options(declared=Declaration(name)))
+    assert done.run_root == RunStore(whole).journal().run_root
 
 
 # Published logs: rounded operators are judged by V, of others nobody is convicted (NUMERICS 14.10).

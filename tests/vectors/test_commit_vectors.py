@@ -258,7 +258,7 @@ def test_log() -> None:  # COMMITMENTS 10
         cut = [found.block(i) for i in range(section.blocks)]
         assert sha256(b"".join(cut)).hex() == case["blocks_sha256"]
         assert section.digest(found.root()).hex() == case["digest"]
-        assert log.block_root(cut) == found.root()
+        assert merkle.root(log.block_hashes(cut)) == found.root()
         made[case["digest"]] = section.digest(found.root())
     for case in v["published"]:
         codes = np.frombuffer(case["entries"].encode(), np.uint8) - ord("0")
@@ -270,6 +270,3 @@ def test_log() -> None:  # COMMITMENTS 10
     for case in v["logs"]:
         digests = [made[d] for d in case["sections"]]
         assert log.log_digest(case["step"], digests).hex() == case["digest"]
-        tree = log.section_tree(digests)
-        whole = log.log_digest_of(case["step"], tree.size, tree.root())
-        assert whole.hex() == case["digest"]

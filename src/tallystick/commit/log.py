@@ -73,27 +73,12 @@ def block_hashes(blocks: Sequence[bytes | memoryview]) -> bytes:
     return b"".join([merkle.leaf_hash(b) if len(b) else empty for b in blocks])
 
 
-def block_root(blocks: Sequence[bytes | memoryview]) -> bytes:
-    """The hash root over a section's blocks (COMMITMENTS 10.4, 2.3)."""
-    return _native.root_of_hashes(block_hashes(blocks))
-
-
 def packed_root(data: bytes | bytearray | memoryview) -> bytes:
     """The hash root over a published section's bytes, cut every 2048 (COMMITMENTS 10.3)."""
     return _native.leaves_root(data, BLOCK_BYTES)
 
 
-def section_tree(digests: Sequence[bytes]) -> merkle.Tree:
-    """The tree over the section digests of a step as leaf data (COMMITMENTS 10.5)."""
-    return merkle.Tree([merkle.leaf_hash(d) for d in digests])
-
-
-def log_digest_of(step: int, sections: int, root: bytes) -> bytes:
-    """The log digest over `sections` sections under `root` (COMMITMENTS 10.5)."""
-    return Writer(LOG_TAG).u64(step).u64(sections).hash(root, "section root").digest()
-
-
 def log_digest(step: int, digests: Sequence[bytes]) -> bytes:
     """The digest of step `step`'s log: what the log chain takes (COMMITMENTS 10.5, 5.6)."""
-    leaves = b"".join([merkle.leaf_hash(d) for d in digests])
-    return log_digest_of(step, len(digests), _native.root_of_hashes(leaves))
+    root = _native.root_of_hashes(b"".join([merkle.leaf_hash(d) for d in digests]))
+    return Writer(LOG_TAG).u64(step).u64(len(digests)).hash(root, "section root").digest()

@@ -33,6 +33,7 @@ ANSWER_TYPE = "application/vnd.tallystick.answer.v1"
 SIGNATURE_BYTES = 64
 ANSWERED, UNABLE = 0, 1
 Hashes = tuple[bytes, ...]
+_PROOF = 64  # hashes of an inclusion proof: a tree has fewer than 2^64 leaves
 
 
 @dataclass(frozen=True)
@@ -133,19 +134,29 @@ Body = (
 )  # fmt: skip
 
 
-def _write_hashes(out: Writer, hashes: Hashes) -> Writer:
-    out.u64(len(hashes))
+def _write_parts(out: Writer, hashes: Hashes) -> None:
     for h in hashes:
         out.hash(h)
-    return out
+
+
+def _write_hashes(out: Writer, hashes: Hashes) -> None:
+    _write_parts(out.u64(len(hashes)), hashes)
+
+
+def _read_parts(source: Reader, size: int) -> Hashes:
+    """The hashes that end a body of `size` bytes; bytes left over are the caller's to refuse."""
+    return tuple(source.hash() for _ in range(size // HASH_BYTES))
+
+
+def _read_hashes(source: Reader, limit: int = _PROOF) -> Hashes:
+    return tuple(source.hashes(limit))
 
 
 def encode_body(query: Query, body: Body) -> bytes:
     """The layout of `body`, which is of `query`'s kind (PROTOCOL 2.1)."""
     out = Writer()
     if isinstance(body, RootsBody):
-        for root in body.roots:
-            out.hash(root)
+        _write_parts(out, body.roots)
         if isinstance(query, Checkpoints):
             _write_hashes(out, body.proof)
     elif isinstance(body, LossBody):
@@ -153,8 +164,7 @@ def encode_body(query: Query, body: Body) -> bytes:
     elif isinstance(body, NodesBody):
         out.u64(body.count).hash(body.root)
     elif isinstance(body, HashesBody):
-        for h in body.hashes:
-            out.hash(h)
+        _write_parts(out, body.hashes)
     elif isinstance(body, NodeBody):
         out.text(body.operator).blob(body.attributes)
         for hashes in (body.inputs, body.outputs, body.proof):
@@ -168,9 +178,7 @@ def encode_body(query: Query, body: Body) -> bytes:
         for hashes in (body.before, body.sections, body.after):
             _write_hashes(out, hashes)
     elif isinstance(body, BlocksBody):
-        out.u64(body.blocks)
-        for h in body.hashes:
-            out.hash(h)
+        _write_parts(out.u64(body.blocks), body.hashes)
     elif isinstance(body, BlockBody):
         _write_hashes(out.blob(body.data), body.proof)
     elif isinstance(query, Values):
@@ -191,36 +199,35 @@ def decode_body(query: Query, data: bytes) -> Body:
         asked = query.indices if isinstance(query, Checkpoints) else query.steps
         roots = tuple(source.hash() for _ in asked)
         proof = isinstance(query, Checkpoints)
-        body = RootsBody(roots, tuple(source.hashes(LIMITS.proof_hashes)) if proof else ())
+        body = RootsBody(roots, _read_hashes(source, LIMITS.proof_hashes) if proof else ())
     elif isinstance(query, Loss):
-        body = LossBody(source.hash(), source.u32(), tuple(source.hashes(64)))
+        body = LossBody(source.hash(), source.u32(), _read_hashes(source))
     elif isinstance(query, Nodes):
         body = NodesBody(source.u64(), source.hash())
     elif isinstance(query, NodeHashes | TensorHashes):
-        body = HashesBody(tuple(source.hash() for _ in range(len(data) // HASH_BYTES)))
+        body = HashesBody(_read_parts(source, len(data)))
     elif isinstance(query, NodeRecord):
         body = NodeBody(
             source.text(),
             source.blob(LIMITS.attribute_bytes),
-            tuple(source.hashes(LIMITS.node_inputs)),
-            tuple(source.hashes(LIMITS.node_outputs)),
-            tuple(source.hashes(64)),
+            _read_hashes(source, LIMITS.node_inputs),
+            _read_hashes(source, LIMITS.node_outputs),
+            _read_hashes(source),
         )
     elif isinstance(query, Slot):
-        body = SlotBody(source.hash(), tuple(source.hashes(64)))
+        body = SlotBody(source.hash(), _read_hashes(source))
     elif isinstance(query, Record):
-        body = RecordBody(source.blob(LIMITS.record_bytes), tuple(source.hashes(64)))
+        body = RecordBody(source.blob(LIMITS.record_bytes), _read_hashes(source))
     elif isinstance(query, Values):
         body = BytesBody(source.raw(len(data)))
     elif isinstance(query, Log):
-        chain, before = source.hash(), tuple(source.hashes(64))
-        sections = tuple(source.hashes(LIMITS.log_sections))
-        body = LogBody(chain, before, sections, tuple(source.hashes(64)))
+        chain, before = source.hash(), _read_hashes(source)
+        sections = _read_hashes(source, LIMITS.log_sections)
+        body = LogBody(chain, before, sections, _read_hashes(source))
     elif isinstance(query, LogHashes):
-        blocks = source.u64()
-        body = BlocksBody(blocks, tuple(source.hash() for _ in range(len(data) // HASH_BYTES)))
+        body = BlocksBody(source.u64(), _read_parts(source, len(data) - 8))
     elif isinstance(query, LogBlock):
-        body = BlockBody(source.blob(LIMITS.log_block_bytes), tuple(source.hashes(64)))
+        body = BlockBody(source.blob(LIMITS.log_block_bytes), _read_hashes(source))
     else:
         assert isinstance(query, Leaf | Opening)
         body = BytesBody(source.blob(LIMITS.answer_bytes))

@@ -27,9 +27,9 @@ from tallystick.protocol.game import (
     node_proved,
     shorts,
 )
-from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, NodeRecord
+from tallystick.protocol.queries import Log, LogBlock, LogHashes, NodeRecord
 from tallystick.protocol.states import UNDECIDED
-from tallystick.protocol.tensors import descend, part_guilt
+from tallystick.protocol.tensors import descend, known_hashes, part_guilt
 from tallystick.rounding.blocks import decode_block
 from tallystick.rounding.codec import unpack
 
@@ -153,22 +153,14 @@ def _differing_block(game: Game, number: int) -> Asking[int]:
         wrong = [p for p in BOTH if game.logs[p].sections[number] != true]
         convict(dict.fromkeys(wrong, ("6.13", f"its section {number}, which is empty, is not")))
     hashes: tuple[bytes, ...] = ()
+    stated = [body.sections[number] for body in game.logs]
     while count > 1:
         query = LogHashes(game.step, number, first, count)
         bodies = yield from ask(dict.fromkeys(BOTH, query), BlocksBody)
-        guilt, known = {}, {}
-        for party, body in bodies.items():
-            root = merkle.combine_parts(count, DEPTH, body.hashes)
-            stated = game.logs[party].sections[number]
-            if body.blocks != section.blocks:
-                guilt[party] = ("2.7", f"section {number} has {section.blocks} blocks, not these")
-            elif hashes:
-                known[party] = hashes[party]
-            else:  # the first answer must give the section digest
-                fits = root is not None and section.digest(root) == stated
-                known[party] = root if fits and root is not None else b""
-        convict(guilt)
+        why = f"section {number} has {section.blocks} blocks, not these"
+        convict({p: ("2.7", why) for p, b in bodies.items() if b.blocks != section.blocks})
         plain = {p: HashesBody(body.hashes) for p, body in bodies.items()}
+        known = known_hashes(count, plain, hashes, lambda p, r: section.digest(r) == stated[p])
         convict(part_guilt(count, plain, known, "6.13"))
         parts = (bodies[0].hashes, bodies[1].hashes)
         first, count, hashes = descend(count, parts, first)

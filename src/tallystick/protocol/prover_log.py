@@ -68,7 +68,9 @@ class Logs:
         return LogBody(chain, before, digests, after)
 
     def _open(self, step: int) -> LogReader:
-        return open_log(self._states.store.logs_path, step, self._shape.expected)
+        """The log of `step`, if it is the one in the journal: another one is never spoken of."""
+        digest = self._states.journal.logs[step]
+        return open_log(self._states.store.logs_path, step, self._shape.expected, digest)
 
     def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:
         """A section's blocks and their tree; what was read last is kept."""

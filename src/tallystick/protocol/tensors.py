@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -49,6 +49,23 @@ def part_guilt(
     return guilt
 
 
+def known_hashes(
+    count: int,
+    bodies: dict[int, HashesBody],
+    before: tuple[bytes, ...],
+    gives: Callable[[int, bytes], bool],
+) -> dict[int, bytes]:
+    """What each party's parts must combine to: the hash it has stated `before`; at the first
+    answer their own root, if it `gives` what the party has stated, else nothing does."""
+    if before:
+        return {party: before[party] for party in bodies}
+    known = {}
+    for party, body in bodies.items():
+        root = merkle.combine_parts(count, DEPTH, body.hashes)
+        known[party] = root if root is not None and gives(party, root) else b""
+    return known
+
+
 def first_element(
     game: Game, side: int, operand: int, header: TensorHeader, digests: tuple[bytes, bytes]
 ) -> Asking[tuple[int, Pair]]:
@@ -65,14 +82,7 @@ def first_element(
     hashes: tuple[bytes, ...] = ()
     while count > 1:
         bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH}, HashesBody)
-        known = {}
-        for party, body in bodies.items():
-            root = merkle.combine_parts(count, DEPTH, body.hashes)
-            if hashes:
-                known[party] = hashes[party]
-            else:  # the first answer must give the stated digest: its root is what is known
-                fits = root is not None and header.digest(root) == digests[party]
-                known[party] = root if fits and root is not None else b""
+        known = known_hashes(count, bodies, hashes, lambda p, r: header.digest(r) == digests[p])
         convict(part_guilt(count, bodies, known, "6.1"))
         parts = (bodies[0].hashes, bodies[1].hashes)
         first, count, hashes = descend(count, parts, first)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tallystick.errors import CounterpartyError
 from tallystick.numerics.grid import Doubt, Grid, doubt
 from tallystick.numerics.opening.accumulators import parts, unruly
 from tallystick.numerics.registry import OpSpec, Run
@@ -223,9 +222,3 @@ def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
     inside = column < columns
     at = (row * columns + column)[inside]
     return at, entries.directions[first:last][inside]
-
-
-def check_clean(session: Session) -> None:
-    """Raise CounterpartyError naming the first finding, if there is one."""
-    if session.findings:
-        raise CounterpartyError(str(session.findings.kept[0]), "Do not accept the run.")

@@ -85,6 +85,12 @@ def compress(codec: int, data: bytes) -> bytes:
     return packed
 
 
+def largest_stored(codec: int, size: int) -> int:
+    """The most bytes that `compress` makes of `size` bytes."""
+    # zstd's own bound is size/256 more, and 64 for small ones.
+    return size if codec == RAW or not size else size + (size >> 8) + 1024
+
+
 def decompress(codec: int, stored: bytes, size: int) -> bytes:
     """The `size` bytes that `stored` holds; never allocates more than that.
 

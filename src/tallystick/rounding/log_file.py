@@ -114,11 +114,6 @@ class LogWriter:
         self._offset = 0
         self._write(self._header)
 
-    @property
-    def log_bytes(self) -> int:
-        """Bytes written so far."""
-        return self._offset
-
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         try:
@@ -220,7 +215,6 @@ class LogDirectory:
         self.path = path
         self.sections = sections
         self.form = form
-        self.written = 0
         self._job_digest = job_digest
         self._codec = compression
         self._door = door
@@ -240,7 +234,6 @@ class LogDirectory:
     def finished(self, writer: LogWriter) -> None:
         """Note a finished file: the next flush makes it durable."""
         self._unsynced.append(writer.path)
-        self.written += writer.log_bytes
 
     def flush(self) -> None:
         """Make every finished log durable; call it before the checkpoint that covers them is

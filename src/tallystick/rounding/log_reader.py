@@ -148,6 +148,8 @@ class LogReader:
                 self._fail("altered", "its size or place is impossible", number)
             if self.codec == codec.RAW and payload != stored:
                 self._fail("altered", "its two sizes differ", number)
+            if stored > codec.largest_stored(self.codec, payload):
+                self._fail("altered", "more is stored of it than its size can need", number)
             out.append(Stored(offset, stored, payload, checksum, digest))
         # Payloads may lie in any order, but leave no gap and do not overlap.
         place = HEADER.size

@@ -24,7 +24,6 @@ from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.codec import LARGEST_BYTE, pack, unpack
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.findings import KEPT
 from tallystick.rounding.rules import indices_of
 from tallystick.rounding.session import LogSource, MakeSink, Session
 
@@ -264,8 +263,10 @@ class PublishedFollower(_Published):
     def _clean(self, number: int, data: Array) -> None:
         """Bytes that are none (COMMITMENTS 10.3) are findings, and read as five entries 1."""
         bad = np.flatnonzero(data > LARGEST_BYTE)
-        for at in bad[:KEPT].tolist():
+        keep = self.findings.room_for(len(bad))
+        for at in bad[:keep].tolist():
             self.found("malformed block", number, detail=f"byte {at} is {data[at]}, above 242")
+        self.findings.count += len(bad) - keep
         data[bad] = MISSING
         spare = -self.sections[number].elements % ENTRIES_PER_BYTE
         if spare and len(data):
@@ -298,7 +299,7 @@ class PublishedFollower(_Published):
         own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
         self._log(call, x, own, entries)
         followed = out.reshape(-1)
-        changed = np.flatnonzero(own != followed)
+        changed = np.flatnonzero(own.view(np.uint32) != followed.view(np.uint32))  # equal NaN are
         allowed = allowed_values(call, changed, followed[changed], self.contract.bits)
         forged: Array = changed[~allowed]
         if not len(forged):
@@ -332,8 +333,8 @@ def allowed_values(call: _Call, positions: Array, values: Array, bits: int) -> A
             records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
             for k, (record, bound) in enumerate(zip(records, bounds, strict=True), begin):
                 total, flags = parts(record.view("V80")[0])
-                # With a term that is not finite no entry has a say (14.5).
-                allowed[which[k]] = not flags and doubt(Grid(bits), total, float(bound)).allows(
+                # With a term that is not finite x is no sum of terms (14.10): it is not judged.
+                allowed[which[k]] = bool(flags) or doubt(Grid(bits), total, float(bound)).allows(
                     int(named[which[k]])
                 )
 

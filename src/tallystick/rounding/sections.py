@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tallystick.commit.log import FORMS, Section
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import Contract
 from tallystick.program.ir import Node, Program, op_spec
 
@@ -19,22 +21,27 @@ def is_logged(node: Node, output: int, contract: Contract) -> bool:
 
 def sections_of(program: Program, contract: Contract) -> tuple[Section, ...]:
     """The sections of every step's log under `contract`, which keeps logs: in the order of nodes
-    and of each node's outputs, empty ones included."""
+    and of each node's outputs, empty ones included.
+
+    Raises UsageError for more than an answer about a log can name (PROTOCOL 2.1): in a game an
+    honest party could not open its own.
+    """
     code = FORMS[contract.form]
-    return tuple(
+    sections = tuple(
         Section(index, output, type_.numel, code)
         for index, node in enumerate(program.nodes)
         for output, type_ in enumerate(node.out_types)
         if is_logged(node, output, contract)
     )
+    if len(sections) > LIMITS.log_sections:
+        raise UsageError(
+            f"A step's rounding log would have {len(sections)} sections, more than the limit of "
+            f"{LIMITS.log_sections}.",
+            "Choose a contract without logs, or a smaller program.",
+        )
+    return sections
 
 
 def operators_of(program: Program, sections: tuple[Section, ...]) -> tuple[str, ...]:
     """The operator of each section, for messages."""
     return tuple(program.nodes[section.node].op for section in sections)
-
-
-def packed_size(sections: tuple[Section, ...]) -> int:
-    """Bytes that the sections' entries take at five to a byte: a published log's size, for
-    estimates; a bounded log's size depends on the step."""
-    return sum(section.packed_bytes for section in sections)

@@ -17,14 +17,13 @@ from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import load_stock
+from tallystick.rounding.published import MISSING, load_stock
 from tallystick.rounding.sections import sections_of
 
 if TYPE_CHECKING:
     from tallystick.rounding.torch_stock import Stock
 
 Array = np.ndarray
-_ALL_ENTRIES_ONE = 121
 
 
 class Unlogged:
@@ -51,7 +50,7 @@ class Unlogged:
             found = self.stock.compute(spec, attrs, inputs, given)
             for x, out in zip(found, given, strict=True):
                 if x is not None:
-                    ones = np.full(-(-x.size // 5), _ALL_ENTRIES_ONE, np.uint8)
+                    ones = np.full(-(-x.size // 5), MISSING, np.uint8)
                     _core.published_follow(x, ones, self.bits, False, out)
 
         return run

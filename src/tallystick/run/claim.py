@@ -9,6 +9,7 @@ from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import PublicKey, RunCommitment, verify_run
 from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.run.engine import is_finite
+from tallystick.run.follow import keeps_log
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
 from tallystick.run.store import RunStore
@@ -68,6 +69,8 @@ def claim_problem(commitment: RunCommitment, journal: JournalContent, job: Job) 
     last = steps[-1]
     if steps != checkpoint_steps(last, job.interval) or len(journal.losses) != last:
         return "the checkpoints are not the ones the job asks for"
+    if len(journal.logs) != (last if keeps_log(job) else 0):
+        return "the journal does not name the rounding logs that the job asks for"
     if run_root(job.digest, journal.checkpoints) != commitment.run_root:
         return "the journal's checkpoints do not give the signed run root"
     if journal.run_root != commitment.run_root or journal.last_step != last:

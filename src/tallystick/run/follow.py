@@ -16,7 +16,7 @@ from tallystick.numerics.contracts import Contract, parse_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
-from tallystick.rounding.findings import Choices, Finding, Findings
+from tallystick.rounding.findings import KEPT, Choices, Finding, Findings
 from tallystick.rounding.log_reader import Expected, LogReader, open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.sections import operators_of, sections_of
@@ -65,6 +65,10 @@ class LogShape:
                 raise
         return reader
 
+    def check(self, store: RunStore, step: int, digest: bytes) -> None:
+        """Check every byte of a step's log. Raises LogCorruptError, StorageError."""
+        self.open(store, step, digest).close()
+
 
 def recorder(shape: LogShape, sink: MakeSink) -> Session:
     """What records the logs of a run in the contract's form."""
@@ -85,11 +89,6 @@ def follower(
 def keeps_log(job: Job) -> bool:
     """Whether a run of `job` has rounding logs."""
     return parse_contract(job.commitment.contract).keeps_log
-
-
-def check_log(store: RunStore, job: Job, step: int, digest: bytes) -> None:
-    """Check every byte of a step's log. Raises LogCorruptError, StorageError."""
-    LogShape(job).open(store, step, digest).close()
 
 
 class StepFindings:
@@ -169,8 +168,9 @@ class OwnLogs:
         record = self._findings.finish(step)
         self.left += record["left"]
         self.taken += record["taken"]
-        self.unnamed += record["unnamed"]
-        self.findings += record["findings"]
+        room = max(0, KEPT - len(self.findings))
+        self.findings += record["findings"][:room]
+        self.unnamed += record["unnamed"] + len(record["findings"][room:])
         return self._digest
 
     def abort(self) -> None:

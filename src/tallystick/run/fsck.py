@@ -16,11 +16,10 @@ from tallystick.commit.state import (
     extend_loss_chain,
 )
 from tallystick.errors import TallystickError
-from tallystick.numerics.contracts import parse_contract
 from tallystick.run.attacks import read_declaration
 from tallystick.run.claim import claim_problem
 from tallystick.run.files import TEMPORARY_SUFFIX
-from tallystick.run.follow import check_log
+from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import FILES, MANIFEST, Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
@@ -230,11 +229,12 @@ def _check_traces(checker: _Checker, store: RunStore, job: Job) -> None:
 
 def _check_logs(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
     """Every step's log against its digest in the journal, which the log chain covers."""
-    if not parse_contract(job.commitment.contract).keeps_log:
+    if not keeps_log(job):
         return
+    shape = LogShape(job)
     for step, digest in enumerate(journal.logs):
         path = store.log_path(step)
-        checker.guard(path, partial(check_log, store, job, step, digest))
+        checker.guard(path, partial(shape.check, store, step, digest))
     for step in store.logged_steps():
         if step >= len(journal.logs):
             why = f"The journal has no step {step}: it was being written when the run stopped."

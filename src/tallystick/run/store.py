@@ -29,6 +29,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
 from tallystick.rounding.log_file import log_path
 from tallystick.run.files import (
     make_directory,
@@ -141,6 +142,8 @@ class RunStore:
             self._refuse_foreign_files()
         for path in (self.directory, self.checkpoints_path, self.nodes_path):
             make_directory(path)
+        if parse_contract(job.commitment.contract).keeps_log:
+            make_directory(self.logs_path)  # its name is durable with the manifest's
         if not self.exists:
             copy_job(job, self.job_path)
             body: dict[str, JsonValue] = {

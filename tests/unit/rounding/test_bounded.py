@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from reference.rounded import abs_sums
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED
 from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
 from tallystick.numerics.rounded.engines import DEFAULT
 from tallystick.numerics.types import TensorType, type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
+from tallystick.rounding import sections
 from tallystick.rounding.bounded import BoundedRecorder
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.rounding.log_file import LogDirectory
@@ -193,3 +196,12 @@ def test_a_failed_step_leaves_no_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["0000000000.log"]
     with pytest.raises(LogCorruptError):
         open_log(tmp_path, 1, recorder.expected(JOB))
+
+
+def test_a_program_with_more_outputs_than_an_answer_can_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, _ = nasty_mm(32, 1)
+    monkeypatch.setattr(sections, "LIMITS", replace(LIMITS, log_sections=0))
+    with pytest.raises(UsageError, match="1 sections, more than the limit of 0"):
+        BoundedRecorder(made)

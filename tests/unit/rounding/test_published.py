@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded import mm, program
+from recorded import run as one_step
 from reference.steps import Steps, under
 
 pytest.importorskip("torch", reason="the published form runs on torch")
@@ -14,6 +16,8 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED
 from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.numerics.rounded.engines import DEFAULT
+from tallystick.program.ir import op_spec
 from tallystick.rounding import published
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.emulated import Kind, kind_named, kinds
@@ -221,6 +225,48 @@ def test_a_missing_log_and_a_malformed_one_are_findings(
     follower, auditor = followed(recorder, job, tmp_path / "bad", HERE[0])
     auditor.run(0, 1)
     assert {f.kind for f in follower.findings.kept} == {"malformed block"}
+
+
+def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None:  # NUMERICS 14.10
+    """A choice in one element makes the whole output be looked at: NaN and infinity stay out."""
+    a, b = np.ones((3, 4), np.float32), np.ones((4, 3), np.float32)
+    a[0] = (1, 2.0**-24, 0, 0)  # v* is a boundary: both of its neighbours are in V
+    a[1, 2], a[2, 1] = np.nan, np.inf
+    batch = {"a": a, "b": b}
+    made = under(program(32, batch, mm), "replay/1;form=published")
+    logs = LogDirectory(tmp_path, JOB_DIGEST, Forging(made).sections, PUBLISHED)
+    trainer = Forging(made, logs.writer)
+
+    def up(entries: np.ndarray) -> None:
+        entries[0] = 2
+
+    trainer.number, trainer.change, trainer.obeys = 0, up, True
+    outputs, digest_ = one_step(trainer, batch, 0, DEFAULT)
+    assert outputs[0][0, 0] == 1 + 2.0**-23 and outputs[0][0, 1] == 1
+    assert np.isnan(outputs[0][1]).all() and np.isinf(outputs[0][2]).all()
+    expected = trainer.expected(JOB_DIGEST)
+    follower = PublishedFollower(made, lambda step: open_log(tmp_path, step, expected))
+    followed_outputs, own = one_step(follower, batch, 0, DEFAULT)
+    assert not follower.findings, follower.findings.kept
+    assert own == digest_ and followed_outputs[0].tobytes() == outputs[0].tobytes()
+    call = published._Call(op_spec("aten.mm"), 0, 0, {}, [a, b], outputs)
+    values = np.full(9, 7, np.float32)
+    allowed = published.allowed_values(call, np.arange(9), values, 32)
+    assert not allowed[:3].any() and allowed[3:].all()
+
+
+def test_malformed_bytes_beyond_what_is_kept_are_counted(
+    made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.rounding import findings
+
+    monkeypatch.setattr(findings, "KEPT", 3)
+    program_ = under(made["mlp"].program, "replay/1;form=published")
+    follower = PublishedFollower(program_, lambda step: pytest.fail("no log is read"))
+    follower._step = 0
+    data = np.full(follower.sections[0].packed_bytes, 250, np.uint8)
+    follower._clean(0, data)
+    assert len(follower.findings.kept) == 3 and follower.findings.count == len(data) > 3
 
 
 @pytest.mark.parametrize("model", ("mlp", "gpt2"))

@@ -12,12 +12,13 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from replay_tools import forging, replay_job, some_more, trained
 
-from tallystick.errors import MismatchError, UsageError
+from tallystick.errors import DigestMismatchError, MismatchError, UsageError
 from tallystick.numerics.rounded.engines import NumpyEngine, using
 from tallystick.run.auditor import audit_run
 from tallystick.run.fsck import fsck
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job
+from tallystick.run.journal import REASONS, Journal
 from tallystick.run.override import Override
 from tallystick.run.preview import estimate_run
 from tallystick.run.state import State
@@ -281,3 +282,27 @@ def test_the_estimate_counts_logs(job: Job, run: RunSummary, tmp_path: Path) -> 
     estimate = estimate_run(job, tmp_path, None, 2)
     assert 0.5 * run.log_bytes < estimate.disk.logs < 2 * run.log_bytes
     assert "rounding logs" in estimate.sentence()
+
+
+def test_a_journal_that_names_no_logs_is_no_claim(
+    job: Job, run: RunSummary, tmp_path: Path
+) -> None:
+    """Its roots are the signed ones: what is missing is what a follower goes by."""
+    out = tmp_path / "run"
+    shutil.copytree(run.directory, out)
+    store = RunStore(out)
+    before = store.journal()
+    store.journal_path.unlink()
+    journal = Journal.open(store.journal_path, job.digest)
+    for step, bits in enumerate(before.losses):
+        if step in before.roots:
+            journal.checkpoint(step, before.roots[step])
+        journal.loss(step, bits)
+    journal.checkpoint(20, before.roots[20])
+    journal.end(20, REASONS[0], run.run_root)
+    journal.close()
+    with pytest.raises(DigestMismatchError, match="rounding logs"):
+        train_job(job, tmp_path / "follower", Options(replay=out))
+    with pytest.raises(DigestMismatchError, match="rounding logs"):
+        audit_run(out)
+    assert any("rounding logs" in p.message for p in fsck(out).problems)
