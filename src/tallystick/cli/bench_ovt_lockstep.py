@@ -164,8 +164,8 @@ def run_arm(
         followed: list[Mapping[str, Any]] = [trained[second] for _, second in chosen]
         if logged:
             followed = _follow(made, chosen, trained)
-            for answer in (*trained, *followed):
-                Path(answer["log"]).unlink()
+            for said in (*trained, *followed):
+                Path(said["log"]).unlink()
         for pair, mine, other in zip(
             chosen, (trained[first] for first, _ in chosen), followed, strict=True
         ):
