@@ -14,13 +14,14 @@ from reference.steps import Steps, under
 pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
-from tallystick.commit.log import PUBLISHED
+from tallystick.commit.log import PUBLISHED, Section
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.rounded.engines import DEFAULT
 from tallystick.program.ir import op_spec
 from tallystick.rounding import published
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.emulated import Kind, kind_named, kinds
+from tallystick.rounding.findings import KEPT
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
@@ -255,18 +256,12 @@ def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None: 
     assert not allowed[:3].any() and allowed[3:].all()
 
 
-def test_malformed_bytes_beyond_what_is_kept_are_counted(
-    made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tallystick.rounding import findings
-
-    monkeypatch.setattr(findings, "KEPT", 3)
+def test_malformed_bytes_beyond_what_is_kept_are_counted(made: dict[str, Job]) -> None:
     program_ = under(made["mlp"].program, "replay/1;form=published")
     follower = PublishedFollower(program_, lambda step: pytest.fail("no log is read"))
-    follower._step = 0
-    data = np.full(follower.sections[0].packed_bytes, 250, np.uint8)
-    follower._clean(0, data)
-    assert len(follower.findings.kept) == 3 and follower.findings.count == len(data) > 3
+    follower._step, follower.sections = 0, (Section(0, 0, 5 * (KEPT + 7), PUBLISHED),)
+    follower._clean(0, np.full(KEPT + 7, 250, np.uint8))
+    assert len(follower.findings.kept) == KEPT and follower.findings.count == KEPT + 7
 
 
 @pytest.mark.parametrize("model", ("mlp", "gpt2"))
