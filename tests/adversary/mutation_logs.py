@@ -4,7 +4,7 @@
 
 The games need a captured job, which takes longer to make than to play. So a disabled check is put
 into the functions that are loaded already (their code objects), and every scenario of
-tests/unit/protocol/log_scenarios.py and the grid's tests are tried until one fails.
+tests/unit/protocol/log_scenarios.py, the grid's tests and one of elements are tried until one fails.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from adversary.mutation import Mutant, mutants
 from unit.numerics import test_grid
 from unit.opening import test_opening_rounded
+from unit.protocol import test_protocol_element as elements
 from unit.protocol import test_protocol_logs as games
 from unit.protocol.log_scenarios import BOUNDED, PUBLISHED
 from unit.protocol.log_simulator import make_log_job
@@ -32,7 +33,7 @@ WHOLE = ("protocol/phase_log.py", "numerics/grid.py")
 PARTS = {
     "protocol/element.py": {"_by_entries", "_forged", "_by_validity", "examine"},
     "protocol/phase2.py": {"commit"},
-    "protocol/phase3.py": {"_logged", "_ruled", "_quantity"},
+    "protocol/phase3.py": {"_logged", "_ruled"},
     "protocol/game.py": {"node_proved"},
 }
 
@@ -62,6 +63,8 @@ def tests(bounded: Job, published: Job) -> Iterator[Test]:
         test_grid.test_about_zero_and_infinity,
         test_grid.test_v_and_forged_entries,
         test_grid.test_nearest,
+        test_grid.test_forged_changes,
+        elements.test_a_value_outside_of_v_convicts_and_what_v_does_not_bound_does_not,
         test_opening_rounded.test_what_two_liars_agreed_on_is_no_fault_of_the_rule,
     ):
         yield one.__name__, one

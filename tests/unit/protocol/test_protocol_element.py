@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tallystick.numerics.grid import Doubt, Grid, doubt
 from tallystick.numerics.opening.quantity import (
     BLOCK,
     Array,
@@ -18,6 +19,7 @@ from tallystick.numerics.opening.quantity import (
     Extremum,
     Index,
     Local,
+    Logged,
     MissingElements,
     Quantity,
     Scalar,
@@ -298,3 +300,26 @@ def test_the_first_false_need_is_disputed() -> None:
         stated[k] = F32(9)
         outcome = against(q, x, stated[0] - stated[1], lambda _, s=stated: s)
         assert (outcome.quantity, outcome.path) == (f"n{k}", (k,))
+
+
+# -- elements of a published log (6.11, NUMERICS 14.10) ---------------------------------------------
+def never(_ask: Ask) -> Sequence[Any]:
+    raise AssertionError("an element without needs asks for nothing")
+
+
+def by_validity(found: Doubt | None, plain: bool) -> Outcome:
+    """Two claims about an element whose true value is 1, the second far from it."""
+
+    def undecided(_source: Source, _needs: Any) -> Doubt | None:
+        return found
+
+    q = Logged("output", "f32", lambda _source, _needs, _entry: F32(1), undecided, plain)
+    return game(q, (F32(1), F32(2)), (never, never), np.zeros(1, np.float32))
+
+
+def test_a_value_outside_of_v_convicts_and_what_v_does_not_bound_does_not() -> None:
+    one = doubt(Grid(32), 1 << 298, 2.0**-60)
+    assert by_validity(one, True).convicted == (False, True)
+    assert by_validity(one, False).convicted == (False, False), "steps after R"
+    assert by_validity(None, True).convicted == (False, False), "a term that is not finite"
+    assert by_validity(None, False).convicted == (False, False)
