@@ -4,7 +4,8 @@
 
 The games need a captured job, which takes longer to make than to play. So a disabled check is put
 into the functions that are loaded already (their code objects), and every scenario of
-tests/unit/protocol/log_scenarios.py, the grid's tests and one of elements are tried until one fails.
+tests/unit/protocol/log_scenarios.py and tests of the grid and of elements are tried until one
+fails.
 """
 
 from __future__ import annotations

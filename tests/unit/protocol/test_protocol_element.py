@@ -302,7 +302,7 @@ def test_the_first_false_need_is_disputed() -> None:
         assert (outcome.quantity, outcome.path) == (f"n{k}", (k,))
 
 
-# -- elements of a published log (6.11, NUMERICS 14.10) ---------------------------------------------
+# -- elements of a published log (6.11, NUMERICS 14.10) --------------------------------------------
 def never(_ask: Ask) -> Sequence[Any]:
     raise AssertionError("an element without needs asks for nothing")
 
