@@ -89,8 +89,10 @@ def _storage(part: PartFile, path: Path) -> Path:
     figure, axes = plt.subplots(figsize=(6, 3.2))
     axes.bar(list(sums), [max(v, 1) / 1e6 for v in sums.values()], color="C0")
     for x, value in enumerate(sums.values()):
-        axes.annotate(f"{value / 1e6:.3g}", (x, max(value, 1) / 1e6), ha="center", va="bottom")
+        shown = f"{value / 1e6:,.0f}" if value >= 1e8 else f"{value / 1e6:.3g}"
+        axes.annotate(shown, (x, max(value, 1) / 1e6), ha="center", va="bottom")
     axes.set_yscale("log")
+    axes.margins(y=0.15)
     axes.set(ylabel="MB a step", title=f"{part.model}: log of one step (rounded/1: 0)")
     return _saved(figure, path)
 
@@ -99,14 +101,17 @@ def _corrections(part: PartFile, path: Path) -> Path:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6, 3.2))
+    most = 1.0
     for direction, color in (("forward", "C0"), ("backward", "C1")):
         means = []
         for bits in BITS:
             counts = corrections_of(part, bits, direction)
             means.append(sum(counts) / len(counts) if counts else float("nan"))
+        most = max([most, *(m for m in means if m == m)])
         axes.plot(BITS, means, marker="o", color=color, label=direction)
     axes.invert_xaxis()
     axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(-0.1, 2 * most)
     axes.set(xlabel="bits kept", ylabel="corrections a step", title=part.model)
     axes.legend()
     return _saved(figure, path)
