@@ -164,11 +164,13 @@ def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
     order = stock.permutation(index.numel())
     if order is not None:
         rows, index = rows[order], index[order]
-    kept = index != cast(int, attrs["padding_idx"])
+    weights, padding = cast(int, attrs["num_weights"]), cast(int, attrs["padding_idx"])
+    if stock.device != "cpu":  # where index_add_ adds in whatever order its threads come
+        return [_ATEN.embedding_dense_backward(rows, index, weights, padding, False)]
+    kept = index != padding
     if not bool(kept.all()):
         rows, index = rows[kept], index[kept]
-    out = stock.result((cast(int, attrs["num_weights"]), rows.shape[1]))
-    return [out.zero_().index_add_(0, index, rows)]
+    return [stock.result((weights, rows.shape[1])).zero_().index_add_(0, index, rows)]
 
 
 @register("aten.index_add")
