@@ -1,4 +1,4 @@
-// Python's door to log and rev of the published rounding log (NUMERICS 14.9).
+// Python's door to log, rev and Adam of the published form (NUMERICS 14.9).
 #include <nanobind/nanobind.h>
 
 #include <array>

@@ -1,4 +1,5 @@
-// log and rev of the published rounding log, one copy per instruction set (NUMERICS 14.9).
+// log and rev of the published rounding log, and its binary64 Adam (NUMERICS 14.9, 11), one copy per
+// instruction set.
 // Plain loops without branches: the compiler turns them into vectors, the scalar path stays plain.
 #include "families/published.hpp"
 

@@ -1,4 +1,5 @@
-// The published rounding log of `replay/1`: R, log and rev of NUMERICS 14.9. Elementwise; five
+// The published rounding log of `replay/1`: R, log and rev of NUMERICS 14.9, and x of an Adam step,
+// which stock kernels take eight passes for. Elementwise; in a log five
 // entries make a byte (COMMITMENTS 10.3), so work is cut by groups of five elements.
 #pragma once
 #include <cstddef>

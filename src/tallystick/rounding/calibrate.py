@@ -24,7 +24,7 @@ from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import MISSING, load_stock
+from tallystick.rounding.published import load_stock, round_unlogged
 from tallystick.rounding.rules import boundaries, indices_of
 from tallystick.rounding.sections import operators_of, sections_of
 
@@ -43,8 +43,7 @@ _UNIT = 40  # thresholds are in units of 2^-40 (14.1)
 def rounded(x: Array, bits: int) -> Array:
     """R(x), f32 of x's shape, signed zeros kept (14.9)."""
     out: Array = np.empty(x.shape, np.float32)
-    ones = np.full(-(-x.size // 5), MISSING, np.uint8)
-    _core.published_follow(np.ascontiguousarray(x), ones, bits, False, out)
+    round_unlogged(np.ascontiguousarray(x), bits, out)
     return out
 
 

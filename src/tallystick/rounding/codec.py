@@ -12,7 +12,8 @@ from tallystick.errors import CannotCheckError, CorruptFileError
 
 Array = np.ndarray
 LARGEST_BYTE = 3**ENTRIES_PER_BYTE - 1  # 242
-MISSING = 1  # what fills the last byte
+NO_CHANGE = 1  # the entry that fills the last byte, too
+FIVE_NO_CHANGE = 121  # a byte of them
 
 RAW = 0
 ZSTD = 1
@@ -31,7 +32,7 @@ def pack(entries: Array) -> bytes:
     for at in range(0, len(out), _PART):
         part = entries[at * ENTRIES_PER_BYTE : (at + _PART) * ENTRIES_PER_BYTE]
         if len(part) % ENTRIES_PER_BYTE:
-            fill = np.full(-len(part) % ENTRIES_PER_BYTE, MISSING, np.uint8)
+            fill = np.full(-len(part) % ENTRIES_PER_BYTE, NO_CHANGE, np.uint8)
             part = np.concatenate([part, fill])
         digits = part.reshape(-1, ENTRIES_PER_BYTE)
         packed = digits[:, 4].copy()
@@ -56,7 +57,7 @@ def unpack(data: bytes | memoryview, count: int) -> Array:
     rows = out.reshape(-1, ENTRIES_PER_BYTE)
     for at in range(0, len(packed), _PART):
         np.take(_DIGITS, packed[at : at + _PART], axis=0, out=rows[at : at + _PART])
-    if (out[count:] != MISSING).any():
+    if (out[count:] != NO_CHANGE).any():
         raise CorruptFileError("the entries after its last one are not 1", "Refuse it.")
     return out[:count]
 

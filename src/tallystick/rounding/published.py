@@ -22,7 +22,7 @@ from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.rounded import Piece, run_rounded
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.codec import LARGEST_BYTE, pack, unpack
+from tallystick.rounding.codec import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.rounding.rules import indices_of
 from tallystick.rounding.session import LogSource, MakeSink, Session
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tallystick.rounding.torch_stock import Stock
 
 Array = np.ndarray
-MISSING = 121  # five entries 1
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
 _AT_ONCE = ENTRIES_PER_BYTE << 15
 # Corrections of an output, beside one in a hundred, that two kernels may well need.
@@ -56,6 +55,12 @@ class Corrections:
 
     def add(self, is_forward: bool, count: int) -> None:
         (self.forward if is_forward else self.backward)[-1] += count
+
+
+def round_unlogged(x: Array, bits: int, out: Array) -> None:
+    """out = R(x), f32 of f64, C-contiguous and of one size; signed zeros are kept (14.9)."""
+    entries = np.full(-(-x.size // ENTRIES_PER_BYTE), FIVE_NO_CHANGE, np.uint8)
+    _core.published_follow(x, entries, bits, False, out)
 
 
 def load_stock() -> Stock:
@@ -267,7 +272,7 @@ class PublishedFollower(_Published):
         for at in bad[:keep].tolist():
             self.found("malformed block", number, detail=f"byte {at} is {data[at]}, above 242")
         self.findings.count += len(bad) - keep
-        data[bad] = MISSING
+        data[bad] = FIVE_NO_CHANGE
         spare = -self.sections[number].elements % ENTRIES_PER_BYTE
         if spare and len(data):
             kept = ENTRIES_PER_BYTE - spare

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallystick import _core
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import MISSING, load_stock
+from tallystick.rounding.published import load_stock, round_unlogged
 from tallystick.rounding.sections import sections_of
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ class Unlogged:
             found = self.stock.compute(spec, attrs, inputs, given)
             for x, out in zip(found, given, strict=True):
                 if x is not None:
-                    ones = np.full(-(-x.size // 5), MISSING, np.uint8)
-                    _core.published_follow(x, ones, self.bits, False, out)
+                    round_unlogged(x, self.bits, out)
 
         return run
