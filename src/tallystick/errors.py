@@ -70,6 +70,13 @@ class EnvironmentRefusedError(CannotCheckError):
     """The machine cannot honour the contract (FTZ set, instruction set missing, ...)."""
 
 
+class MachineFaultError(CannotCheckError):
+    """This machine could not carry out what the job asks for: memory, threads, files, disk.
+
+    It says nothing about the job or the run. The same call may succeed later, or elsewhere.
+    """
+
+
 class CounterpartyError(TallystickError):
     """What another party sent is malformed, forged, or does not match its digest."""
 

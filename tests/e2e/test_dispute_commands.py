@@ -64,8 +64,13 @@ def evidence(
 ) -> Path:
     """Honest run is A, cheat is B."""
     path = tmp_path_factory.mktemp("evidence") / "case"
-    assert run(["dispute", str(mlp_run.directory), str(cheat), *_job(terms), "--out", str(path)])
+    runs = [str(mlp_run.directory), str(cheat), *AS_B]
+    assert run(["dispute", *runs, *_job(terms), "--out", str(path)])
     return path
+
+
+# Play the cheat that the run in this seat declares.
+AS_A, AS_B = ("--as-attack", "A"), ("--as-attack", "B")
 
 
 def _job(path: Path) -> list[str]:
@@ -76,7 +81,8 @@ def test_both_commands_say_the_same(
     ts: Run, mlp_run: RunSummary, cheat: Path, terms: Path, tmp_path: Path
 ) -> None:
     out, a, b = tmp_path / "case", mlp_run.directory, cheat
-    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--arity", 2, "--json"), 1)
+    words = (*_job(terms), "--arity", 2, "--json")
+    found = as_json(ts("dispute", a, b, *AS_B, "--out", out, *words), 1)
     assert set(found) == KEYS | {"executed_steps"}
     assert found["evidence_digest"] == sha256(out.read_bytes()).hex()
     (guilty,) = found["convicted"]
@@ -95,14 +101,15 @@ def test_both_commands_say_the_same(
     judged = as_json(ts("judge", out, *_job(terms), "--json"), 1)
     assert judged == {name: found[name] for name in KEYS}
     # The seats swapped: the same run is convicted, as A.
-    other = as_json(ts("dispute", b, a, *_job(terms), "--out", tmp_path / "swap", "--json"), 1)
+    other = as_json(ts("dispute", b, a, *AS_A, "--out", tmp_path / "swap", *words), 1)
     assert [c["party"] for c in other["convicted"]] == ["A"]
     assert other["accepted"] == found["accepted"]
 
 
 def test_what_a_person_reads(ts: Run, mlp_run: RunSummary, cheat: Path, terms: Path) -> None:
     out = cheat.parent / "words"
-    code, text, errors = ts("dispute", mlp_run.directory, cheat, *_job(terms), "--out", out)
+    words = (*AS_B, *_job(terms), "--out", out)
+    code, text, errors = ts("dispute", mlp_run.directory, cheat, *words)
     assert code == 1 and errors == ""
     assert "phase 1" in text and "first differing node" in text
     code, judged, _ = ts("judge", out, *_job(terms))
@@ -155,7 +162,8 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     public.write_bytes(PrivateKey(bytes([3]) * 32).public.pem())
     other.write_bytes(PrivateKey(bytes(32)).public.pem())
     a, b = mute, mlp_run.directory
-    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--key", key, "--json"), 1)
+    words = (*AS_A, *_job(terms), "--out", out, "--key", key, "--json")
+    found = as_json(ts("dispute", a, b, *words), 1)
     assert found["forfeit"] and found["clause"] == "2.10"
     assert [c["party"] for c in found["convicted"]] == ["A"]
     for trust in ((), ("--trust", other)):
@@ -263,7 +271,8 @@ def test_keys_that_the_runs_do_not_hold(
         keys.append((directory / "signer.pem").rename(mine.parent / f"{number}.pem"))
     assert ts("dispute", mine, theirs, *_job(terms), "--out", out)[0] in (2, 3)
     given = ("--key-a", keys[0], "--key-b", keys[1], "--threads", 1)
-    found = as_json(ts("dispute", mine, theirs, *_job(terms), "--out", out, *given, "--json"), 1)
+    words = (*AS_B, *_job(terms), "--out", out, *given, "--json")
+    found = as_json(ts("dispute", mine, theirs, *words), 1)
     assert [c["party"] for c in found["convicted"]] == ["B"]
 
 
@@ -291,7 +300,8 @@ def test_no_claim_where_neither_is_accepted(
     train_job(mlp_job, other, Options(declared=lie))
     key = tmp_path / "key.pem"
     PrivateKey(bytes([4]) * 32).save(key)
-    found = as_json(ts("dispute", cheat, other, *_job(terms), "--out", out, "--json"), 1)
+    words = (*AS_A, *AS_B, *_job(terms), "--out", out, "--json")
+    found = as_json(ts("dispute", cheat, other, *words), 1)
     assert [c["party"] for c in found["convicted"]] == ["A", "B"]
     assert found["accepted"] is None and found["accepted_party"] is None
     code, text, errors = ts("judge", out, *_job(terms), "--statement", claim, "--key", key)

@@ -38,7 +38,7 @@ class Settled:
 def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settled:
     """Let `honest` (A) and `cheat` (B) answer a referee; write evidence and page; judge offline."""
     terms = load_terms(job)
-    with Prover(honest) as first, Prover(cheat) as second:
+    with Prover(honest) as first, Prover(cheat, as_attack=True) as second:
         played = play(terms, [first, second])
         again = first.executed_steps + second.executed_steps
     evidence, page = out / f"{name}.evidence", out / f"{name}.html"

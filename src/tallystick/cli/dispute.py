@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
-from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
+from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, load_private_key, verify_run
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
@@ -34,6 +35,7 @@ from tallystick.protocol.statement import sign_statement, statement
 from tallystick.run.files import read_file, write_file
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
+from tallystick.run.store import RunStore
 
 job_option = click.option(
     "--job",
@@ -71,6 +73,13 @@ def _key(path: str | None) -> PrivateKey | None:
 @click.option("--key-a", type=click.Path(), help="Private key of A, if A's run does not hold it.")
 @click.option("--key-b", type=click.Path(), help="Private key of B, if B's run does not hold it.")
 @click.option("--key", type=click.Path(), help="The referee's own key; signs forfeits.")
+@click.option(
+    "--as-attack",
+    "attacks",
+    type=click.Choice(NAMES),
+    multiple=True,
+    help="Play this run with the cheat that its override.json declares (repeatable).",
+)
 @threads_option
 @trust_option
 @json_option
@@ -83,6 +92,7 @@ def dispute(
     key_a: str | None,
     key_b: str | None,
     key: str | None,
+    attacks: tuple[str, ...],
     threads: int | None,
     trust: tuple[str, ...],
     as_json: bool,
@@ -101,9 +111,10 @@ def dispute(
     provers: list[Prover] = []
     try:
         with _damage():
-            for run, own in ((run_a, key_a), (run_b, key_b)):
-                provers.append(Prover(Path(run), _key(own), threads))
-            played = play(terms, provers, arity, None if as_json else say_event, referee_key)
+            for name, run, own in zip(NAMES, (run_a, run_b), (key_a, key_b), strict=True):
+                provers.append(_prover(name, Path(run), own, threads, name in attacks))
+            tell = None if as_json else say_event
+            played = play(terms, provers, arity, tell, referee_key, _say_fault)
     finally:
         for prover in provers:
             prover.close()
@@ -122,6 +133,22 @@ def dispute(
         word,
     )
     _report(found, data, target, as_json, sum(prover.executed_steps for prover in provers))
+
+
+def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
+    """The party `name`. A cheat that a directory declares is played only if the caller says so."""
+    declares = RunStore(run).override_path
+    if not cheats and os.path.lexists(declares):
+        note(f"{name}: {declares} is not honoured: its own owner plays it with --as-attack {name}.")
+
+    def notice(text: str) -> None:
+        note(f"{name}: {text}")
+
+    return Prover(run, _key(key), threads, as_attack=cheats, notice=notice)
+
+
+def _say_fault(party: int, why: str) -> None:
+    note(f"{NAMES[party]} has not answered yet ({why})")
 
 
 def _report(

@@ -22,6 +22,7 @@ from tallystick.limits import LIMITS
 from tallystick.run.files import read_file
 from tallystick.run.job import Job
 from tallystick.run.override import Override
+from tallystick.run.store import RunStore
 
 Params = Mapping[str, JsonValue]
 
@@ -63,6 +64,17 @@ def read_declaration(path: Path) -> Declaration | None:
         if isinstance(name, str) and _NAME.fullmatch(name) and isinstance(params, dict):
             return Declaration(name, params)
     raise CorruptFileError(f"The declared override {path} is malformed.", "Restore it.")
+
+
+def declared_override(store: RunStore, job: Job) -> Override:
+    """The hooks of the cheat that the run at `store` declares. Raises UsageError where it declares
+    none, or one that this installation does not have."""
+    declared = read_declaration(store.override_path)
+    if declared is None:
+        raise UsageError(
+            f"{store.directory} declares no cheat.", "Play it as the run that it is: no --as-attack."
+        )
+    return declared.make(job)
 
 
 def attacks_directory() -> Path:
