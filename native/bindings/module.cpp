@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "dispatch.hpp"
 #include "thread_pool.hpp"
 
@@ -51,6 +52,7 @@ void set_isa_by_name(const std::string& name) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  nb::exception<tallystick::arrays::OperandError>(m, "OperandError", PyExc_ValueError);
   m.def("isa", [] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
   m.def("supported_isas", &supported_isas);
   m.def("set_isa", &set_isa_by_name, nb::arg("name"));

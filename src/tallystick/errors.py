@@ -35,6 +35,20 @@ class UnsupportedOperatorError(UsageError):
     """A model uses an operator that no contract defines."""
 
 
+class RefusedOperandsError(UsageError):
+    """Operands hold values that the operator refuses, such as an index outside of another operand.
+
+    The content is at fault and never the machine: every kernel on every machine stops there, so
+    no honest run has agreed on them (PROTOCOL 6.5). Shapes, dtypes and attributes that do not fit
+    are a plain UsageError.
+    """
+
+    def __init__(
+        self, op: str, why: str, next_action: str = "Refuse a run that has such operands."
+    ) -> None:
+        super().__init__(f"{op}: {why}", next_action)
+
+
 class CannotCheckError(TallystickError):
     """No judgement is possible: missing file, full disk, unsupported machine or version."""
 

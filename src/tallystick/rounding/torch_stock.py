@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
 from tallystick.numerics.ops._common import rn32
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
@@ -282,6 +282,9 @@ def rounded_number(attrs: Attrs, name: str) -> float:
 
 
 def check_indices(op: str, index: Tensor, size: int) -> None:
-    """Every index in [0, size): torch would read or write elsewhere. Raises UsageError."""
+    """Every index in [0, size): torch would read or write elsewhere.
+
+    Raises RefusedOperandsError.
+    """
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-        raise UsageError(f"{op}: an index is outside [0, {size}).")
+        raise RefusedOperandsError(op, f"an index is outside [0, {size}).")
