@@ -36,6 +36,7 @@ from tallystick.commit.encoding import (
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
+    MachineFaultError,
     SignatureInvalidError,
     StorageError,
     UsageError,
@@ -47,6 +48,14 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 
 
 # ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
+# A signature is refused after so many refusals, each beside an acceptance of one known to be good:
+# the first of RFC 8032, 7.1.
+_REFUSALS = 3
+_KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+_KNOWN_SIGNATURE = bytes.fromhex(
+    "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
+    "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,22 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """True if `signature` is this key's over `message`."""
+        """True if `signature` is this key's over `message`.
+
+        Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
+        it finds no memory, and an honest party must not lose its word by that.
+        """
+        for _ in range(_REFUSALS):
+            if self._verified(signature, message):
+                return True
+            if not PublicKey(_KNOWN_KEY)._verified(_KNOWN_SIGNATURE, b""):
+                raise MachineFaultError(
+                    "This machine cannot verify signatures at the moment.",
+                    "Free memory, then try again.",
+                )
+        return False
+
+    def _verified(self, signature: bytes, message: bytes) -> bool:
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):

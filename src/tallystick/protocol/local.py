@@ -22,7 +22,6 @@ from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Event, Verdict
 from tallystick.run.job import Job
 
-
 # How often a party whose machine fails is asked for the same answer, before play ends.
 ATTEMPTS = 3
 # Faults that may be gone when the same answer is asked for again.

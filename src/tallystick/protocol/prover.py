@@ -57,6 +57,9 @@ from tallystick.run.override import Override
 from tallystick.run.signer import signing_key
 from tallystick.run.store import RunStore
 
+# Errors of this program, which a person should see as they are; nothing is signed either.
+_OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
+
 
 class Prover:
     """The party that the run at `run` is in a game.
@@ -144,7 +147,7 @@ class Prover:
             self._check(asked)
             try:
                 said = self._answer(asked)
-            except TallystickError:
+            except (TallystickError, *_OUR_FAULTS):
                 self._forget()
                 raise
             except Exception as error:

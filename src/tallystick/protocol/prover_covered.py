@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallystick.commit.checkpoint import run_root
+from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.protocol.prover_states import States
@@ -28,7 +28,7 @@ def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -
     if len(checkpoints) != run.checkpoints or run.job_digest != job.digest:
         return False
     steps = [step for step, _ in checkpoints]
-    if steps[0] or any(a >= b for a, b in zip(steps, steps[1:], strict=False)):
+    if steps != checkpoint_steps(run.final_step, job.interval):
         return False
     return run_root(job.digest, checkpoints) == run.run_root
 

@@ -147,7 +147,7 @@ class States:
             self.scratch.save(step, state, root)
 
     def _stored(self) -> list[int]:
-        """Stored states whose roots are committed: of a pause's state nobody has signed the root."""
+        """Stored states whose roots are committed; that of a pause is not."""
         there = self.store.stored_steps()
         return [s for s in there if s in self._committed and s not in self._refused]
 

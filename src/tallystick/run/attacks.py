@@ -72,7 +72,8 @@ def declared_override(store: RunStore, job: Job) -> Override:
     declared = read_declaration(store.override_path)
     if declared is None:
         raise UsageError(
-            f"{store.directory} declares no cheat.", "Play it as the run that it is: no --as-attack."
+            f"{store.directory} declares no cheat.",
+            "Play it as the run that it is: no --as-attack.",
         )
     return declared.make(job)
 
