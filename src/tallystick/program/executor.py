@@ -15,6 +15,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.environment import exact_environment, reestablish
 from tallystick.numerics.kernels import kernel
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
@@ -262,6 +263,7 @@ class Executor:
             ) from error
         raise NodeError(f"Node {index} ({op}): {text}", action, index) from error
 
+    @exact_environment()
     def run_step(
         self,
         state: Mapping[str, Array],
@@ -325,6 +327,7 @@ class Executor:
                 self._guarded(*call)
             start = end
             tap(step.index, self.program.nodes[step.index], inputs, outputs)
+            reestablish()  # a tap is foreign code (NUMERICS 1.7)
         return bound
 
     def _write_state(self, bound: _Bound, state: Mapping[str, Array]) -> None:

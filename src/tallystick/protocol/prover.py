@@ -23,7 +23,7 @@ from tallystick.commit.state import CHAIN_SLOTS, CHAIN_START, LOSS_CHAIN_SLOT, e
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.program.executor import NodeError, StateLostError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import (
@@ -57,6 +57,7 @@ class Prover:
     run that is not finished, UsageError for a wrong key, CounterpartyError for damaged files.
     """
 
+    @exact_environment()
     def __init__(
         self,
         run: Path,
@@ -118,6 +119,7 @@ class Prover:
 
     # -- answering -----------------------------------------------------------------------------
 
+    @exact_environment()
     def answer(self, query: bytes) -> bytes:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 
