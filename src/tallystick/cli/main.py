@@ -16,6 +16,7 @@ import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
 from tallystick.errors import TallystickError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.version import tallystick_version
 
 # Command -> module and attribute; loaded when called, so that `judge` never meets torch.
@@ -90,6 +91,7 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
     return UsageError(error.format_message(), f"See `{path} --help`.")
 
 
+@exact_environment()  # numbers are read and printed by its rounding, too
 def run(arguments: list[str]) -> int:
     """Run the command line `arguments`; its exit code."""
     as_json = "--json" in arguments

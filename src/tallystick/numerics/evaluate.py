@@ -11,7 +11,7 @@ import numpy as np
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics._arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.numerics.kernels import kernel, without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
@@ -87,6 +87,7 @@ def _resolve(
     raise errors[0]
 
 
+@exact_environment()
 def evaluate(
     op: str,
     *arrays: np.ndarray | None,

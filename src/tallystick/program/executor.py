@@ -15,6 +15,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.environment import exact_environment, reestablish
 from tallystick.numerics.kernels import kernel, refused_operands
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
@@ -277,6 +278,7 @@ class Executor:
             lost,
         ) from error
 
+    @exact_environment()
     def run_step(
         self,
         state: Mapping[str, Array],
@@ -340,6 +342,7 @@ class Executor:
                 self._guarded(*call)
             start = end
             tap(step.index, self.program.nodes[step.index], inputs, outputs)
+            reestablish()  # a tap is foreign code (NUMERICS 1.7)
         return bound
 
     def _write_state(self, bound: _Bound, state: Mapping[str, Array]) -> None:

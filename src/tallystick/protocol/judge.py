@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.referee import Referee
@@ -37,6 +38,7 @@ def _refused(why: str) -> CorruptFileError:
     )
 
 
+@exact_environment()
 def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Judgement:
     """The verdict that the evidence in `data` gives about `job`.
 

@@ -31,7 +31,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.limits import LIMITS
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.program.executor import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import (
@@ -72,6 +72,7 @@ class Prover:
     that is not declared, CounterpartyError for files whose damage no execution makes good.
     """
 
+    @exact_environment()
     def __init__(
         self,
         run: Path,
@@ -134,6 +135,7 @@ class Prover:
 
     # -- answering -----------------------------------------------------------------------------
 
+    @exact_environment()
     def answer(self, query: bytes) -> bytes:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 

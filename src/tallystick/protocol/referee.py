@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.protocol import phase0, phase1, phase2, phase3, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
@@ -71,6 +72,7 @@ class Referee:
     (3.1), or an arity out of range.
     """
 
+    @exact_environment()
     def __init__(self, job: Job, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
         if not MIN_ARITY <= arity <= MAX_ARITY:
             raise UsageError(
@@ -123,6 +125,7 @@ class Referee:
             return {}
         return {p: encode_query(q) for p, q in self._round.items() if p not in self._answers}
 
+    @exact_environment()
     def receive(self, party: int, message: bytes) -> None:
         """Take in a signed answer of `party` to its pending query.
 
@@ -149,6 +152,7 @@ class Referee:
         if not self.pending:
             self._judge_round()
 
+    @exact_environment()
     def silent(self, party: int) -> None:
         """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes nothing."""
         self._check_open(party)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tallystick.numerics.environment import exact_environment
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.html import Safe, el, join
@@ -19,6 +20,7 @@ from tallystick.report.ruling import ruling_section
 from tallystick.report.words import PARTIES, code, count, digest, facts, items, size
 
 
+@exact_environment()
 def dispute_page(dispute: DisputeFacts) -> str:
     """The page of a dispute: a whole HTML document."""
     verdict = dispute.verdict
@@ -39,6 +41,7 @@ def dispute_page(dispute: DisputeFacts) -> str:
     return page(headline(dispute), body, same=verdict.agreement)
 
 
+@exact_environment()
 def headline(dispute: DisputeFacts) -> str:
     """The verdict in one sentence."""
     verdict = dispute.verdict

@@ -11,6 +11,7 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.numerics.environment import exact_environment
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
@@ -67,6 +68,7 @@ class DisputeFacts:
     referee: str | None = None  # key id of the referee on whose word a forfeit rests
 
 
+@exact_environment()
 def read_run(
     directory: Path, job: Job | None = None, trust: Sequence[PublicKey] | None = None
 ) -> RunFacts:
@@ -88,6 +90,7 @@ def read_run(
     return RunFacts(directory.resolve().name, own, inspect_run(directory), trusted)
 
 
+@exact_environment()
 def read_dispute(
     path: Path,
     job: Job,

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.numerics.contracts import Contract
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.ir import Program
 from tallystick.rounding.calibrate import (
     ELEMENTS,
@@ -58,6 +59,7 @@ class SampleFile:
     kind: str
 
 
+@exact_environment()
 def take_sample(
     job: Job,
     path: Path,
@@ -91,6 +93,7 @@ def take_sample(
     return SampleFile(path, found, steps, elements, facts["kind"])
 
 
+@exact_environment()
 def read_sample(job: Job, path: Path) -> SampleFile:
     """The sample at `path`, checked to be one of `job`.
 
@@ -130,6 +133,7 @@ def read_sample(job: Job, path: Path) -> SampleFile:
     return SampleFile(path, sample, steps, elements, facts["kind"])
 
 
+@exact_environment()
 def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:
     """Algorithm 4 over the samples at `paths`: the job with these thresholds at `out`.
 

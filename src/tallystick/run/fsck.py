@@ -16,6 +16,7 @@ from tallystick.commit.state import (
     extend_loss_chain,
 )
 from tallystick.errors import TallystickError
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.attacks import read_declaration
 from tallystick.run.claim import claim_problem
 from tallystick.run.files import TEMPORARY_SUFFIX
@@ -90,6 +91,7 @@ class FsckReport:
         return not self.problems
 
 
+@exact_environment()
 def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckReport:
     """Check the run, or the job, at `directory`. Raises UsageError if it is neither."""
     directory = Path(directory)

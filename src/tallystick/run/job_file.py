@@ -16,6 +16,7 @@ from tallystick.commit.tensor import DTYPES
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.files import clone_or_copy, make_directory, sync_directory
 from tallystick.run.job import (
     FORMAT,
@@ -109,6 +110,7 @@ class _Fields:
         return _Fields(self.value.get(name), self.path)
 
 
+@exact_environment()
 def load_terms(directory: Path) -> Job:
     """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
 
@@ -119,6 +121,7 @@ def load_terms(directory: Path) -> Job:
     return job
 
 
+@exact_environment()
 def load_job(directory: Path) -> Job:
     """Load the manifest of the job at `directory` and check that its parts hash to its digest.
 

@@ -13,6 +13,7 @@ from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.environment import exact_environment
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.rounding.published import check_program
@@ -108,6 +109,7 @@ def _repeated_value(array: Array) -> float | None:
     return float(array.reshape(-1)[0])
 
 
+@exact_environment()
 def save_job(
     captured: CapturedStep,
     directory: str | Path,

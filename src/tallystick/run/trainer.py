@@ -25,6 +25,7 @@ from tallystick.errors import (
     StorageError,
     UsageError,
 )
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.attacks import Declaration, read_declaration
 from tallystick.run.engine import Engine, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
@@ -35,6 +36,7 @@ from tallystick.run.job import Job
 from tallystick.run.journal import REASONS, Journal, loss_value
 from tallystick.run.listener import Listener as Listener
 from tallystick.run.listener import Silent as Silent
+from tallystick.run.listener import Steady
 from tallystick.run.logs import TrainerLogs, trainer_logs
 from tallystick.run.nodes import TraceRange, traced
 from tallystick.run.override import Override
@@ -302,6 +304,7 @@ class _Training:
         return True
 
 
+@exact_environment()
 def train_job(
     job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
 ) -> RunSummary:
@@ -312,7 +315,7 @@ def train_job(
     repeated steps give other bits than before, CounterpartyError for an altered job.
     """
     options = options or Options()
-    listener = listener or Silent()
+    listener = Steady(listener or Silent())
     check_environment()
     store = RunStore(out)
     began = options.clock()
