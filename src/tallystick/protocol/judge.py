@@ -22,7 +22,8 @@ from tallystick.run.job import Job
 @dataclass(frozen=True)
 class Judgement:
     """A verdict, the run commitments it is about, and whether their signers are trusted (None:
-    no trust list was given). `referee` is the key whose word a forfeit rests on."""
+    no trust list was given). `referee` is the key id of the referee whose word a forfeit rests on;
+    None where the verdict rests on what the parties have signed."""
 
     verdict: Verdict
     run_roots: tuple[bytes, bytes]
@@ -37,12 +38,18 @@ def _refused(why: str) -> CorruptFileError:
     )
 
 
-def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Judgement:
+def judge(
+    job: Job,
+    data: bytes,
+    trust: Sequence[PublicKey] | None = None,
+    trust_referees: Sequence[PublicKey] = (),
+) -> Judgement:
     """The verdict that the evidence in `data` gives about `job`.
 
-    `job` needs its manifest and program only. `trust`: signers named by key; also the referees
-    whose forfeits are believed. Raises CorruptFileError for evidence that is refused (8.3),
-    CannotCheckError for a forfeit whose referee is not trusted (2.10).
+    `job` needs its manifest and program only. `trust`: the signers of runs that the caller knows.
+    `trust_referees`: the referees whose word that a party was silent the caller takes; the one
+    list says nothing about the other. Raises CorruptFileError for evidence that is refused (8.3),
+    CannotCheckError for a forfeit by a referee who is not in `trust_referees` (2.10).
     """
     evidence = Evidence.from_bytes(data)
     if evidence.job_digest != job.digest:
@@ -61,7 +68,7 @@ def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Ju
             raise _refused(error.message) from error
         if len(referee.transcript) == before:
             raise _refused("an answer is there twice")
-    named = _forfeit(referee, evidence, trust)
+    named = _forfeit(referee, evidence, trust_referees)
     if referee.verdict is None:
         raise _refused("messages are missing, the game has not ended")
     keys = [run.signer for run in referee.runs]
@@ -75,7 +82,7 @@ def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Ju
     )
 
 
-def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | None) -> str | None:
+def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]) -> str | None:
     """Apply the forfeit that ended the game, if one did; the key id of who signed it."""
     if evidence.forfeit is None:
         return None
@@ -85,16 +92,21 @@ def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | 
         word = open_forfeit(evidence.forfeit)
     except CounterpartyError as error:
         raise _refused(error.message) from error
+    if word.referee in [run.signer for run in referee.runs]:  # PROTOCOL 2.10.1
+        raise _refused(
+            "its forfeit is signed with a party's key, and no party is the referee (PROTOCOL 2.10.1)"
+        )
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     if (word.job_digest, word.run_roots) != (evidence.job_digest, roots):
         raise _refused("its forfeit is of another game")
     if referee.pending.get(word.party) != word.query:
         raise _refused("its forfeit names a query that was not open")
-    if trust is None or word.referee not in trust:
+    if word.referee not in believed:
         raise CannotCheckError(
             f"The game ended by silence, which rests on the word of referee "
             f"{word.referee.key_id[:16]} alone.",
-            "Pass --trust with that referee's public key if you believe it.",
+            "Pass --trust-referee with that referee's public key if you take its word; trust in "
+            "the signer of a run (--trust) is something else.",
         )
     referee.silent(word.party)
     return word.referee.key_id

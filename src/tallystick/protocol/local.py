@@ -8,7 +8,7 @@ from time import process_time
 from typing import Protocol
 
 from tallystick.commit.signing import PrivateKey
-from tallystick.errors import CounterpartyError, TallystickError
+from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
@@ -51,13 +51,18 @@ def play(
     """Play `parties` (two) against each other to a verdict.
 
     A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
-    `key`, a new one if None. Raises what Referee raises for commitments that are no party to the
-    game, and what a party raises.
+    `key`, a new one if None. Raises UsageError where `key` is a party's own (PROTOCOL 2.10), what
+    Referee raises for commitments that are no party to the game, and what a party raises.
     """
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
     referee = Referee(job, commitments, arity)
     seconds, told, forfeit = process_time() - began, 0, None
+    if key is not None and key.public in [run.signer for run in referee.runs]:
+        raise UsageError(
+            "The referee's key is a party's key, with which no forfeit can be signed.",
+            "Name another key, or none: then a new one signs.",
+        )
     while True:
         if on_event is not None:
             for event in referee.events[told:]:
