@@ -12,7 +12,7 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_envelope,
 )
-from tallystick.errors import CorruptFileError
+from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 
 FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json"
@@ -64,7 +64,12 @@ def open_forfeit(data: bytes) -> Forfeit:
     if not isinstance(roots, list) or len(roots) != 2:
         raise _malformed()
     first, second = (_hex(root, HASH_BYTES) for root in roots)
-    referee = PublicKey(_hex(value["referee"], 32))
+    try:
+        referee = PublicKey(_hex(value["referee"], 32))
+    except UsageError as error:
+        raise CorruptFileError(
+            f"The forfeit's referee has no key: {error.message}", "Refuse the forfeit."
+        ) from error
     verify_envelope(envelope, FORFEIT_TYPE, [referee], None)
     return Forfeit(
         _hex(value["job_digest"], HASH_BYTES),

@@ -94,7 +94,7 @@ def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]
         raise _refused(error.message) from error
     if word.referee in [run.signer for run in referee.runs]:  # PROTOCOL 2.10.1
         raise _refused(
-            "its forfeit is signed with a party's key, and no party is the referee (PROTOCOL 2.10.1)"
+            "its forfeit is signed with a party's key, and no party is the referee (2.10.1)"
         )
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     if (word.job_digest, word.run_roots) != (evidence.job_digest, roots):
