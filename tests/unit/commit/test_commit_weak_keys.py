@@ -1,8 +1,8 @@
-"""Ed25519 keys and signatures that say nothing: small orders, second encodings (COMMITMENTS 9.1.1).
+"""Ed25519 keys and signatures that say nothing: small orders, second encodings. COMMITMENTS 9.1.1.
 
-The points are computed here from the curve's equation, -x^2 + y^2 = 1 + d x^2 y^2 modulo p, in plain
-Python. Their encodings are the fourteen of the published tables ("Taming the many EdDSAs", Chalkias,
-Garillot, Nikolaenko, 2020).
+The points are computed here from the curve's equation, -x^2 + y^2 = 1 + d x^2 y^2 modulo p, in
+plain Python. Their encodings are the fourteen of the published tables ("Taming the many EdDSAs",
+Chalkias, Garillot, Nikolaenko, 2020).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def test_signatures_have_one_form() -> None:
 
 
 def test_a_signature_whose_r_is_of_small_order_is_none() -> None:
-    """It satisfies the equation: r = 0 with the secret at hand, R = the neutral point, S = k * a."""
+    """It satisfies the equation: with the secret a, r = 0, R the neutral point and S = k * a."""
     from hashlib import sha512
 
     seed, message = bytes(range(32)), b"message"
@@ -165,7 +165,7 @@ def test_a_signature_whose_r_is_of_small_order_is_none() -> None:
     assert not KEY.public.verifies(signature, message)
 
 
-# --- what parsers of a counterparty's bytes make of it ----------------------------------------------
+# --- what parsers of a counterparty's bytes make of it --------------------------------------------
 @pytest.mark.parametrize("raw", [WEAK[0], WEAK[-1], NOT_CANONICAL[-1]], ids=bytes.hex)
 def test_parsers_refuse_a_weak_signer(raw: bytes) -> None:
     value = json.loads(RUN.payload())
