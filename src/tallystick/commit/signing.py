@@ -231,9 +231,10 @@ class Envelope:
         )
 
     @staticmethod
-    def from_bytes(data: bytes) -> Envelope:
-        """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError."""
-        value = parse_canonical_json(data, "envelope", LIMITS.envelope_bytes)
+    def from_bytes(data: bytes, limit: int = LIMITS.envelope_bytes) -> Envelope:
+        """Inverse of to_bytes for untrusted bytes, at most `limit` of them, checked before they
+        are parsed. Raises CorruptFileError."""
+        value = parse_canonical_json(data, "envelope", limit)
         if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
             _bad_envelope("it is not a DSSE envelope")
         kind, signatures = value["payloadType"], value["signatures"]
@@ -372,7 +373,7 @@ class RunCommitment:
     @staticmethod
     def from_payload(payload: bytes) -> RunCommitment:
         """Parse an untrusted payload. Raises CorruptFileError."""
-        value = parse_canonical_json(payload, "run commitment", LIMITS.envelope_bytes)
+        value = parse_canonical_json(payload, "run commitment", LIMITS.commitment_bytes)
         names = {
             "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
             "signer",

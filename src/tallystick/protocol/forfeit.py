@@ -53,8 +53,8 @@ def open_forfeit(data: bytes) -> Forfeit:
 
     Raises CounterpartyError. Whether that key is to be believed is the reader's matter.
     """
-    envelope = Envelope.from_bytes(data)
-    value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.envelope_bytes)
+    envelope = Envelope.from_bytes(data, LIMITS.forfeit_bytes)
+    value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.forfeit_bytes)
     names = {"job_digest", "kind", "party", "query", "referee", "run_roots"}
     if not isinstance(value, dict) or set(value) != names or value["kind"] != FORFEIT_KIND:
         raise _malformed()

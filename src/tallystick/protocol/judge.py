@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
-from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
@@ -51,13 +51,20 @@ def judge(
     list says nothing about the other. Raises CorruptFileError for evidence that is refused (8.3),
     CannotCheckError for a forfeit by a referee who is not in `trust_referees` (2.10).
     """
-    evidence = Evidence.from_bytes(data)
-    if evidence.job_digest != job.digest:
+    head = EvidenceHead.from_bytes(data)
+    if head.job_digest != job.digest:
         raise _refused("it is about another job")
     try:
-        referee = Referee(job, evidence.commitments, evidence.arity)
+        referee = Referee(job, head.commitments, head.arity)
     except UsageError as error:
         raise _refused(error.message) from error
+    bounds = referee.bounds  # PROTOCOL 8.5: before a message is looked at
+    if len(data) > bounds.evidence_bytes:
+        raise _refused(
+            f"it has {len(data)} bytes, and no game of this job leaves more than "
+            f"{bounds.evidence_bytes}"
+        )
+    evidence = head.rest(bounds.messages + 2)
     for party, message in evidence.messages:
         if referee.verdict is not None:
             raise _refused("messages follow the end of the game")
