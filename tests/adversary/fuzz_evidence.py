@@ -60,7 +60,9 @@ def make_cases(directory: Path, rng: random.Random, count: int) -> list[Case]:
         for _ in range(count // len(CONTRACTS)):
             cheat, seat, arity = rng.choice(cheats), rng.randrange(2), rng.choice([2, 5, 20])
             table, odds = Table(job, facts, cheat, seat, arity), rng.choice([0.0, 0.0, 0.05])
-            table.finish(lambda odds=odds: rng.choice(MOVES) if rng.random() < odds else "facts", rng)
+            table.finish(
+                lambda odds=odds: rng.choice(MOVES) if rng.random() < odds else "facts", rng
+            )
             seats = [facts.commitment, facts.commitment]
             seats[seat] = cheat.commitment
             ended = evidence_of(table.referee, job.digest, arity, (seats[0], seats[1]))
@@ -156,7 +158,9 @@ def answered_otherwise(case: Case, rng: random.Random) -> bytes:
 def invented(case: Case, rng: random.Random) -> bytes:
     """An answer of the liar to a query that somebody made up."""
     run, job = case.liar.run, case.job
-    answer = Answer(job.digest, run.run_root, rng.randbytes(rng.randrange(60)), 0, rng.randbytes(40))
+    answer = Answer(
+        job.digest, run.run_root, rng.randbytes(rng.randrange(60)), 0, rng.randbytes(40)
+    )
     messages = list(case.evidence.messages)
     at = rng.randrange(len(messages) + 1)
     messages.insert(at, (case.seat, sign_answer(case.liar.key, answer)))

@@ -142,7 +142,7 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
         assert verdict.convicted[0].clause in clauses
         assert (verdict.case or "-") in case.split()
         data = played.evidence.to_bytes()
-        assert judge(world.job, data, [REFEREE.public]).verdict == verdict
+        assert judge(world.job, data, trust_referees=[REFEREE.public]).verdict == verdict
         if name == "silent":
             with pytest.raises(CannotCheckError):
                 judge(world.job, data)
@@ -302,7 +302,8 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
         "from tallystick.cli.memory import peak_bytes\n"
         "from tallystick.cli.main import run\n"
         f"for path in {files!r}:\n"
-        f"    judge = ['judge', path, '--job', {str(terms)!r}, '--trust', {str(trusted)!r}]\n"
+        f"    judge = ['judge', path, '--job', {str(terms)!r}]\n"
+        f"    judge += ['--trust-referee', {str(trusted)!r}]\n"
         "    assert run(judge) == 1, path\n"
         "assert peak_bytes() < 200 << 20, peak_bytes()\n"
     )

@@ -27,8 +27,8 @@ from tallystick.run.trainer import Options, RunSummary, train_job
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",
     "step", "node", "operator", "side", "operand", "element", "quantity", "claimed", "value",
-    "choices", "undecided", "forfeit", "referee", "run_roots", "signers", "trusted", "rounds",
-    "received_bytes", "terms", "evidence", "evidence_digest",
+    "choices", "undecided", "forfeit", "rests_on", "referee", "run_roots", "signers", "trusted",
+    "rounds", "received_bytes", "terms", "evidence", "evidence_digest",
 }  # fmt: skip
 CONVICTION_KEYS = {"party", "run_root", "signer", "trusted", "case", "clause", "sentence"}
 
@@ -166,14 +166,18 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     found = as_json(ts("dispute", a, b, *words), 1)
     assert found["forfeit"] and found["clause"] == "2.10"
     assert [c["party"] for c in found["convicted"]] == ["A"]
-    for trust in ((), ("--trust", other)):
+    assert found["rests_on"] == "referee"
+    # --trust is about signers of runs: it makes nobody a referee.
+    for trust in ((), ("--trust", other), ("--trust", public), ("--trust-referee", other)):
         code, text, errors = ts("judge", out, *_job(terms), *trust)
-        assert code == 2 and "word of referee" in errors and "CONVICTED" not in text
-    judged = as_json(ts("judge", out, *_job(terms), "--trust", public, "--json"), 1)
+        assert code == 2 and "--trust-referee" in errors and "CONVICTED" not in text
+    believe = ("--trust-referee", public)
+    judged = as_json(ts("judge", out, *_job(terms), *believe, "--json"), 1)
+    assert judged["rests_on"] == "referee" and judged["trusted"] == [None, None]
     assert judged["convicted"][0]["party"] == "A"
     assert judged["referee"] == PrivateKey(bytes([3]) * 32).public.key_id
-    code, text, _ = ts("judge", out, *_job(terms), "--trust", public)
-    assert code == 1 and "by silence" in text
+    code, text, _ = ts("judge", out, *_job(terms), *believe)
+    assert code == 1 and "by silence" in text and "word of the referee" in text
     # A forfeit whose signature is another's convicts nobody, and its exit code says so.
     e = Evidence.from_bytes(out.read_bytes())
     assert e.forfeit is not None
@@ -181,7 +185,7 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     forged["signatures"][0]["sig"] = "A" * 86 + "=="
     data = json.dumps(forged, separators=(",", ":"), sort_keys=True).encode()
     out.write_bytes(replace(e, forfeit=data).to_bytes())
-    code, _, errors = ts("judge", out, *_job(terms), "--trust", public)
+    code, _, errors = ts("judge", out, *_job(terms), *believe)
     assert code == 2 and "refused" in errors
 
 

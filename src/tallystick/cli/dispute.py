@@ -14,12 +14,14 @@ from tallystick.cli.output import (
     MISMATCH,
     finish,
     json_option,
+    load_keys,
     load_trust,
     note,
     print_json,
     say,
     threads_option,
     trust_option,
+    trust_referee_option,
 )
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
@@ -173,6 +175,7 @@ def _report(
 @click.argument("evidence", type=click.Path())
 @job_option
 @trust_option
+@trust_referee_option
 @click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
 @click.option("--key", type=click.Path(), help="Key that signs the statement.")
 @json_option
@@ -180,6 +183,7 @@ def judge_command(
     evidence: str,
     job: str,
     trust: tuple[str, ...],
+    believed: tuple[str, ...],
     claim: str | None,
     key: str | None,
     as_json: bool,
@@ -194,7 +198,7 @@ def judge_command(
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
     with _damage():
         data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-        found = judge(terms, data, load_trust(trust))
+        found = judge(terms, data, load_trust(trust), load_keys(believed))
     if claim and key:
         _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
     _report(found, data, path, as_json)

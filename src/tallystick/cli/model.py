@@ -60,12 +60,16 @@ def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None
 @trust_option
 @json_option
 def verify_model(file: str, run: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Check that FILE holds exactly the weights RUN committed to."""
+    """Check that FILE is, byte for byte, what `export` writes for RUN's committed weights.
+
+    Exit code 1 for any other file, also for one with the same tensors in another form.
+    """
     report = verify(Path(file), Path(run), load_trust(trust))
     if as_json:
         print_json(_report_json(report))
         return
-    say(f"MATCH       {report.tensors} tensors are the committed final state's, bit for bit")
+    say(f"MATCH       {report.tensors} tensors are the committed final state's, and the file is")
+    say("            the one that `tallystick export` writes, byte for byte")
     say(f"run root    {report.run_root.hex()}")
 
 

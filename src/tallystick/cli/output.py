@@ -80,12 +80,24 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
 
 def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
     """Public keys of `--trust`; None when none is given."""
-    return [load_public_key(Path(path)) for path in paths] or None
+    return load_keys(paths) or None
+
+
+def load_keys(paths: Sequence[str]) -> list[PublicKey]:
+    """Public keys in these files; of `--trust-referee` for instance."""
+    return [load_public_key(Path(path)) for path in paths]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
+)
+trust_referee_option = click.option(
+    "--trust-referee",
+    "believed",
+    multiple=True,
+    metavar="KEY",
+    help="Take the word of the referee with this key that a party was silent (repeatable).",
 )
 threads_option = click.option(
     "--threads",

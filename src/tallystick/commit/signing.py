@@ -57,16 +57,40 @@ _KNOWN_SIGNATURE = bytes.fromhex(
     "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
 )
 
+_P = (1 << 255) - 19
+_D = -121665 * pow(121666, -1, _P) % _P
+_ORDER = (1 << 252) + 27742317777372353535851937790883648493
+
+
+def _unfit_point(encoded: bytes) -> str:
+    """Why 32 bytes are no key or R of a signature (COMMITMENTS 9.1.1); empty if they may be.
+
+    A point has small order exactly if y is 0, 1 or -1 (orders 4, 1 and 2), or doubling it gives a
+    point of order 4, that is x^2 = -y^2: with the curve's equation, d*y^4 + 2*y^2 = 1 (order 8).
+    """
+    y = int.from_bytes(encoded, "little") & (1 << 255) - 1
+    if y >= _P:
+        return "it is not in canonical form"
+    if y in (0, 1, _P - 1) or (_D * y**4 + 2 * y**2 - 1) % _P == 0:
+        return "it is a point of small order, under which one signature fits many messages"
+    return ""
+
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 public key: 32 raw bytes."""
+    """An Ed25519 public key: 32 raw bytes, canonical and not of small order (COMMITMENTS 9.1.1).
+
+    Raises UsageError for any others; a parser of another party's bytes converts that.
+    """
 
     raw: bytes
 
     def __post_init__(self) -> None:
         if not isinstance(self.raw, bytes) or len(self.raw) != 32:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
+        why = _unfit_point(self.raw)
+        if why:
+            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
 
     @property
     def key_id(self) -> str:
@@ -74,11 +98,15 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """True if `signature` is this key's over `message`.
+        """True if `signature` is this key's over `message`, in its one form (9.1.1).
 
         Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
         it finds no memory, and an honest party must not lose its word by that.
         """
+        if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= _ORDER:
+            return False
+        if _unfit_point(signature[:32]):
+            return False
         for _ in range(_REFUSALS):
             if self._verified(signature, message):
                 return True
@@ -227,9 +255,10 @@ class Envelope:
         )
 
     @staticmethod
-    def from_bytes(data: bytes) -> Envelope:
-        """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError."""
-        value = parse_canonical_json(data, "envelope", LIMITS.envelope_bytes)
+    def from_bytes(data: bytes, limit: int = LIMITS.envelope_bytes) -> Envelope:
+        """Inverse of to_bytes for untrusted bytes, at most `limit` of them, checked before they
+        are parsed. Raises CorruptFileError."""
+        value = parse_canonical_json(data, "envelope", limit)
         if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
             _bad_envelope("it is not a DSSE envelope")
         kind, signatures = value["payloadType"], value["signatures"]
@@ -368,7 +397,7 @@ class RunCommitment:
     @staticmethod
     def from_payload(payload: bytes) -> RunCommitment:
         """Parse an untrusted payload. Raises CorruptFileError."""
-        value = parse_canonical_json(payload, "run commitment", LIMITS.envelope_bytes)
+        value = parse_canonical_json(payload, "run commitment", LIMITS.commitment_bytes)
         names = {
             "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
             "signer",

@@ -15,6 +15,7 @@ from tallystick.errors import (
     MachineFaultError,
     StorageError,
     TallystickError,
+    UsageError,
 )
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
@@ -66,13 +67,18 @@ def play(
     A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
     `key`, a new one if None. A party whose machine fails has given no answer yet: `on_fault` is
     told its number and why, and it is asked again, ATTEMPTS times in all. Raises CannotCheckError
-    after that, what Referee raises for commitments that are no party to the game, and what a
-    party raises.
+    after that, UsageError where `key` is a party's own (PROTOCOL 2.10), what Referee raises for
+    commitments that are no party to the game, and what a party raises.
     """
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
     referee = Referee(job, commitments, arity)
     seconds, told, forfeit = process_time() - began, 0, None
+    if key is not None and key.public in [run.signer for run in referee.runs]:
+        raise UsageError(
+            "The referee's key is a party's key, with which no forfeit can be signed.",
+            "Name another key, or none: then a new one signs.",
+        )
     while True:
         if on_event is not None:
             for event in referee.events[told:]:

@@ -91,7 +91,9 @@ class Prover:
                 f"{store.directory} is not finished: it has no signed commitment.",
                 "Run the same `tallystick train` command again to finish it.",
             )
-        self.commitment = read_file(store.commitment_path, LIMITS.envelope_bytes, "run commitment")
+        self.commitment = read_file(
+            store.commitment_path, LIMITS.commitment_bytes, "run commitment"
+        )
         self.run = verify_run(envelope)[0]
         self._key = signing_key(store, self.run.signer, key)
         if as_attack:

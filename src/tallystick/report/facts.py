@@ -65,7 +65,7 @@ class DisputeFacts:
     arity: int
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
-    referee: str | None = None  # key id of the referee on whose word a forfeit rests
+    referee: str | None = None  # key id of the believed referee on whose word a forfeit rests
 
 
 @exact_environment()
@@ -96,14 +96,15 @@ def read_dispute(
     job: Job,
     trust: Sequence[PublicKey] | None = None,
     runs: Sequence[RunFacts] = (),
+    trust_referees: Sequence[PublicKey] = (),
 ) -> DisputeFacts:
     """The evidence at `path`, judged under `job`; `runs` lend their losses.
 
     Raises CorruptFileError for evidence that is refused, CannotCheckError for a forfeit by a
-    referee who is not trusted, UsageError for a run that is of neither party.
+    referee who is not in `trust_referees`, UsageError for a run that is of neither party.
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-    judgement = judge(job, data, trust)
+    judgement = judge(job, data, trust, trust_referees)
     evidence = Evidence.from_bytes(data)
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]

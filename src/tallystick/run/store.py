@@ -215,8 +215,8 @@ class RunStore:
         """The signed run commitment, not yet verified; None while the run is unfinished."""
         if not self.commitment_path.exists():
             return None
-        data = read_file(self.commitment_path, LIMITS.envelope_bytes, "run commitment")
-        return Envelope.from_bytes(data)
+        data = read_file(self.commitment_path, LIMITS.commitment_bytes, "run commitment")
+        return Envelope.from_bytes(data, LIMITS.commitment_bytes)
 
     # ---- stored states --------------------------------------------------------------------------
 

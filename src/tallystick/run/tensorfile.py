@@ -94,9 +94,10 @@ def read_tensors(
     """(tensors, metadata) of a file that `write_tensors` wrote.
 
     Tensors are read-only views of a memory map, or writable copies. Without `strict`, any well
-    formed safetensors file is taken, whoever wrote it. Raises StorageError where
-    the file cannot be read, CorruptFileError for anything but the canonical form. Values are
-    not checked here: that is what digests are for.
+    formed safetensors file is taken, whoever wrote it: no name twice, and each byte after the
+    header in exactly one tensor. Raises StorageError where the file cannot be read,
+    CorruptFileError for anything but the canonical form. Values are not checked here: that is
+    what digests are for.
     """
 
     def fail(why: str) -> NoReturn:
@@ -139,6 +140,21 @@ def read_tensors(
     return tensors, metadata
 
 
+def is_canonical(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bool:
+    """True if `path` has the header and the size that `write_tensors` would give it.
+
+    `tensors` are those that `read_tensors` found there. Raises StorageError.
+    """
+    types = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in tensors.items()}
+    header, _ = header_bytes(types, metadata)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return size == file_size(tensors, metadata) and file.read(len(header)) == header
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
 def _read_each(
     file: BinaryIO,
     types: Mapping[str, _Type],
@@ -165,8 +181,14 @@ def _read_each(
 def _parse_header(
     header: bytes, fail: Callable[[str], NoReturn]
 ) -> tuple[dict[str, _Type], dict[str, tuple[int, int]], dict[str, str]]:
+    def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            fail("its header has a name twice")
+        return found
+
     try:
-        table = json.loads(header.decode("utf-8"))
+        table = json.loads(header.decode("utf-8"), object_pairs_hook=members)
     except (ValueError, RecursionError):
         fail("its header is not JSON")
     if not isinstance(table, dict) or len(table) > LIMITS.slots:
@@ -177,15 +199,16 @@ def _parse_header(
     types: dict[str, _Type] = {}
     ranges: dict[str, tuple[int, int]] = {}
     for name, entry in table.items():
-        dtype = _DTYPES.get(str(entry.get("dtype"))) if isinstance(entry, dict) else None
-        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or set(entry) != {"data_offsets", "dtype", "shape"}:
+            fail(f"the entry of tensor {name[:80]!r} is malformed")
+        dtype, shape = _DTYPES.get(str(entry["dtype"])), entry["shape"]
         if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
         if any(type(d) is not int or not 0 <= d <= LIMITS.tensor_bytes for d in shape):
             fail(f"tensor {name[:80]!r} has an impossible shape")
         if _nbytes(dtype, tuple(shape)) > LIMITS.tensor_bytes:
             fail(f"tensor {name[:80]!r} is too large")
-        offsets = entry.get("data_offsets")
+        offsets = entry["data_offsets"]
         if (
             not isinstance(offsets, list)
             or [type(v) for v in offsets] != [int, int]
@@ -194,4 +217,9 @@ def _parse_header(
         ):
             fail(f"the data of tensor {name[:80]!r} is not where its shape allows")
         types[name], ranges[name] = (dtype, tuple(shape)), (offsets[0], offsets[1])
+    at = 0
+    for start, end in sorted(ranges.values()):
+        if start != at:
+            fail("its tensors overlap, or bytes lie between them")
+        at = end
     return types, ranges, metadata

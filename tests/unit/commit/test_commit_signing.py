@@ -211,5 +211,7 @@ def test_public_keys_have_32_bytes() -> None:
         PublicKey(bytes(31))
     with pytest.raises(UsageError):
         PrivateKey(bytes(33))
-    assert not PublicKey(b"\xff" * 32).verifies(bytes(64), b"")
+    with pytest.raises(UsageError):
+        PublicKey(b"\xff" * 32)
+    assert not KEY.public.verifies(bytes(64), b"")
     assert base64.b64decode(json.loads(sign_run(KEY, RUN).to_bytes())["payload"]) == RUN.payload()
