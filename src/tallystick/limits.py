@@ -41,6 +41,10 @@ class Limits:
     envelope_bytes: int = 16 << 20
     signatures: int = 64
     key_file_bytes: int = 16 << 10
+    directory_entries: int = 1 << 22
+    strays_named: int = 100
+    journal_session_bytes: int = 16 << 20
+    journal_bytes: int = 1 << 30
     query_bytes: int = 1 << 20
     answer_bytes: int = 8 << 20
     dispute_bytes: int = 16 << 20

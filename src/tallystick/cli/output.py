@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
-from tallystick.commit.signing import PublicKey, load_public_key
+from tallystick.commit.signing import PublicKey
+from tallystick.disk.keys import load_public_key
 from tallystick.errors import UsageError
 
 ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3

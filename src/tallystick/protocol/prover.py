@@ -43,7 +43,6 @@ from tallystick.protocol.prover_states import States
 from tallystick.protocol.prover_step import Steps, operand_type
 from tallystick.run.attacks import read_declaration
 from tallystick.run.engine import loss_of
-from tallystick.run.files import read_file
 from tallystick.run.override import Override
 from tallystick.run.signer import signing_key
 from tallystick.run.store import RunStore
@@ -73,7 +72,7 @@ class Prover:
                 f"{store.directory} is not finished: it has no signed commitment.",
                 "Run the same `tallystick train` command again to finish it.",
             )
-        self.commitment = read_file(store.commitment_path, LIMITS.envelope_bytes, "run commitment")
+        self.commitment = store.commitment_bytes()
         self.run = verify_run(envelope)[0]
         self._key = signing_key(store, self.run.signer, key)
         declared = read_declaration(store.override_path)
@@ -82,7 +81,7 @@ class Prover:
         if override is not None:
             override.begin(self.job)
         self._override = override
-        self._journal = store.journal()
+        self._journal = store.journal(self.job)
         self._check_journal(store)
         self._tree = run_tree(self._journal.checkpoints)
         self._states = States(store, self.job, self._journal, override, threads)

@@ -19,10 +19,10 @@ import numpy as np
 
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import slot_order, state_tree
+from tallystick.disk.files import free_bytes
 from tallystick.errors import CounterpartyError, StorageError
 from tallystick.program.executor import Tap
 from tallystick.run.engine import Engine
-from tallystick.run.files import free_bytes
 from tallystick.run.follow import own_logs
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
