@@ -111,7 +111,8 @@ class Demo:
 
     def title(self, text: str) -> None:
         self.scene += 1
-        say(f"\n[{self.scene}] {text}")
+        say()
+        say(f"[{self.scene}] {text}")
 
     def make_job(self) -> Job:
         self.title("A job: a small GPT-2 with dropout, on the text every Python carries")
@@ -237,7 +238,8 @@ class Demo:
         text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode(
             "utf-8", "replace"
         )
-        say("    " + (PROMPT + text).replace("\n", "\n    "))
+        for line in (PROMPT + text).split("\n"):
+            say("    " + line)
         self.found["sample"] = text
 
     def run(self) -> bool:
@@ -270,7 +272,8 @@ class Demo:
         seconds = time.monotonic() - began
         good = honest and all(caught.values())
         verdict = "the honest run matched, every cheat was caught" if good else "SOMETHING IS WRONG"
-        say(f"\n{verdict} ({human_seconds(seconds)})")
+        say()
+        say(f"{verdict} ({human_seconds(seconds)})")
         self.found |= {"honest_match": honest, "caught": caught, "seconds": seconds}
         return good
 
