@@ -87,6 +87,8 @@ def outcome(arguments: Sequence[str], capture: Callable[[], tuple[str, str]]) ->
     except HungError:
         return "it hangs"
     noted = capture()[1]
+    if "not enough memory" in noted:
+        return "it allocates what a file says"
     if "Traceback" in noted or "this is a bug" in noted:
         return noted.strip().splitlines()[-2][:200]
     return "" if code in (0, 1, 2, 3) else f"exit code {code}"
