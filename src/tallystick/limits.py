@@ -44,6 +44,10 @@ class Limits:
     signatures: int = 64
     key_file_bytes: int = 16 << 10
     json_values: int = 1 << 20
+    directory_entries: int = 1 << 22
+    strays_named: int = 100
+    journal_session_bytes: int = 16 << 20
+    journal_bytes: int = 1 << 30
     query_bytes: int = 64 << 10
     answer_bytes: int = 4 << 20
     evidence_bytes: int = 16 << 20

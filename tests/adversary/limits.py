@@ -1,4 +1,4 @@
-"""Bounds on what one call may cost while files are fuzzed: time, and memory on top of what is there."""
+"""Bounds on what one call may cost while files are fuzzed: time, and memory beyond what is used."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from commands import Run, as_json
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_envelope, verify_run
+from tallystick.disk.keys import save_private_key
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.statement import PAYLOAD_TYPE
 from tallystick.run.attacks import Declaration
@@ -157,7 +158,7 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     ts: Run, mlp_run: RunSummary, mute: Path, terms: Path, tmp_path: Path
 ) -> None:
     out, key, other = tmp_path / "case", tmp_path / "referee.pem", tmp_path / "other.pub"
-    PrivateKey(bytes([3]) * 32).save(key)
+    save_private_key(PrivateKey(bytes([3]) * 32), key)
     public = tmp_path / "referee.pub"
     public.write_bytes(PrivateKey(bytes([3]) * 32).public.pem())
     other.write_bytes(PrivateKey(bytes(32)).public.pem())
@@ -261,7 +262,7 @@ def test_wrong_usage(
     code, _, errors = ts("judge", evidence, *_job(terms), "--statement", tmp_path / "claim")
     assert code == 3 and "--key" in errors
     key = tmp_path / "other.pem"
-    PrivateKey(bytes(32)).save(key)
+    save_private_key(PrivateKey(bytes(32)), key)
     assert ts("dispute", a, cheat, *_job(terms), "--out", out, "--key-a", key)[0] == 3
     assert not out.exists()
 
@@ -285,7 +286,7 @@ def test_the_accepted_claim(
     ts: Run, evidence: Path, terms: Path, mlp_run: RunSummary, tmp_path: Path
 ) -> None:
     key, claim = tmp_path / "key.pem", tmp_path / "claim.json"
-    PrivateKey(bytes([4]) * 32).save(key)
+    save_private_key(PrivateKey(bytes([4]) * 32), key)
     code, _, _ = ts("judge", evidence, *_job(terms), "--statement", claim, "--key", key)
     assert code == 1
     envelope = Envelope.from_bytes(claim.read_bytes())
@@ -303,7 +304,7 @@ def test_no_claim_where_neither_is_accepted(
     lie = Declaration("lie-output", {"step": 7, "bit": 21})
     train_job(mlp_job, other, Options(declared=lie))
     key = tmp_path / "key.pem"
-    PrivateKey(bytes([4]) * 32).save(key)
+    save_private_key(PrivateKey(bytes([4]) * 32), key)
     words = (*AS_A, *AS_B, *_job(terms), "--out", out, "--json")
     found = as_json(ts("dispute", cheat, other, *words), 1)
     assert [c["party"] for c in found["convicted"]] == ["A", "B"]

@@ -25,7 +25,10 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
-from tallystick.commit.signing import Envelope, PrivateKey, load_private_key, verify_run
+from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import is_directory, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
@@ -34,7 +37,6 @@ from tallystick.protocol.local import play
 from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
-from tallystick.run.files import read_file, write_file
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
@@ -105,7 +107,7 @@ def dispute(
     """
     terms, target, referee_key = _terms(job), Path(out), _key(key)
     trusted = load_trust(trust)
-    if target.is_dir() or not target.parent.is_dir():
+    if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
             f"{out} cannot be written: it is a directory, or its directory is not there.",
             "Name a file for the evidence.",

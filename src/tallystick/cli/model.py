@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import sys
 from pathlib import Path
 
 import click
 
-from tallystick.cli.output import json_option, load_trust, print_json, say, trust_option
+from tallystick.cli.output import json_option, load_trust, print_json, say, say_text, trust_option
 from tallystick.errors import UsageError
 from tallystick.run.claim import read_claim
 from tallystick.run.engine import check_environment
@@ -109,12 +108,11 @@ def sample(
         text = bytes(tokens).decode("utf-8", "replace")
         print_json({"prompt": prompt, "text": text, "run_root": claim.run_root})
         return
-    click.echo(prompt, nl=False)
+    say_text(prompt)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:
-        click.echo(decoder.decode(bytes([token])), nl=False)
-        sys.stdout.flush()
-    click.echo(decoder.decode(b"", final=True))
+        say_text(decoder.decode(bytes([token])))
+    say_text(decoder.decode(b"", final=True) + "\n")
 
 
 @click.command()

@@ -19,13 +19,14 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.commit.signing import PublicKey
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import is_directory, mode_of, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
-from tallystick.run.files import write_file
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
@@ -74,12 +75,12 @@ def report(
     says so and nothing else, and exit code 1 or 2.
     """
     source, target = Path(path), Path(out)
-    if target.is_dir() or not target.parent.is_dir():
+    if is_directory(target) or not is_directory(target.parent):
         raise UsageError(f"{out} is not a file in an existing directory.", "Name a file.")
-    if target.resolve() == source.resolve():
+    if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     is_run = RunStore(source).exists
-    if not is_run and not source.is_file():
+    if not is_run and (is_directory(source) or not mode_of(source)):
         raise UsageError(f"{path} is neither a run nor evidence.", "Name a run's directory.")
     if is_run and believed:
         raise UsageError("--trust-referee goes with evidence only.", "Leave it out for a run.")

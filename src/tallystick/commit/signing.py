@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -38,7 +37,6 @@ from tallystick.errors import (
     CorruptFileError,
     MachineFaultError,
     SignatureInvalidError,
-    StorageError,
     UsageError,
 )
 from tallystick.limits import LIMITS
@@ -156,65 +154,34 @@ class PrivateKey:
         """PKCS #8 PEM, not encrypted: the secret itself."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
-    def save(self, path: Path) -> None:
-        """Write PKCS #8 PEM with mode 0600; never overwrites. Raises StorageError."""
-        pem = self.pem()
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise StorageError(
-                f"{path} exists and is not overwritten.", "Choose another name for the key."
-            ) from None
-        except OSError as error:
-            raise StorageError(
-                f"The key cannot be written to {path}: {error.strerror}.",
-                "Choose a directory you can write to.",
-            ) from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
 
+def private_key_of(data: bytes, name: str) -> PrivateKey:
+    """The key in the PEM bytes of `PrivateKey.pem`, from the file `name`.
 
-def load_private_key(path: Path) -> PrivateKey:
-    """Load a key that PrivateKey.save wrote. Raises CannotCheckError with the next action."""
-    data = _read_key_file(path)
+    Raises CannotCheckError with the next action.
+    """
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise CannotCheckError(
-            f"{path} holds no unencrypted Ed25519 private key.",
+            f"{name} holds no unencrypted Ed25519 private key.",
             "Make one with `tallystick keys new`.",
         )
     seed = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
     return PrivateKey(seed)
 
 
-def load_public_key(path: Path) -> PublicKey:
-    """Load a public key from PEM, or the public half of a private key file."""
-    data = _read_key_file(path)
+def public_key_of(data: bytes, name: str) -> PublicKey:
+    """The public key in PEM bytes, or the public half of a private key; as private_key_of."""
     try:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
-        return load_private_key(path).public
+        return private_key_of(data, name).public
     if not isinstance(key, Ed25519PublicKey):
-        raise CannotCheckError(f"{path} holds no Ed25519 key.", "Ask its owner for the right file.")
+        raise CannotCheckError(f"{name} holds no Ed25519 key.", "Ask its owner for the right file.")
     return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-
-def _read_key_file(path: Path) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LIMITS.key_file_bytes + 1)
-    except OSError as error:
-        raise CannotCheckError(
-            f"The key file {path} cannot be read: {error.strerror}.", "Check its name and mode."
-        ) from None
-    if len(data) > LIMITS.key_file_bytes:
-        raise CannotCheckError(f"{path} is too large for a key file.", "Check its name.")
-    return data
 
 
 # ---- DSSE (COMMITMENTS 9.2, 9.3) ----------------------------------------------------------------

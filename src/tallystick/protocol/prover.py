@@ -52,7 +52,6 @@ from tallystick.protocol.prover_states import States
 from tallystick.protocol.prover_step import Steps, operand_type
 from tallystick.run.attacks import declared_override
 from tallystick.run.engine import loss_of
-from tallystick.run.files import read_file
 from tallystick.run.override import Override
 from tallystick.run.signer import signing_key
 from tallystick.run.store import RunStore
@@ -91,9 +90,7 @@ class Prover:
                 f"{store.directory} is not finished: it has no signed commitment.",
                 "Run the same `tallystick train` command again to finish it.",
             )
-        self.commitment = read_file(
-            store.commitment_path, LIMITS.commitment_bytes, "run commitment"
-        )
+        self.commitment = store.commitment_bytes()
         self.run = verify_run(envelope)[0]
         self._key = signing_key(store, self.run.signer, key)
         if as_attack:

@@ -41,7 +41,7 @@ def usable_journal(
     Losses and log digests in it are hints. The journal of a declared cheat is what the cheat made.
     """
     try:
-        found = store.journal()
+        found = store.journal(job)
     except (CounterpartyError, StorageError) as error:
         if override is not None:
             raise

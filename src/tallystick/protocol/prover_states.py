@@ -23,10 +23,10 @@ import numpy as np
 from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
+from tallystick.disk.files import free_bytes
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.program.executor import Tap
 from tallystick.run.engine import Engine
-from tallystick.run.files import free_bytes
 from tallystick.run.follow import own_logs
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent

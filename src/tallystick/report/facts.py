@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
+from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
@@ -16,7 +18,6 @@ from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.claim import read_claim
-from tallystick.run.files import read_file
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
@@ -87,7 +88,8 @@ def read_run(
         raise DigestMismatchError(
             f"{directory} is a run of another job.", "Name the job that it is of."
         )
-    return RunFacts(directory.resolve().name, own, inspect_run(directory), trusted)
+    name = os.path.basename(os.path.realpath(directory))
+    return RunFacts(name, own, inspect_run(directory), trusted)
 
 
 @exact_environment()

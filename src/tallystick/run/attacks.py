@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Protocol
 
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
+from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.run.files import read_file
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 from tallystick.run.store import RunStore
@@ -55,9 +55,9 @@ class Declaration:
 
 def read_declaration(path: Path) -> Declaration | None:
     """The declaration at `path`, None where there is no such file. Raises CorruptFileError."""
-    if not path.exists():
+    if not present(path):
         return None
-    data = read_file(path, LIMITS.key_file_bytes, "declared override")
+    data = read_file(path, LIMITS.key_file_bytes, "declared override", path.parent)
     value = parse_canonical_json(data, f"declared override {path}")
     if isinstance(value, dict) and set(value) == {"attack", "params"}:
         name, params = value["attack"], value["params"]

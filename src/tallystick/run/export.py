@@ -10,6 +10,7 @@ import numpy as np
 
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import Array, canonical_array
+from tallystick.disk.regular import is_directory
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.run.claim import Claim, read_claim
 from tallystick.run.job import Job
@@ -69,7 +70,7 @@ def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = No
     state = final_state(store, job, claim.last_step, root)
     weights = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
     output = Path(output)
-    if output.is_dir():
+    if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
     write_tensors(output, weights, _metadata(claim, job))
     return _report(output, len(weights), claim, job)

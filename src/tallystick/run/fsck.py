@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from tallystick.commit.signing import PublicKey, verify_run
 from tallystick.commit.state import (
@@ -15,19 +17,22 @@ from tallystick.commit.state import (
     extend_log_chain,
     extend_loss_chain,
 )
+from tallystick.disk.files import TEMPORARY_SUFFIX
+from tallystick.disk.regular import names, present, size_of
 from tallystick.errors import TallystickError
+from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
 from tallystick.run.attacks import read_declaration
 from tallystick.run.claim import claim_problem
-from tallystick.run.files import TEMPORARY_SUFFIX
 from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import FILES, MANIFEST, Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
 from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
-from tallystick.run.store import SCRATCH_PREFIX, RunStore, checkpoint_name, trace_name
+from tallystick.run.store import SCRATCH_PREFIX, RunStore
 
+_Name = TypeVar("_Name", str, int)
 _RESTORE = "Restore it from an intact copy."
 _RETRAIN = "Run the same `tallystick train` command again."
 
@@ -44,14 +49,12 @@ class Problem:
 class _Checker:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.problems: list[Problem] = []
+        self.problems: dict[Problem, None] = {}  # in the order found
         self.checked: list[str] = []
 
     def add(self, path: Path, message: str, action: str = _RESTORE) -> None:
         name = str(path.relative_to(self.root)) if path != self.root else "."
-        problem = Problem(name, message, action)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        self.problems[Problem(name, message, action)] = None
 
     def guard(self, path: Path, check: Callable[[], object]) -> bool:
         """Run one check; its error becomes a problem of `path`."""
@@ -64,17 +67,28 @@ class _Checker:
         return True
 
     def foreign(self, directory: Path, known: set[str]) -> None:
-        """Files that do not belong in `directory`."""
-        if not directory.is_dir():
-            return
-        for path in sorted(directory.iterdir()):
+        """Files that do not belong in `directory`: the first by name, and how many more."""
+        found = set(self.listed(directory, lambda: names(directory, self.root))) - known
+        strangers = heapq.nsmallest(LIMITS.strays_named, found)
+        for path in (directory / name for name in strangers):
             if path.name.endswith(TEMPORARY_SUFFIX):
                 self.add(path, "It was left by an interrupted write.", _RETRAIN)
             elif path.name.startswith(SCRATCH_PREFIX):
                 why = "It holds states of a dispute under way, or of one that was killed."
                 self.add(path, why, "Remove it when the dispute is over.")
-            elif path.name not in known:
+            else:
                 self.add(path, "It does not belong here.", "Remove it.")
+        if more := len(found) - len(strangers):
+            self.add(directory, f"{more} more files do not belong here.", "Remove them.")
+
+    def listed(self, directory: Path, lister: Callable[[], list[_Name]]) -> list[_Name]:
+        """What `lister` finds in `directory`; nothing where that is a link or no directory, which
+        becomes a problem."""
+        try:
+            return lister()
+        except TallystickError as error:
+            self.add(directory, error.message, error.next_action)
+            return []
 
 
 @dataclass(frozen=True)
@@ -97,12 +111,16 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
     directory = Path(directory)
     checker = _Checker(directory)
     store = RunStore(directory)
-    if not store.exists and (directory / MANIFEST).is_file():
+    if not store.exists and present(directory / MANIFEST):
         _check_job(checker, directory)
         return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), True)
-    if not store.journal_path.exists():
+    if not present(store.journal_path):
         store.require()
-    job = _check_job(checker, store.job_path)
+    job = None
+    if MANIFEST in checker.listed(store.job_path, lambda: names(store.job_path, directory)):
+        job = _check_job(checker, store.job_path)
+    else:
+        checker.add(store.job_path / MANIFEST, "The run's copy of the job is missing.")
     checker.guard(store.manifest_path, store.manifest)
     if job is not None:
         checker.guard(store.manifest_path, store.job)
@@ -159,14 +177,14 @@ def _usable(job: Job) -> bool:
 
 def _check_journal(checker: _Checker, store: RunStore, job: Job | None) -> JournalContent | None:
     found: list[JournalContent] = []
-    if not checker.guard(store.journal_path, lambda: found.append(store.journal())):
+    if not checker.guard(store.journal_path, lambda: found.append(store.journal(job))):
         return None
     journal = found[0]
     if journal.torn_bytes:
         checker.add(
             store.journal_path,
             f"Its last {journal.torn_bytes} bytes are damaged ({journal.torn_why}).",
-            _RETRAIN if not store.commitment_path.exists() else _RESTORE,
+            _RETRAIN if not store.signed else _RESTORE,
         )
     if job is not None and journal.job_digest != job.digest:
         checker.add(store.journal_path, "It is the journal of another job.")
@@ -175,12 +193,10 @@ def _check_journal(checker: _Checker, store: RunStore, job: Job | None) -> Journ
 
 def _check_states(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
     roots = journal.roots
-    stored = store.stored_steps()
+    stored = checker.listed(store.checkpoints_path, store.stored_steps)
     for step in stored:
         path = store.checkpoint_path(step)
-        if path.name != checkpoint_name(step):
-            checker.add(path, "Its name is not in the usual form.", "Rename it.")
-        elif step not in roots:
+        if step not in roots:
             checker.add(path, f"The journal knows no root for step {step}.", "Remove it.")
         else:
             _check_state(checker, store, job, journal, step)
@@ -224,8 +240,8 @@ def _check_state(
 
 
 def _check_traces(checker: _Checker, store: RunStore, job: Job) -> None:
-    for step in store.traced_steps():
-        path = store.nodes_path / trace_name(step)
+    for step in checker.listed(store.nodes_path, store.traced_steps):
+        path = store.trace_path(step)
         checker.guard(path, lambda step=step: store.load_trace(job, step))  # type: ignore[misc]
 
 
@@ -237,7 +253,7 @@ def _check_logs(checker: _Checker, store: RunStore, job: Job, journal: JournalCo
     for step, digest in enumerate(journal.logs):
         path = store.log_path(step)
         checker.guard(path, partial(shape.check, store, step, digest))
-    for step in store.logged_steps():
+    for step in checker.listed(store.logs_path, store.logged_steps):
         if step >= len(journal.logs):
             why = f"The journal has no step {step}: it was being written when the run stopped."
             checker.add(store.log_path(step), why, _RETRAIN)
@@ -251,7 +267,7 @@ def _check_commitment(
     trust: Sequence[PublicKey] | None,
 ) -> None:
     path = store.commitment_path
-    if not path.exists():
+    if not store.signed:
         if journal.finished:
             checker.add(path, "The run is finished but not signed.", _RETRAIN)
         return
@@ -269,9 +285,9 @@ def _check_commitment(
 
 def _check_own_files(checker: _Checker, store: RunStore) -> None:
     """The key of a run that was signed without one, and the cheat that it declares."""
-    if store.signer_path.exists():
+    if present(store.signer_path):
         checker.guard(store.signer_path, lambda: check_own_key(store.signer_path, _signer(store)))
-    if store.override_path.exists():
+    if present(store.override_path):
         checker.guard(store.override_path, lambda: read_declaration(store.override_path))
 
 
@@ -300,10 +316,15 @@ def _check_layout(checker: _Checker, store: RunStore) -> None:
             "override.json",
         },
     )
-    checker.foreign(
-        store.checkpoints_path, {checkpoint_name(step) for step in store.stored_steps()}
-    )
-    checker.foreign(store.nodes_path, {trace_name(step) for step in store.traced_steps()})
-    checker.foreign(store.logs_path, {store.log_path(step).name for step in store.logged_steps()})
-    if store.lock_path.exists() and store.lock_path.stat().st_size:
-        checker.add(store.lock_path, "The lock file is not empty.", "Empty it.")
+    for directory, lister, path_of in (
+        (store.checkpoints_path, store.stored_steps, store.checkpoint_path),
+        (store.nodes_path, store.traced_steps, store.trace_path),
+        (store.logs_path, store.logged_steps, store.log_path),
+    ):
+        known = checker.listed(directory, lister)
+        checker.foreign(directory, {path_of(step).name for step in known})
+    if present(store.lock_path):
+        path = store.lock_path
+        found = checker.listed(path, lambda: [size_of(path, "lock file", store.directory)])
+        if any(found):
+            checker.add(path, "The lock file is not empty.", "Empty it.")

@@ -60,7 +60,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     store = RunStore(directory)
     manifest = store.manifest()
     job = store.job()
-    journal = store.journal()
+    journal = store.journal(job)
     declared = read_declaration(store.override_path)
     envelope = store.envelope()
     signer = None
@@ -98,5 +98,5 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "threads": session.get("threads"),
         "sessions": journal.sessions,
         "recipe": job.recipe["name"] if job.recipe else None,
-        "disk_bytes": sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()),
+        "disk_bytes": store.disk_bytes(),
     }

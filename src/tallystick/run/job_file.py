@@ -13,11 +13,12 @@ from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES
+from tallystick.disk.files import clone_or_copy, make_directory, sync_directory
+from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import exact_environment
-from tallystick.run.files import clone_or_copy, make_directory, sync_directory
 from tallystick.run.job import (
     FORMAT,
     MANIFEST,
@@ -129,7 +130,7 @@ def load_job(directory: Path) -> Job:
     Raises StorageError, CorruptFileError, DigestMismatchError, UnsupportedVersionError.
     """
     path = Path(directory) / MANIFEST
-    if not path.is_file():
+    if not present(path):
         raise UsageError(
             f"{directory} is not a job: it has no {MANIFEST}.",
             "Make one with `tallystick job new`.",
@@ -221,10 +222,14 @@ def _read_evaluation(top: _Fields) -> Evaluation | None:
     )
 
 
-def copy_job(job: Job, target: Path) -> Job:
-    """Put a copy of `job` at `target`, the manifest last, and load that. Raises StorageError."""
-    make_directory(target / "data")
+def copy_job(job: Job, target: Path, inside: Path) -> Job:
+    """Put a copy of `job` at `target`, a directory in `inside`, the manifest last, and load that.
+
+    Raises StorageError, CorruptFileError where a link is in the way.
+    """
+    make_directory(target, inside)
+    make_directory(target / "data", inside)
     for name in job.files():
-        clone_or_copy(job.directory / name, target / name)
+        clone_or_copy(job.directory / name, target / name, job.directory)
     sync_directory(target)
     return load_job(target)

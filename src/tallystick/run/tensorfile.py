@@ -8,8 +8,6 @@ digest covers; sizes are checked before anything is mapped or allocated.
 from __future__ import annotations
 
 import json
-import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -18,15 +16,19 @@ import numpy as np
 
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.tensor import DTYPES, Array, canonical_array, dtype_name
-from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import map_file, open_file, os_errors
+from tallystick.errors import CorruptFileError, UsageError, storage_error
 from tallystick.limits import LIMITS
-from tallystick.run.files import storage_error, write_file
 
 _NAMES = {"f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL"}
 _DTYPES = {file_name: name for name, file_name in _NAMES.items()}
 _ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
 METADATA = "__metadata__"
 _Type = tuple[str, tuple[int, ...]]
+FileTypes = Mapping[str, _Type]  # (dtype, shape) by tensor name
+# Looks at what a header says before a byte of data is read; raises to refuse it.
+Check = Callable[[FileTypes, Mapping[str, str]], None]
 
 
 def _order(item: tuple[str, tuple[str, tuple[int, ...]]]) -> tuple[int, bytes]:
@@ -89,15 +91,22 @@ def file_size(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None =
 
 
 def read_tensors(
-    path: Path, what: str, *, copy: bool = False, strict: bool = True
+    path: Path,
+    what: str,
+    *,
+    copy: bool = False,
+    strict: bool = True,
+    check: Check | None = None,
+    inside: Path | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """(tensors, metadata) of a file that `write_tensors` wrote.
 
     Tensors are read-only views of a memory map, or writable copies. Without `strict`, any well
     formed safetensors file is taken, whoever wrote it: no name twice, and each byte after the
-    header in exactly one tensor. Raises StorageError where the file cannot be read,
-    CorruptFileError for anything but the canonical form. Values are not checked here: that is
-    what digests are for.
+    header in exactly one tensor. `check` sees types and metadata before any data is read, mapped
+    or allocated for. A file of a run or a job is opened `inside` its directory. Raises
+    StorageError where the file cannot be read, CorruptFileError for anything but the canonical
+    form. Values are not checked here: that is what digests are for.
     """
 
     def fail(why: str) -> NoReturn:
@@ -105,9 +114,9 @@ def read_tensors(
             f"The {what} {path} is corrupt: {why}.", "Restore it from an intact copy."
         )
 
+    file, size = open_file(path, what, inside)
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
             if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
@@ -124,12 +133,12 @@ def read_tensors(
             start_of_data = 8 + length
             if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
                 fail("its size does not fit its header")
+            if check is not None:
+                check(types, metadata)
             places = {name: start_of_data + start for name, (start, _) in ranges.items()}
             if copy:
                 return _read_each(file, types, places, fail), metadata
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+            mapped = map_file(file, size)
     except OSError as error:
         raise storage_error(path, error) from error
     tensors: dict[str, Array] = {}
@@ -147,12 +156,9 @@ def is_canonical(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str
     """
     types = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in tensors.items()}
     header, _ = header_bytes(types, metadata)
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            return size == file_size(tensors, metadata) and file.read(len(header)) == header
-    except OSError as error:
-        raise storage_error(path, error) from error
+    file, size = open_file(path, "model file")
+    with os_errors(path), file:
+        return size == file_size(tensors, metadata) and file.read(len(header)) == header
 
 
 def _read_each(

@@ -19,6 +19,8 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
+from tallystick.disk.files import locked, write_file
+from tallystick.disk.regular import present
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
@@ -30,10 +32,9 @@ from tallystick.run.attacks import Declaration, read_declaration
 from tallystick.run.engine import Engine, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
 from tallystick.run.evaluation import Evaluator
-from tallystick.run.files import locked, write_file
 from tallystick.run.interrupts import Stop, interrupts
 from tallystick.run.job import Job
-from tallystick.run.journal import REASONS, Journal, loss_value
+from tallystick.run.journal import REASONS, Journal, journal_limit, loss_value
 from tallystick.run.listener import Listener as Listener
 from tallystick.run.listener import Silent as Silent
 from tallystick.run.listener import Steady
@@ -336,7 +337,7 @@ def train_job(
     store.create(job)
     with locked(store.lock_path):
         _declare(job, store, options)
-        journal = Journal.open(store.journal_path, job.digest)
+        journal = Journal.open(store.journal_path, job.digest, journal_limit(job))
         try:
             return _train_locked(job, store, journal, options, listener, genesis, began)
         finally:
@@ -346,7 +347,7 @@ def train_job(
 def _declare(job: Job, store: RunStore, options: Options) -> None:
     """Write down the cheat of a new run; compare it with what the run that is there declares."""
     before, now = read_declaration(store.override_path), options.declared
-    if before is None and now is not None and not store.journal_path.exists():
+    if before is None and now is not None and not present(store.journal_path):
         write_file(store.override_path, [now.to_bytes()])
     elif before != now:
         was = f"by the declared override {before.attack}" if before else "without an override"
