@@ -57,7 +57,7 @@ MOST_SECONDS = 300
 # Truth values on which a conviction rests: each part, as if nobody were wrong or it did hold.
 NOBODY = {"wrong", "outside", "false", "forged"}
 HOLDS = {"fits", "given", "known"}
-PROVES = {"node_proved", "_forged", "forged_change"}  # functions that return one
+PROVES = {"node_proved", "_forged", "forged"}  # functions that return one
 VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict"}
 
 

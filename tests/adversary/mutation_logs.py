@@ -32,8 +32,8 @@ from tallystick.run.job import Job
 WHOLE = ("protocol/phase_log.py", "numerics/grid.py")
 # Functions about logs in modules that are about more.
 PARTS = {
-    "protocol/element.py": {"_by_entries", "_forged", "_by_validity", "examine"},
-    "protocol/phase2.py": {"commit"},
+    "protocol/element.py": {"_by_entries", "_forged", "_by_reach", "examine"},
+    "protocol/phase2.py": {"commit", "_own_chains"},
     "protocol/phase3.py": {"_logged", "_ruled"},
     "protocol/game.py": {"node_proved"},
 }

@@ -125,16 +125,11 @@ class Doubt:
         far = read > 3 * _fine(self.bound)
         return far and other is not None and other < read
 
-    def forged_change(self, entry: int) -> bool:
-        """True if a published log's entry changes the value of whoever follows it, by any
-        admissible kernel, to one outside of V (NUMERICS 14.9, 14.10)."""
-        if entry not in (0, 2) or self.low != self.high:
-            return False
-        if abs(self.nearest) == self.grid.infinity:
-            return entry == (0 if self.nearest > 0 else 2)  # every x is on this side of it
+    @property
+    def reach(self) -> Reach:
+        """What a published log's entries allow here."""
         exact, slack = self.number << (_FINE - UNIT), _fine(self.bound)
-        middle = self.grid.units(self.nearest) << (_FINE - _MIDDLES)
-        return exact + slack < middle if entry == 0 else exact - slack > middle
+        return Reach(self.grid, exact - slack, exact + slack, self.nearest)
 
     def _distance(self, above: bool) -> int | None:
         """From v* to the boundary above (below) R(v*), in units of 2^-1074."""
@@ -143,6 +138,53 @@ class Doubt:
             return None
         middle = self.grid.boundary(index) << (_FINE - _MIDDLES - 1)
         return abs(middle - (self.number << (_FINE - UNIT)))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a published kernel's x may lie: `least` * 2^-1074 to `most` * 2^-1074 (NUMERICS 14.10).
+
+    `nearest` is the index of R of what x approximates. An entry None is 1, as in a log.
+    """
+
+    grid: Grid
+    least: int
+    most: int
+    nearest: int
+
+    def ends(self, entry: int | None) -> tuple[int, int]:
+        """The indices of the least and the greatest rev(x, entry) (NUMERICS 14.9).
+
+        rev(x, 0) is the greatest element of the grid that is not above x, rev(x, 2) the least one
+        that is not below it: all three are monotone in x.
+        """
+        side = {0: -1, 2: 1}.get(entry, 0) if entry is not None else 0
+        return self._reversed(self.least, side), self._reversed(self.most, side)
+
+    def _reversed(self, x: int, side: int) -> int:
+        """The index of R(x) or, below (-1) or above (1), of the nearest one that is not past x."""
+        nearest = self.grid.nearest(x, _FINE)
+        if abs(nearest) == self.grid.infinity:  # every x is on the inner side of it
+            return nearest + side if nearest * side < 0 else nearest
+        # units() counts in 2^-150, x in 2^-1074.
+        past = side * (x - (self.grid.units(nearest) << (_FINE - _MIDDLES)))
+        return nearest + side if side and past > 0 else nearest
+
+    @property
+    def open(self) -> bool:
+        """True if x's rounding alone does not say what the value is."""
+        low, high = self.ends(1)
+        return low < high
+
+    def allows(self, index: int | None, entry: int | None) -> bool:
+        """True if some x in reach has this rev(x, entry); None is no element of the grid."""
+        low, high = self.ends(entry)
+        return index is not None and low <= index <= high
+
+    def forged(self, entry: int | None) -> bool:
+        """True if the entry changes the value by every x in reach to one that none rounds to."""
+        (low, high), (least, most) = self.ends(entry), self.ends(1)
+        return high < least or low > most
 
 
 def doubt(grid: Grid, number: int, bound: float) -> Doubt:

@@ -118,11 +118,12 @@ def resolve(
     claims: Pair,
     source: Source,
     path: Path = (),
-    entries: Entries | None = None,
+    entries: Entries = (None, None),
+    published: bool = False,
 ) -> Game:
     """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.11).
 
-    `entries` are those of bounded logs; None for an element without, or of a published log.
+    `entries` are those of the parties' logs; of a `published` one None stands for 1.
     """
     needs: Needs = ()
     while q.needs:
@@ -142,7 +143,7 @@ def resolve(
         return (yield from _resolve_chain(q, claims, source, path, needs))
     if isinstance(q, Logged):
         logged = q
-        rule = _by_validity if entries is None else partial(_by_entries, entries)
+        rule = partial(_by_reach if published else _by_entries, entries)
         ruled = yield from _execute(source, lambda s: rule(logged, claims, s, needs))
         assert isinstance(ruled, Outcome)
         return replace(ruled, path=path)
@@ -181,21 +182,21 @@ def _entry_words(entry: int | None, found: Doubt | None) -> str:
     return f"its entry ({'up' if entry else 'down'}) {what}"
 
 
-def _by_validity(q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
-    """6.11, NUMERICS 14.10: a value that no admissible kernel can have led to is false."""
-    found, plain = q.doubtful(source, needs), scalar(q.dtype, q.compute(source, needs, None))
-    # Steps after R, and terms that are not finite, are a published kernel's own affair.
-    if found is None or not q.plain:
+def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
+    """6.11, NUMERICS 14.10: a value that no kernel and the party's own entry can make is false."""
+    reach, plain = q.reach(source, needs), scalar(q.dtype, q.compute(source, needs, None))
+    if reach is None:
         return Outcome((False, False), "6.11", q.name, (), 1, claims, plain)
-    at = [found.grid.index(claim) for claim in claims]
-    wrong = tuple(index is None or not found.allows(index) for index in at)
-    taken = found.open and any(index != found.nearest for index in at)
-    choices = (int(found.open), int(taken))
+    at = [reach.grid.index(claim) for claim in claims]
+    wrong = tuple(not reach.allows(*pair) for pair in zip(at, entries, strict=True))
+    taken = reach.open and any(index != reach.nearest for index in at)
+    choices = (int(reach.open), int(taken))
     return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
 
 
-def examine(q: Logged, entries: Entries, source: Source, published: bool) -> Game:
-    """Whose entry is forged, the element's value being undisputed (PROTOCOL 6.13).
+def examine(q: Logged, entries: Entries, value: Scalar, source: Source, published: bool) -> Game:
+    """Whose entry is forged or makes another value than `value`, on which both agree
+    (PROTOCOL 6.13).
 
     `entries` differ; `published`: they are those of a published log, None standing for 1.
     """
@@ -203,23 +204,36 @@ def examine(q: Logged, entries: Entries, source: Source, published: bool) -> Gam
     k = _first_difference(mine, theirs)
     if k is not None:
         return (yield from resolve(q.needs[k], (mine[k], theirs[k]), source, (k,)))
-    found = yield from _execute(source, lambda s: q.doubtful(s, mine))
-    assert found is None or isinstance(found, Doubt)
-    if published:
-        sound = found is not None and q.plain
-        forged = tuple(
-            sound and found is not None and e is not None and found.forged_change(e)
-            for e in entries
-        )
-    else:
-        forged = tuple(_forged(found, e) for e in entries)
-    left = found is not None and found.open
     shown = tuple("no entry" if e is None else f"entry {e}" for e in entries)
-    why = tuple(f"the {text} in its log is forged: no kernel leads to it" for text in shown)
+    why, wrong = ["", ""], [False, False]
+    if published:
+        reach = yield from _execute(source, lambda s: q.reach(s, mine))
+        left = reach is not None and reach.open
+    else:
+        found = yield from _execute(source, lambda s: q.doubtful(s, mine))
+        left = found is not None and found.open
+    for party, entry in enumerate(entries):
+        if published:
+            forged = reach is not None and reach.forged(entry)
+            denied = reach is not None and not reach.allows(reach.grid.index(value), entry)
+        else:
+            forged = _forged(found, entry)
+            due = yield from _execute(source, partial(_made, q, mine, entry))
+            denied = not same_bits(scalar(q.dtype, due), value)
+        wrong[party] = bool(forged or denied)
+        why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
+        if not forged:
+            why[party] = (
+                f"its value {value!s} is not what the {shown[party]} in its log makes of it"
+            )
     return Outcome(
-        (forged[0], forged[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
+        (wrong[0], wrong[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
         (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),
     )  # fmt: skip
+
+
+def _made(q: Logged, needs: Needs, entry: int | None, source: Source) -> Any:
+    return q.compute(source, needs, entry)
 
 
 def _resolve_tree(q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:

@@ -110,6 +110,9 @@ class Game:
     claims: tuple[np.generic, ...] = ()
     logs: tuple[LogBody, ...] = ()  # of `step`, as both have opened them (6.10)
     entries: tuple[int | None, int | None] = (None, None)  # of the logs, for the element
+    log_chains: tuple[
+        bytes, ...
+    ] = ()  # digests of chain.log in state[step], where it differs (6.14)
     choices: tuple[int, int] = (0, 0)  # left by logs and taken (NUMERICS 14.8)
     claimed: tuple[str, str] = ("", "")  # of an undecided game, for a person
     value: str = ""

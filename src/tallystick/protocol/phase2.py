@@ -107,7 +107,9 @@ def records(game: Game) -> Rounds:
         game.records = (bodies[0], bodies[1])
     a, b = game.records
     for at, (number, source, _) in enumerate(game.operands(node)):
-        if a.inputs[at] != b.inputs[at]:
+        if source == LOG_CHAIN_SLOT and game.log_chains:
+            _own_chains(game, at)
+        elif a.inputs[at] != b.inputs[at]:
             game.operand = number
             game.found(side="input", operand=number)
             stated = (a.inputs[at], b.inputs[at])
@@ -119,6 +121,16 @@ def records(game: Game) -> Rounds:
     game.found(side="output", operand=game.operand)
     game.note(2, "5.7", f"equal inputs; output {game.operand} of node {node}", shorts(stated))
     return "commit" if game.program.nodes[node].op == COMMIT else "output"
+
+
+def _own_chains(game: Game, at: int) -> None:
+    """6.14: operand number `at` of COMMIT is each party's own log chain before the step."""
+    stated = tuple(body.inputs[at] for body in game.records)
+    why = "the log chain that goes into its COMMIT node is not the one in its state"
+    wrong = [p for p in BOTH if stated[p] != game.log_chains[p]]
+    if wrong:
+        game.found(side="input")
+        raise Guilty(dict.fromkeys(wrong, ("5.6.1", why)), "2a", shorts(stated))
 
 
 def _decided_by(game: Game, source: Value | str) -> str:

@@ -34,7 +34,7 @@ from tallystick.protocol.game import (
 from tallystick.protocol.queries import OUTPUT, Values
 from tallystick.protocol.sparse import OutsideOperandError, SparseSource
 from tallystick.protocol.states import UNDECIDED
-from tallystick.protocol.tensors import first_element, open_operand
+from tallystick.protocol.tensors import agreed_element, first_element, open_operand
 
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
 
@@ -96,23 +96,27 @@ def _sources(game: Game) -> tuple[SparseSource, dict[int, TensorHeader]]:
 
 def element(game: Game) -> Rounds:
     """6.2 to 6.12: down to the contract's own partials, and at most 256 executed terms."""
-    entries = game.entries if game.log_form == "bounded" else None
+    published = game.log_form == "published"
     source, headers = _sources(game)
     claims = (game.claims[0], game.claims[1])
-    play = resolve(_quantity(game), claims, source, entries=entries)
+    play = resolve(_quantity(game), claims, source, (), game.entries, published)
     outcome = yield from _played(game, play, source, headers)
     return _ruled(game, outcome)
 
 
 def entry(game: Game) -> Rounds:
-    """6.13: whose entry no admissible kernel can have led to."""
+    """6.13: whose entry no admissible kernel can have led to, or says another value."""
     quantity = _logged(game)
     if quantity is None:
-        return UNDECIDED
+        return "beyond"
     source, headers = _sources(game)
-    play = examine(quantity, game.entries, source, game.log_form == "published")
+    header = header_of_type(game.program.nodes[game.node].out_types[game.operand])
+    digest = game.records[0].outputs[game.operand]
+    value = yield from agreed_element(game, game.operand, header, game.element, digest)
+    play = examine(quantity, game.entries, value, source, game.log_form == "published")
     outcome = yield from _played(game, play, source, headers)
-    return _ruled(game, outcome)
+    _ruled(game, outcome)
+    return "beyond"
 
 
 def _logged(game: Game) -> Logged | None:

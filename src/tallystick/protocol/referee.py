@@ -15,7 +15,7 @@ from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
-from tallystick.protocol import phase0, phase1, phase2, phase3, phase_log
+from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
 from tallystick.protocol.queries import encode_query
@@ -48,6 +48,7 @@ STEPS: dict[str, Callable[[Game], Rounds]] = {
     "element": phase3.element,
     "entries": phase_log.entries,
     "entry": phase3.entry,
+    "beyond": phase_beyond.beyond,
 }
 
 

@@ -18,7 +18,7 @@ from tallystick.commit.tensor import (
 from tallystick.errors import CorruptFileError, CounterpartyError, DigestMismatchError
 from tallystick.protocol.answers import BytesBody, HashesBody
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, ask, convict
-from tallystick.protocol.queries import DEPTH, Leaf, Opening, TensorHashes
+from tallystick.protocol.queries import DEPTH, OUTPUT, Leaf, Opening, TensorHashes
 
 Pair = tuple[np.generic, np.generic]
 
@@ -106,6 +106,39 @@ def first_element(
     raw = [block.view(np.uint8).reshape(-1, header.itemsize) for block in blocks]
     at = int(np.argmax((raw[0] != raw[1]).any(axis=1)))
     return first * (LEAF_BYTES // header.itemsize) + at, (blocks[0][at], blocks[1][at])
+
+
+def agreed_element(
+    game: Game, operand: int, header: TensorHeader, element: int, digest: bytes
+) -> Asking[np.generic]:
+    """6.13: an element of an output whose digest both state, opened by party 0."""
+    where = (game.step, game.node, OUTPUT, operand)
+    leaf, at = divmod(element, LEAF_BYTES // header.itemsize)
+    first, count, known = 0, header.leaves, b""
+    while count > 1:
+        body = (yield from ask({0: TensorHashes(*where, first, count)}, HashesBody))[0]
+        whole = merkle.combine_parts(count, DEPTH, body.hashes)
+        if whole is None:
+            raise Guilty({0: ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")})
+        if (whole != known) if known else (header.digest(whole) != digest):
+            raise Guilty({0: ("6.13", f"hashes of output {operand} do not give its digest")})
+        ranges = merkle.parts_of(first, count, DEPTH)
+        part = next(k for k, (a, n) in enumerate(ranges) if a <= leaf < a + n)
+        (first, count), known = ranges[part], body.hashes[part]
+    data = (yield from ask({0: Leaf(*where, leaf)}, BytesBody))[0].data
+    hashed = merkle.leaf_hash(data)
+    given = hashed == known if known else header.digest(hashed) == digest
+    if len(data) != header.leaf_size(leaf):
+        raise Guilty({0: ("2.7", f"leaf {leaf} has {header.leaf_size(leaf)} bytes, not these")})
+    if not given:
+        raise Guilty({0: ("6.13", f"leaf {leaf} of output {operand} does not give its digest")})
+    block = np.frombuffer(data, dtype=DTYPES[header.dtype])
+    bad = first_non_canonical(block)
+    if bad is not None:  # both have stated this digest, and no honest party such a tensor
+        why = f"element {bad} of leaf {leaf} of output {operand} is not canonical"
+        raise Guilty(dict.fromkeys(BOTH, ("6.13", why)), "3")
+    value: np.generic = block[at]
+    return value
 
 
 def open_operand(

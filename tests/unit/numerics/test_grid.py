@@ -186,7 +186,10 @@ def test_forged_changes(bits: int, x: float, negative: bool) -> None:
         return
     found, own = doubt(Grid(bits), int(number), 0.0), paper.rnd(x, bits)
     for entry in (0, 1, 2):
-        assert found.forged_change(entry) == (paper.rev(x, bits, entry) != own)
+        value = paper.rev(x, bits, entry)
+        assert found.reach.forged(entry) == (value != own)
+        allowed = [k for k in (-1, 0, 1) if found.reach.allows(found.nearest + k, entry)]
+        assert [found.grid.value(found.nearest + k) for k in allowed] == [value]
 
 
 def test_bounds_are_the_formulas() -> None:

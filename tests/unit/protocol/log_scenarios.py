@@ -33,11 +33,11 @@ class LogScenario:
     says: str = ""
 
 
-def entry(node: int, element: int, direction: int | None) -> Callable[..., None]:
-    """An `entries` hook: an entry more at STEP, or (None) one less."""
+def entry(node: int, element: int, direction: int | None, step: int = STEP) -> Callable[..., None]:
+    """An `entries` hook: an entry more at `step`, or (None) one less."""
 
-    def hook(step: int, index: int, out: int, entries: Entries) -> None:
-        if (step, index, out) == (STEP, node, 0):
+    def hook(at: int, index: int, out: int, entries: Entries) -> None:
+        if (at, index, out) == (step, node, 0):
             entries.pop(element, None)
             if direction is not None:
                 entries[element] = direction
@@ -45,11 +45,11 @@ def entry(node: int, element: int, direction: int | None) -> Callable[..., None]
     return hook
 
 
-def value(node: int, element: int, by: float) -> Callable[..., None]:
-    """A `node` hook: an element of an output is larger by so much, at STEP."""
+def value(node: int, element: int, by: float, step: int = STEP) -> Callable[..., None]:
+    """A `node` hook: an element of an output is larger by so much, at `step`."""
 
-    def hook(step: int, index: int, _: Node, outputs: Sequence[Array]) -> None:
-        if (step, index) == (STEP, node):
+    def hook(at: int, index: int, _: Node, outputs: Sequence[Array]) -> None:
+        if (at, index) == (step, node):
             outputs[0].reshape(-1)[element] += np.float32(by)
 
     return hook
@@ -236,8 +236,11 @@ PUBLISHED: dict[str, LogScenario] = {
     "an entry that does not": LogScenario(
         None, hooks={"entries": entry(PRODUCT, PLAIN, 0)}, choices=(0, 0)
     ),
+    "an entry at a tie that denies the value": LogScenario(
+        "6.13", "3", {"entries": entry(PRODUCT, TIE, 2)}, choices=(1, 0)
+    ),
     "an entry at a tie": LogScenario(
-        None, hooks={"entries": entry(PRODUCT, TIE, 2)}, choices=(1, 0)
+        None, hooks={"entries": entry(PRODUCT, TIE, 0)}, choices=(1, 0)
     ),
     "an entry of another operator": LogScenario(None, hooks={"entries": entry(3, 0, 0)}),
     "a late entry": LogScenario(None, hooks={"entries": entry(WIDE, 23000, 2)}),

@@ -2,12 +2,12 @@
 
 Values start as R(v*), as the contract's own kernels give them with an empty log. Where an element
 has two values in V, `choose` says which one the party takes and logs; a *follower* takes what
-another party's log says, as far as it is not forged.
+another party's log says, as far as it is not forged; of a `withheld` step it has no log to follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,10 @@ class LogParty(Party):
         override: Override | None = None,
         choose: Choose | None = None,
         follows: LogParty | None = None,
+        withheld: Collection[int] = (),
         **others: Any,
     ) -> None:
+        self.withheld = withheld
         self.contract = parse_contract(job.commitment.contract)
         self.sections = sections_of(job.program, self.contract)
         self.choose, self.follows = choose or (lambda *_: None), follows
@@ -95,7 +97,8 @@ class LogParty(Party):
         entries: Entries = {}
         types = tuple(None if v is None else self.job.program.type_of(v) for v in node.inputs)
         source, flat = WholeSource(inputs), output.reshape(-1)
-        given = {} if self.follows is None else self.follows.entries[step][index, out]
+        unread = self.follows is None or step in self.withheld
+        given = {} if unread else self.follows.entries[step][index, out]
         # The wide product is exact: only what somebody else's log says of it is looked at.
         some = [e for e in given if e < flat.size] if flat.size > 1000 else range(flat.size)
         for element in some:

@@ -30,6 +30,7 @@ from tallystick.numerics.opening.quantity import (
 from tallystick.numerics.opening.values import WholeSource, value_of
 from tallystick.numerics.opening.views import FAN_OUT, locate, view_values
 from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
+from tallystick.protocol.sparse import SparseSource
 
 F32, F64, I64 = np.float32, np.float64, np.int64
 ODD_NAN = np.array(0xFFC00001, np.uint32).view(F32)[()]
@@ -307,19 +308,23 @@ def never(_ask: Ask) -> Sequence[Any]:
     raise AssertionError("an element without needs asks for nothing")
 
 
-def by_validity(found: Doubt | None, plain: bool) -> Outcome:
+def by_reach(found: Doubt | None, entries: Any = (None, None)) -> Outcome:
     """Two claims about an element whose true value is 1, the second far from it."""
-
-    def undecided(_source: Source, _needs: Any) -> Doubt | None:
-        return found
-
-    q = Logged("output", "f32", lambda _source, _needs, _entry: F32(1), undecided, plain)
-    return game(q, (F32(1), F32(2)), (never, never), np.zeros(1, np.float32))
+    reach = None if found is None else found.reach
+    q = Logged("output", "f32", lambda *_: F32(1), lambda *_: found, lambda *_: reach)
+    play = resolve(q, (F32(1), F32(2)), SparseSource({}), (), entries, True)
+    with pytest.raises(StopIteration) as end:
+        next(play)
+    outcome = end.value.value
+    assert isinstance(outcome, Outcome)
+    return outcome
 
 
 def test_a_value_outside_of_v_convicts_and_what_v_does_not_bound_does_not() -> None:
     one = doubt(Grid(32), 1 << 298, 2.0**-60)
-    assert by_validity(one, True).convicted == (False, True)
-    assert by_validity(one, False).convicted == (False, False), "steps after R"
-    assert by_validity(None, True).convicted == (False, False), "a term that is not finite"
-    assert by_validity(None, False).convicted == (False, False)
+    assert by_reach(one).convicted == (False, True)
+    assert by_reach(one, (2, None)).convicted == (False, True)
+    above = doubt(Grid(32), (1 << 298) + (1 << 200), 2.0**-110)
+    assert by_reach(above, (2, None)).convicted == (True, True), "its entry says the one above"
+    assert by_reach(above, (0, 0)).convicted == (False, True)
+    assert by_reach(None).convicted == (False, False), "nothing bounds it"

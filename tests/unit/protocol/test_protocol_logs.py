@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.protocol.log_scenarios import (
     BOUNDED,
     COMMIT,
+    FALSE,
+    PLAIN,
     PRODUCT,
     PUBLISHED,
     STEP,
+    TIE,
     LogScenario,
+    entry,
     lie,
+    value,
 )
 from unit.protocol.log_simulator import LogParty, make_log_job
-from unit.protocol.scenarios import WRONG, Lie, tampering
+from unit.protocol.scenarios import WRONG, Lie, answering, tampering
 from unit.protocol.simulator import judged
 
 from tallystick.commit import merkle
 from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.protocol import phase_log
+from tallystick.protocol import queries as q
 from tallystick.protocol.answers import LogBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
@@ -51,6 +58,16 @@ def test_the_nodes_are_where_the_scenarios_say(bounded: Job, published: Job) -> 
 def down(*_: int) -> int:
     """Where V has two values, the lesser one, which is logged."""
     return 0
+
+
+def drift(step: int, state: Any) -> None:
+    """A state that the step's nodes do not make."""
+    if step == STEP:
+        state.slots["param.head.weight"][0, 0] += 1
+
+
+def never_was(step: int, root: bytes) -> bytes:
+    return WRONG[:-1] + bytes([step]) if step > STEP else root
 
 
 def check(job: Job, scenario: LogScenario, seat: int, choose: bool) -> None:
@@ -103,6 +120,65 @@ def test_followers_agree_and_others_cannot_be_decided(bounded: Job) -> None:
         assert verdict.undecided and not verdict.convicted and verdict.accepted is None
         assert verdict.choices == choices
         assert verdict.place.step == 0
+
+
+# What a liar whose log of EARLY is withheld may do: who follows it has no entries there.
+EARLY = 0
+SCALED = 3  # a node whose output `ordered/1` gives
+WITHHELD: dict[str, tuple[str, dict[str, Any]]] = {
+    "a value that its own entry denies": (
+        "6.13",
+        {"entries": entry(PRODUCT, TIE, 1)},
+    ),
+    "a false value of a logged output, later": ("6.11", FALSE),
+    "a false value of another output, later": ("6.5", {"node": value(SCALED, 0, 1.0)}),
+    "a false loss, later": ("5.8", {"loss": lambda step, bits: bits + (step == STEP)}),
+    "a false state, later": ("5.3", {"after": drift}),
+    "a false value in the last step": ("6.11", {"node": value(PRODUCT, PLAIN, 1.0, step=4)}),
+    "a root that never was": ("6.14", {"root": never_was}),
+}
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+@pytest.mark.parametrize("name", WITHHELD)
+def test_a_withheld_log_hides_no_lie(bounded: Job, name: str, seat: int) -> None:
+    """6.13, 6.14: the honest auditor could not read the liar's log of one step, and its own log of
+    it is another one. Values are judged by each party's own log, and past it the search goes on."""
+    clause, hooks = WITHHELD[name]
+    cheat = LogParty(bounded, Lie(**hooks), choose=down)
+    unread = STEP if "entries" in hooks else EARLY
+    honest = LogParty(bounded, follows=cheat, withheld={unread})
+    assert cheat.entries[unread] != honest.entries[unread]
+    played = play(bounded, (cheat, honest) if seat == 0 else (honest, cheat))
+    verdict = played.verdict
+    assert not verdict.undecided and [c.party for c in verdict.convicted] == [seat]
+    assert verdict.convicted[0].clause == clause and verdict.accepted == 1 - seat
+    assert judge(bounded, played.evidence.to_bytes()).verdict == verdict
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_two_sound_runs_of_which_one_had_no_log_to_follow(bounded: Job, seat: int) -> None:
+    """6.12, 6.14: undecided, whether the step without a log has equal values or a choice taken."""
+    for choose, choices in ((down, (1, 0)), (lambda *_: 1, (1, 1))):
+        first = LogParty(bounded, choose=choose)
+        second = LogParty(bounded, follows=first, withheld={EARLY})
+        verdict = judged(bounded, (first, second) if seat == 0 else (second, first))
+        assert verdict.undecided and not verdict.convicted
+        assert verdict.choices == choices and verdict.place.step == EARLY
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_what_does_not_open_past_a_withheld_log(bounded: Job, seat: int) -> None:
+    """6.14: a slot that is not in the party's own state, and a signed refusal."""
+    for change, clause in (
+        (lambda _, body: replace(body, digest=WRONG), "6.14"),
+        (lambda _, body: replace(body, proof=body.proof[1:]), "6.14"),
+        (lambda *_: None, "2.8"),
+    ):
+        cheat = LogParty(bounded, Lie(**FALSE, answer=answering(q.Slot, change)), choose=down)
+        honest = LogParty(bounded, follows=cheat, withheld={EARLY})
+        verdict = judged(bounded, (cheat, honest) if seat == 0 else (honest, cheat))
+        assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, clause)]
 
 
 def test_both_have_another_node_where_their_logs_differ(bounded: Job) -> None:

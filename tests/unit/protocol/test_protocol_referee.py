@@ -168,6 +168,9 @@ def test_every_state_is_reached(
         forger = LogParty(logs, lie(BOUNDED[name]))
         truth = LogParty(logs, follows=forger)
         play(Watching(logs, (forger.commitment, truth.commitment)), (forger, truth))
+    trainer = LogParty(logs, choose=lambda *_: 0)
+    unread = LogParty(logs, follows=trainer, withheld={0})
+    play(Watching(logs, (trainer.commitment, unread.commitment)), (trainer, unread))
     assert reached == set(TABLE)
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from tallystick.errors import RefusedOperandsError as RefusedOperandsError
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.numerics.grid import Doubt
+from tallystick.numerics.grid import Doubt, Reach
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 # PROTOCOL 6.1: the terms a referee executes at most for one verdict.
@@ -149,14 +149,15 @@ class Logged:
 
     `compute(source, needs, entry)` is the value given the entry's direction, 0 or 1, or None
     without one; `doubtful(source, needs)` says what V is (NUMERICS 14.5), None where a term is
-    not finite. `plain`: no step follows R (NUMERICS 13.3).
+    not finite. Of a published log `reach(source, needs)` says which values each entry allows
+    (NUMERICS 14.10), None where nothing does; of a bounded one it is None.
     """
 
     name: str
     dtype: str
     compute: Callable[[Source, Needs, int | None], Any]
     doubtful: Callable[[Source, Needs], Doubt | None]
-    plain: bool
+    reach: Callable[[Source, Needs], Reach | None]
     needs: tuple[Quantity, ...] = ()
 
 

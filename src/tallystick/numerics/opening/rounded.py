@@ -19,6 +19,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import (
     Doubt,
     Grid,
+    Reach,
     bound_of_products,
     bound_of_sum,
     doubt,
@@ -223,5 +224,10 @@ def rounded_rule(site: Site) -> Quantity | None:
             return real.finished(source, rounded(needs[0], bits))
         return real.finished(source, grid.value(found.value(entry)))
 
+    def reach(source: Source, needs: Needs) -> Reach | None:
+        # A step after R makes another x than a sum of terms (NUMERICS 14.10).
+        found = doubtful(source, needs) if real.after is None else None
+        return None if found is None else found.reach
+
     needs: tuple[Quantity, ...] = (chain, *_bounds(real))
-    return Logged("R(exact sum)", "f32", chosen, doubtful, real.after is None, needs)
+    return Logged("R(exact sum)", "f32", chosen, doubtful, reach, needs)

@@ -1,0 +1,99 @@
+"""Past a step whose values are equal and whose logs are not (PROTOCOL 6.14).
+
+Both parties' logs of the step are sound as far as 6.13 has looked, so nothing but the log chains
+keeps the states apart: whoever withholds a log must not hide behind that what comes later. States
+are compared without their log chains from here on. The inclusion path of slot `chain.log` is made
+of all other slots' leaves: two states differ in another slot exactly where the paths do.
+"""
+
+from __future__ import annotations
+
+from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof
+from tallystick.protocol.answers import RootsBody, SlotBody
+from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, shorts
+from tallystick.protocol.phase0 import prove
+from tallystick.protocol.queries import Slot, States
+from tallystick.protocol.states import UNDECIDED
+
+# What both parties have proved, by step.
+Known = dict[int, dict[int, SlotBody]]
+
+
+def beyond(game: Game) -> Rounds:
+    """6.14: the first step after which the states differ in more than their log chains."""
+    start, end = game.step + 1, min(run.final_step for run in game.runs)
+    known: Known = {}
+    if (yield from _alike(game, known, end)):
+        if game.runs[0].final_step != game.runs[1].final_step:
+            return "stop"
+        why = "the final states are equal but for their log chains"
+        game.note(1, "6.14", why)
+        return UNDECIDED
+    low, high = yield from _between_checkpoints(game, known, start, end)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (yield from _alike(game, known, middle)):
+            low = middle
+        else:
+            high = middle
+    chains = yield from _log_chains(game, known, low)
+    game.log_chains = chains[0].digest, chains[1].digest
+    game.step, game.logs, game.choices = low, (), (0, 0)
+    game.place = type(game.place)(step=low)
+    roots = (game.states[0][high], game.states[1][high])
+    game.note(1, "6.14", f"values differ first after step {low}", shorts(roots))
+    return "nodes"
+
+
+def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Asking[tuple[int, int]]:
+    """Two steps with at most an interval between them, alike at the first, not at the second."""
+    interval = game.terms.checkpoint_interval
+    # Common checkpoints strictly between the ends, which are alike and not alike.
+    low, high = start // interval, -(-end // interval)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (yield from _alike(game, known, middle * interval)):
+            low = middle
+        else:
+            high = middle
+    return max(low * interval, start), min(high * interval, end)
+
+
+def _alike(game: Game, known: Known, step: int) -> Asking[bool]:
+    """Whether both parties' state[step] are the same but for their log chains."""
+    proofs = yield from _log_chains(game, known, step)
+    return proofs[0].proof == proofs[1].proof
+
+
+def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBody]]:
+    """Both parties prove slot chain.log in their own state[step], which they pin first."""
+    if step in known:  # nothing is asked for twice
+        return known[step]
+    yield from _pinned(game, step)
+    bodies = yield from ask({p: Slot(step, LOG_CHAIN_SLOT) for p in BOTH}, SlotBody)
+    index, size = game.slots.index(LOG_CHAIN_SLOT), len(game.slots)
+    why = f"its proof of slot {LOG_CHAIN_SLOT} does not give its own state after {step} steps"
+    convict(
+        {
+            p: ("6.14", why)
+            for p, body in bodies.items()
+            if not SlotProof(LOG_CHAIN_SLOT, body.digest, index, size, body.proof).proves(
+                game.states[p][step], LOG_CHAIN_SLOT, index, size
+            )
+        }
+    )
+    known[step] = bodies
+    return bodies
+
+
+def _pinned(game: Game, step: int) -> Asking[None]:
+    """Whoever has not said yet what its state[step] is says so: by a checkpoint if it is one."""
+    silent = [p for p in BOTH if step not in game.states[p]]
+    index, rest = divmod(step, game.terms.checkpoint_interval)
+    if not rest:
+        yield from prove(game, dict.fromkeys(silent, (index,)))
+        return
+    if silent:
+        bodies = yield from ask({p: States((step,)) for p in silent}, RootsBody)
+        for party, body in bodies.items():
+            game.states[party][step] = body.roots[0]
