@@ -105,8 +105,8 @@ def evaluate(
     (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
     attributes that do not fit, UnsupportedOperatorError for an unknown operator,
     UnsupportedVersionError for an unknown contract or one that keeps a log, and
-    EnvironmentRefusedError where the process flushes subnormals or rounds otherwise than to
-    nearest (NUMERICS 1.7).
+    EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
+    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
     """
     meaning = without_log(contract)
     check_environment()

@@ -37,6 +37,14 @@ def refused_operands(error: BaseException) -> bool:
     return isinstance(error, RefusedOperandsError | _core.OperandError)
 
 
+def check_products() -> None:
+    """Raise EnvironmentRefusedError where products for rounded operators cannot be relied upon:
+    by kernels that are not admissible (NUMERICS 14.3), or threads that flush (1.7)."""
+    from tallystick.numerics.rounded.engines import current_engine
+
+    current_engine()
+
+
 @lru_cache(maxsize=1024)
 def _rounded(op: str, bits: int, ordinary: Run) -> Run:
     def run(

@@ -16,7 +16,7 @@ from tallystick import _core
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import exact_environment, reestablish
-from tallystick.numerics.kernels import kernel, refused_operands
+from tallystick.numerics.kernels import check_products, kernel, refused_operands
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
 from tallystick.program.arena import ALIGNMENT
@@ -108,6 +108,7 @@ class Executor:
         self.threads = threads
         self.contract = parse_contract(program.contract)
         self._kernels = kernels
+        self._rounds = any(n.op in self.contract.rounded_operators for n in program.nodes)
         self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None))
         self.state_intact = True
         self._staged = {
@@ -296,9 +297,10 @@ class Executor:
         the arrays are valid during the call only, and may be strided views; what a tap writes
         into outputs, later nodes read. Without `advance`, for tapped steps only, the state stays.
 
-        Raises NodeError (a UsageError) where a kernel refuses what its operands hold, and
-        NodeFaultError (a CannotCheckError) where this machine fails. After any exception
-        `state_intact` tells whether the state is as it was.
+        Raises NodeError (a UsageError) where a kernel refuses what its operands hold,
+        NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
+        threads of a library that it needs flush subnormals or do not round to nearest (NUMERICS
+        1.7). After any exception `state_intact` tells whether the state is as it was.
         """
         if tap is None and not advance:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
@@ -306,6 +308,8 @@ class Executor:
         self._stage_all(batch, scalars or {}, rng)
         if self.threads is not None:
             _core.set_threads(self.threads)
+        if self._rounds:  # before any kernel: it is this machine's fault, and no node's
+            check_products()
         self.state_intact = True
         if tap is None:
             bound = self._ready(arrays)

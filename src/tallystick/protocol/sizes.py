@@ -154,29 +154,37 @@ def _game_parts(game: Game) -> Iterable[tuple[int, int]]:
     interval = _logarithm(min(c.checkpoint_interval, c.steps), arity)
     yield 2 * (1 + interval), _message(HASH_BYTES * width, query)
     small = 64 + LIMITS.name_bytes
-    yield 4, _message(HASH_BYTES + 4 + slots, small)  # loss, number of nodes, a slot
-    yield 2, _message(_record(game, game.last_node), small)
-    yield 4, _message(max(_record(game, n) for n in range(nodes)), small)
-    yield 1, _message(_U64 + game.schema.record_size + _path(c.record_count), small)
+    # Under a contract with logs a second step may be played for (6.14), found by halving.
+    plays = 2 if game.sections else 1
+    if game.sections:
+        halvings = _logarithm(checkpoints, 2) + _logarithm(c.checkpoint_interval, 2) + 3
+        yield 2 * halvings, _message(HASH_BYTES + _list(height + 1), small)
+        yield 2 * halvings, _message(HASH_BYTES + slots, small)
+    yield 4 * plays, _message(HASH_BYTES + 4 + slots, small)  # loss, number of nodes, a slot
+    yield 2 * plays, _message(_record(game, game.last_node), small)
+    yield 4 * plays, _message(max(_record(game, n) for n in range(nodes)), small)
+    yield plays, _message(_U64 + game.schema.record_size + _path(c.record_count), small)
     types = [t for n in range(nodes) for _, _, t in game.operands(n)]
     types += [t for node in program.nodes for t in node.out_types if node.op != COMMIT]
     headers = {header_of_type(t) for t in types}
     leaves = max((h.leaves for h in headers), default=1)
-    descents = _logarithm(nodes, _PARTS) + _logarithm(leaves, _PARTS) + 2
-    yield 2 * descents, _message(HASH_BYTES * _PARTS, small)
-    yield 2, _message(_U64 + LEAF_BYTES, small)
+    # The tensor is descended for a disputed element, and for the value under an entry (6.13).
+    descents = _logarithm(nodes, _PARTS) + 2 * _logarithm(leaves, _PARTS) + 2
+    yield 2 * plays * descents, _message(HASH_BYTES * _PARTS, small)
+    yield 4 * plays, _message(_U64 + LEAF_BYTES, small)
     opened = min(leaves, _OPENED_LEAVES)
     proof = opened * max(leaves - 1, 1).bit_length()
     opening = _U64 + _OPENING_HEAD + opened * (_U64 + LEAF_BYTES) + _list(proof)
-    yield _OPENINGS, _message(opening, small + _U64 * opened)
+    yield plays * _OPENINGS, _message(opening, small + _U64 * opened)
     needs = max(len(node.inputs) for node in program.nodes)
     widest = max(VALUE_DTYPES["acc"].itemsize if game.rounds_exactly else _U64, _U64)
-    yield 2 * _VALUE_ROUNDS, _message(widest * FAN_OUT + _U64 * needs, small + _U64 * 64)
+    values = _message(widest * FAN_OUT + _U64 * needs, small + _U64 * 64)
+    yield 2 * plays * _VALUE_ROUNDS, values
     if game.sections:
         blocks = max(section.blocks for section in game.sections)
-        yield 2, _message(HASH_BYTES + 2 * slots + _list(len(game.sections)), small)
-        yield 2 * (1 + _logarithm(blocks, _PARTS)), _message(_U64 + HASH_BYTES * _PARTS, small)
-        yield 2, _message(_U64 + LIMITS.log_block_bytes + _path(blocks), small)
+        yield 4, _message(HASH_BYTES + 2 * slots + _list(len(game.sections)), small)
+        yield 4 * (1 + _logarithm(blocks, _PARTS)), _message(_U64 + HASH_BYTES * _PARTS, small)
+        yield 4, _message(_U64 + LIMITS.log_block_bytes + _path(blocks), small)
 
 
 @dataclass(frozen=True)
