@@ -391,7 +391,8 @@ def read_segment(world: World, run: Path, _: Path) -> None:
 
 def _signed_by_honest(world: World, run: Path, root: str) -> None:
     """Under the honest key only the honest run root exists."""
-    from tallystick.commit.signing import Envelope, load_public_key, verify_run
+    from tallystick.commit.signing import Envelope, verify_run
+    from tallystick.disk.keys import load_public_key
 
     envelope = Envelope.from_bytes((run / "commitment.json").read_bytes())
     if verify_run(envelope)[0].signer == load_public_key(world.signer):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.cli import main
-from tallystick.commit.signing import load_public_key
+from tallystick.disk.keys import load_public_key
 from tallystick.run.attacks import Declaration, attacks_directory
 from tallystick.run.recipes import new_job
 from tallystick.run.store import RunStore

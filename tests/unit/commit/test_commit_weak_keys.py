@@ -23,11 +23,11 @@ from tallystick.commit.signing import (
     PublicKey,
     RunCommitment,
     Signature,
-    load_public_key,
     sign_envelope,
     sign_run,
     verify_run,
 )
+from tallystick.disk.keys import load_public_key
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.protocol.forfeit import FORFEIT_TYPE, Forfeit, open_forfeit
 

@@ -20,6 +20,7 @@ from unit.report.pages import Page
 from tallystick.cli import main
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
+from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.protocol.local import play
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
@@ -220,7 +221,7 @@ def test_a_page_says_that_it_rests_on_a_referee(logreg_job: Job, upright: Party,
                                                 tmp_path: Path) -> None:  # fmt: skip
     """PROTOCOL 2.10: `--trust` makes nobody a referee; who is believed as one is named as one."""
     key, file = PrivateKey(bytes([3]) * 32), tmp_path / "referee.pem"
-    key.save(file)
+    save_private_key(key, file)
     path, out = evidence(silent=True, key=key, node=wrong_node), tmp_path / "page.html"
     given = ["report", str(path), "-o", str(out), "--job", str(logreg_job.directory)]
     assert main.run([*given, "--trust", str(file)]) == 2
