@@ -39,6 +39,8 @@ def check_torch_threads() -> None:
     """Raise EnvironmentRefusedError unless torch computes on threads that have the environment of
     NUMERICS 1.7, in its own passes and in its products. Call it inside of `exact_environment`."""
     threads = torch.get_num_threads()
+    if threads == 1:
+        return  # it is the calling one
     x, y, total, bits = _operands(threads)
     with torch.no_grad():
         torch.add(x, y, out=total)

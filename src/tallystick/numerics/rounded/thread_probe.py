@@ -17,6 +17,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.numerics.environment import entries
+from tallystick.numerics.rounded.blas import threads_used
 
 if TYPE_CHECKING:
     from tallystick.numerics.rounded.engines import ProductEngine
@@ -93,9 +94,10 @@ _checked = _Checked()
 def check_threads(engine: ProductEngine) -> None:
     """`probe_products` of an engine, once after each entry of this thread: once a step.
 
-    Raises EnvironmentRefusedError, naming the engine.
+    A single thread is the calling one, which is ours to set. Raises EnvironmentRefusedError, naming
+    the engine.
     """
-    key = (id(engine), int(_core.threads()), entries())
-    if key != _checked.key:
+    key = (id(engine), threads_used(int(_core.threads())), entries())
+    if key != _checked.key and key[1] > 1:
         probe_products(f"{engine.name} (its BLAS)", engine.mm, key[1])
         _checked.key = key
