@@ -57,7 +57,7 @@ def plain(value: Any) -> Any:
 def print_json(value: Any) -> None:
     """One JSON object on standard output, in ASCII without control characters."""
     text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=True)
-    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
