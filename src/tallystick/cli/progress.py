@@ -82,8 +82,8 @@ class Reporter:
 
     def _say(self, text: str) -> None:
         if self._bar is not None:
-            plain = {"markup": False, "highlight": False, "emoji": False}
-            self._bar.console.print(shown(text), **plain)
+            console = self._bar.console
+            console.print(shown(text), markup=False, highlight=False, emoji=False)
         else:
             note(text)
 
