@@ -1,6 +1,6 @@
 """Hostile directories: every reading command ends, with a typed error and no traceback.
 
-THREATS 4: a run, a job, evidence and keys come from someone who wants us to hang, to run out of
+DESIGN 3: a run, a job, evidence and keys come from someone who wants us to hang, to run out of
 memory, or to read and write elsewhere.
 """
 

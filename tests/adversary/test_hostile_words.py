@@ -1,4 +1,4 @@
-"""Words that others choose reach a terminal escaped, whichever command prints them (THREATS 4)."""
+"""Words that others choose reach a terminal escaped, whichever command prints them."""
 
 from __future__ import annotations
 

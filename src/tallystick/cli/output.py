@@ -56,8 +56,7 @@ def plain(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output, in ASCII without control characters."""
-    text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=True)
-    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
+    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=True) + "\n")
     sys.stdout.flush()
 
 
@@ -74,10 +73,10 @@ def shown(text: str, keep: str = "") -> str:
     settings of a job are chosen by others."""
 
     def escaped(match: re.Match[str]) -> str:
+        if match[0] in keep:
+            return match[0]
         code = ord(match[0])
-        return (
-            match[0] if match[0] in keep else f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-        )
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
     return _ACTING.sub(escaped, text)
 

@@ -82,7 +82,8 @@ class Reporter:
 
     def _say(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(shown(text), markup=False, highlight=False, emoji=False)
+            console = self._bar.console
+            console.print(shown(text), markup=False, highlight=False, emoji=False)
         else:
             note(text)
 

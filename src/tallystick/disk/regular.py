@@ -204,8 +204,9 @@ def _listed(
                             f"The directory {directory} has more than {limit} entries.",
                             "Remove what does not belong there.",
                         )
-                    seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN
-                    found.append((entry.name, seen))
+                    with suppress(FileNotFoundError):  # whoever writes here has renamed it
+                        seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN
+                        found.append((entry.name, seen))
         finally:
             os.close(descriptor)
     return found
