@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tallystick.cli import main
-from tallystick.disk.keys import load_public_key
+from tallystick.commit.signing import Envelope, verify_run
+from tallystick.errors import CounterpartyError
 from tallystick.run.attacks import Declaration, attacks_directory
+from tallystick.run.fsck import fsck
 from tallystick.run.recipes import new_job
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
@@ -19,29 +23,83 @@ from tallystick.run.trainer import Options, train_job
 AROUND = attacks_directory() / "around"
 
 
+def attack(name: str, *arguments: object) -> None:
+    """Run a script of attacks/around."""
+    command = [sys.executable, str(AROUND / f"{name}.py"), *map(str, arguments)]
+    subprocess.run(command, check=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """A small job, an honest run of it and a poisoned one."""
+
+    job: Path
+    honest: Path
+    cheat: Path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    path = tmp_path_factory.mktemp("around")
+    pairs = {"features": "8", "records": "16", "batch_size": "2"}
+    job = new_job("logreg", path / "job", pairs, steps=3, evaluate_every=0)
+    train_job(job, path / "honest", Options())
+    train_job(job, path / "cheat", Options(declared=Declaration("data-poisoning")))
+    return World(job.directory, path / "honest", path / "cheat")
+
+
 def test_a_party_that_makes_itself_the_referee(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """PROTOCOL 2.10: found as a conviction of the honest party by `judge --trust` and `report`."""
-    pairs = {"features": "8", "records": "16", "batch_size": "2"}
-    job = new_job("logreg", tmp_path / "job", pairs, steps=3, evaluate_every=0)
-    honest, cheat, out = tmp_path / "honest", tmp_path / "cheat", tmp_path / "evidence"
-    train_job(job, honest, Options())
-    train_job(job, cheat, Options(declared=Declaration("data-poisoning")))
-    names = ["--job", str(job.directory), "--out", str(out)]
-    command = [sys.executable, str(AROUND / "forfeit-of-ones-own.py"), str(cheat), str(honest)]
-    subprocess.run([*command, *names], check=True)
-    key, page = RunStore(cheat).signer_path, tmp_path / "page.html"
-    for trust in (["--trust", str(key)], [], ["--trust", str(key), "--trust-referee", str(key)]):
-        judge = ["judge", str(out), "--job", str(job.directory), *trust]
-        assert main.run(judge) == 2
+    out, page, job = tmp_path / "evidence", tmp_path / "page.html", ["--job", str(world.job)]
+    attack("forfeit-of-ones-own", world.cheat, world.honest, *job, "--out", out)
+    key = str(RunStore(world.cheat).signer_path)
+    for trust in (["--trust", key], [], ["--trust", key, "--trust-referee", key]):
+        assert main.run(["judge", str(out), *job, *trust]) == 2
         said = capsys.readouterr()
         assert "CONVICTED" not in said.out and "a party's key" in said.err
-        report = ["report", str(out), "-o", str(page), "--job", str(job.directory), *trust]
-        assert main.run(report) == 2
+        assert main.run(["report", str(out), "-o", str(page), *job, *trust]) == 2
         text = page.read_text("utf-8")
         assert "Nothing is shown" in text and "Party B" not in text
-    assert load_public_key(key).key_id != load_public_key(RunStore(honest).signer_path).key_id
+
+
+def test_bytes_beside_the_weights(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tensors are the committed ones: it was a MATCH."""
+    model, out = tmp_path / "model.safetensors", tmp_path / "hidden.safetensors"
+    assert main.run(["export", str(world.honest), "-o", str(model)]) == 0
+    assert main.run(["verify-model", str(model), str(world.honest)]) == 0
+    attack("bytes-beside-the-weights", model, "--out", out)
+    assert b"carried along unseen" in out.read_bytes()
+    capsys.readouterr()
+    assert main.run(["verify-model", str(out), str(world.honest)]) == 1
+    said = capsys.readouterr()
+    assert "MATCH" not in said.out and "tallystick export" in said.err
+
+
+def test_a_key_without_a_secret(
+    world: World, tmp_path: Path, copied: Callable[[Path], Path]
+) -> None:
+    """COMMITMENTS 9.1.1: `audit` accepted the signature."""
+    run, out = copied(world.honest), tmp_path / "commitment.json"
+    attack("key-without-a-secret", RunStore(run).commitment_path, "--out", out)
+    with pytest.raises(CounterpartyError, match="small order"):
+        verify_run(Envelope.from_bytes(out.read_bytes()))
+    RunStore(run).commitment_path.write_bytes(out.read_bytes())
+    assert main.run(["audit", str(run), "--quiet"]) == 2
+    assert not fsck(run).clean
+
+
+def test_a_commitment_of_brackets(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PROTOCOL 8.5: what it costs is test_judge_cost's."""
+    out, job = tmp_path / "evidence", ["--job", str(world.job)]
+    attack("commitment-of-brackets", *job, "--out", out)
+    assert main.run(["judge", str(out), *job]) == 2
+    assert "more than the limit of 65536" in capsys.readouterr().err
 
 
 def test_the_readme_lists_them_all() -> None:

@@ -32,6 +32,7 @@ from tallystick.commit.encoding import (
     check_hash,
     parse_canonical_json,
 )
+from tallystick.commit.points import ORDER, unfit_point
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
@@ -55,24 +56,6 @@ _KNOWN_SIGNATURE = bytes.fromhex(
     "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
 )
 
-_P = (1 << 255) - 19
-_D = -121665 * pow(121666, -1, _P) % _P
-_ORDER = (1 << 252) + 27742317777372353535851937790883648493
-
-
-def _unfit_point(encoded: bytes) -> str:
-    """Why 32 bytes are no key or R of a signature (COMMITMENTS 9.1.1); empty if they may be.
-
-    A point has small order exactly if y is 0, 1 or -1 (orders 4, 1 and 2), or doubling it gives a
-    point of order 4, that is x^2 = -y^2: with the curve's equation, d*y^4 + 2*y^2 = 1 (order 8).
-    """
-    y = int.from_bytes(encoded, "little") & (1 << 255) - 1
-    if y >= _P:
-        return "it is not in canonical form"
-    if y in (0, 1, _P - 1) or (_D * y**4 + 2 * y**2 - 1) % _P == 0:
-        return "it is a point of small order, under which one signature fits many messages"
-    return ""
-
 
 @dataclass(frozen=True)
 class PublicKey:
@@ -86,7 +69,7 @@ class PublicKey:
     def __post_init__(self) -> None:
         if not isinstance(self.raw, bytes) or len(self.raw) != 32:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
-        why = _unfit_point(self.raw)
+        why = unfit_point(self.raw)
         if why:
             raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
 
@@ -101,9 +84,9 @@ class PublicKey:
         Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
         it finds no memory, and an honest party must not lose its word by that.
         """
-        if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= _ORDER:
+        if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= ORDER:
             return False
-        if _unfit_point(signature[:32]):
+        if unfit_point(signature[:32]):
             return False
         for _ in range(_REFUSALS):
             if self._verified(signature, message):

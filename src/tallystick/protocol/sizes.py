@@ -46,8 +46,9 @@ from tallystick.protocol.queries import (
 _PARTS = 1 << DEPTH
 _U64 = 8
 _OPENING_HEAD = 64 + _U64 * LIMITS.tensor_rank
-# Rounds in which values of quantities are stated (4·d of P4), and in which operands are opened.
-_VALUE_ROUNDS, _OPENINGS, _OPENED_LEAVES = 64, 16, 512
+# Rounds in which values of quantities are stated (4·d of P4) and in which operands are opened
+# (twice the o of P4), and leaves opened in each on the average: a rule reads 5 * 256 at most.
+_VALUE_ROUNDS, _OPENINGS, _OPENED_LEAVES = 64, 16, 96
 
 
 def _list(hashes: int) -> int:
