@@ -35,6 +35,7 @@ from tallystick.run.listener import Listener, Silent, Steady
 from tallystick.run.nodes import NodeTrace
 from tallystick.run.state import State
 from tallystick.run.store import RunStore
+from tallystick.run.strangers import strangers
 
 
 @dataclass(frozen=True)
@@ -319,6 +320,7 @@ def audit_run(
     if steps is not None:
         genesis = None  # a stored state may be loaded: memory for one is enough
     claim = read_claim(store, own, trust)
+    notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
     first, last = _segment(steps, claim.last_step)
     audit = _Audit(store, own, claim, listener, threads, genesis)
     reached = 0

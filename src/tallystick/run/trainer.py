@@ -301,8 +301,15 @@ class _Training:
             self._store(step)
         reason = REASONS[1] if step and self.engine.stops(bits) else REASONS[0]
         root = run_root(self.job.digest, self.journal.content.checkpoints)
+        self._drop_pauses()
         self.journal.end(step, reason, root)
         return True
+
+    def _drop_pauses(self) -> None:
+        """States of pauses have served: no signature will cover them."""
+        content = self.journal.content
+        for paused in set(content.pauses) - dict(content.checkpoints).keys():
+            self.store.drop_state(paused)
 
 
 @exact_environment()
