@@ -48,15 +48,15 @@ _ROUNDINGS = 3  # the first kinds
 
 
 @lru_cache(maxsize=8)
-def _operands(threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """a, b and room for the product, f64; the bits that each row of it must have, u64[N]."""
+def _operands(threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """a and b, f64; the bits that each row of their product must have, u64[N]."""
     a = np.zeros((_ROWS * threads, _TERMS))
     b = np.zeros((_TERMS, _COLUMNS))
     kinds = np.array(_KINDS, np.uint64)[np.arange(_COLUMNS) % len(_KINDS)]
     a.view(np.uint64)[:, 0] = _power(0)
     a.view(np.uint64)[:, -1] = _power(_SMALL)
     b.view(np.uint64)[0], b.view(np.uint64)[-1] = kinds[:, 0], kinds[:, 1]
-    return a, b, np.empty((len(a), _COLUMNS)), kinds[:, 2]
+    return a, b, kinds[:, 2]
 
 
 def refuse_threads(library: str, rounds: bool) -> None:
@@ -73,7 +73,8 @@ def refuse_threads(library: str, rounds: bool) -> None:
 def probe_products(library: str, multiply: Multiply, threads: int) -> None:
     """Raise EnvironmentRefusedError unless `multiply(a, b, out)`, f64, is computed on threads that
     keep subnormals and round to nearest. Call it inside of `exact_environment`."""
-    a, b, out, bits = _operands(threads)
+    a, b, bits = _operands(threads)
+    out = np.empty((len(a), _COLUMNS))  # its own: another thread may be probing
     with np.errstate(all="ignore"):
         multiply(a, b, out)
     wrong = np.any(out.view(np.uint64) != bits, axis=0)
