@@ -16,6 +16,7 @@ from tallystick.run.trainer import RunSummary
 
 LIMIT_S = 60  # far more than any command here takes: what is looked for waits for ever
 Place = Callable[[Path], None]
+Capture = Callable[[], tuple[str, str]]
 
 
 class HungError(BaseException):
@@ -79,7 +80,7 @@ def job_commands(directory: Path, out: Path) -> list[list[str]]:
     ]
 
 
-def outcome(arguments: Sequence[str], capture: Callable[[], tuple[str, str]]) -> str:
+def outcome(arguments: Sequence[str], capture: Capture) -> str:
     """Run one command line; what is wrong with how it ended, or nothing."""
     try:
         with alarm():
@@ -162,3 +163,10 @@ def sparse(path: Path) -> None:
 
 def empty(path: Path) -> None:
     path.write_bytes(b"")
+
+
+def copied_to(source: Path, to: Path) -> Path:
+    """A fresh copy of a directory at `to`."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source, to)
+    return to

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hostile_trees import (
+    Capture,
     Place,
-    alarm,
     commands,
+    copied_to,
     dangling,
     directory,
     empty,
@@ -36,17 +37,6 @@ from tallystick.run.job import Job
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, RunSummary, train_job
 
-Capture = Callable[[], tuple[str, str]]
-
-
-@pytest.fixture
-def capture(capsys: pytest.CaptureFixture[str]) -> Capture:
-    def read() -> tuple[str, str]:
-        found = capsys.readouterr()
-        return found.out, found.err
-
-    return read
-
 
 @pytest.fixture(scope="module")
 def replay_job(jobs: Path) -> Job:
@@ -65,12 +55,6 @@ def replay_run(jobs: Path, replay_job: Job) -> RunSummary:
 
 # Commands that list steps, or say what a session record says.
 _STEPS = frozenset({"inspect", "fsck", "audit", "report", "train"})
-
-
-def _copy(source: Path, to: Path) -> Path:
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(source, to)
-    return to
 
 
 def _run_files() -> list[str]:
@@ -164,7 +148,7 @@ def _each_command(
     for number, (verb, *_) in enumerate(commands(tmp_path, honest, job, tmp_path)):
         if only and verb not in only:
             continue
-        copy, out = _copy(honest.directory, tmp_path / "run"), tmp_path / "out"
+        copy, out = copied_to(honest.directory, tmp_path / "run"), tmp_path / "out"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         shutil.copy(copy / "checkpoints/step-00000003.safetensors", out / "model.safetensors")
@@ -183,7 +167,7 @@ def test_no_link_leads_out_of_a_run(
     name: str, replay_run: RunSummary, tmp_path: Path, capture: Capture
 ) -> None:
     """Inside a run a link is refused by name, even to what would be the right bytes."""
-    copy = _copy(replay_run.directory, tmp_path / "deep" / "run")
+    copy = copied_to(replay_run.directory, tmp_path / "deep" / "run")
     link_outside(copy / name)
     capture()
     assert run(["fsck", str(copy)]) == 1
@@ -203,60 +187,6 @@ def test_the_directory_named_may_be_a_link(
     (tmp_path / "run").symlink_to(replay_run.directory)
     for command in (["inspect"], ["fsck"], ["audit", "--quiet"]):
         assert run([command[0], str(tmp_path / "run"), *command[1:]]) == 0, capture()
-
-
-def test_training_makes_nothing_behind_a_link(
-    logreg_job: Job, tmp_path: Path, capture: Capture
-) -> None:
-    """A planted link in --out is refused before anything is written through it."""
-    for name in ("checkpoints", "nodes", "job"):
-        outside, out = tmp_path / f"outside-{name}", tmp_path / f"run-{name}"
-        outside.mkdir()
-        out.mkdir()
-        (out / name).symlink_to(outside)
-        assert run(["train", str(logreg_job.directory), "--out", str(out), "--quiet"]) == 2
-        assert "is a link" in capture()[1]
-        assert list(outside.iterdir()) == []
-
-
-def test_export_does_not_follow_a_planted_part_file(
-    logreg_run: RunSummary, tmp_path: Path, capture: Capture
-) -> None:
-    """The file beside the one to be written is always a new one."""
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "model.safetensors.part").symlink_to(victim)
-    assert (
-        run(["export", str(logreg_run.directory), "-o", str(tmp_path / "model.safetensors")]) == 0
-    )
-    assert victim.read_text() == "precious"
-    assert (tmp_path / "model.safetensors").is_file()
-    assert not (tmp_path / "model.safetensors").is_symlink()
-
-
-def test_nothing_is_written_through_a_fifo(
-    logreg_run: RunSummary, tmp_path: Path, capture: Capture
-) -> None:
-    for name in ("model", "model.part"):
-        fifo(tmp_path / name)
-    with alarm():
-        assert run(["export", str(logreg_run.directory), "-o", str(tmp_path / "model")]) == 2
-    assert "a FIFO" in capture()[1]
-    (tmp_path / "model").unlink()
-    with alarm():
-        assert run(["export", str(logreg_run.directory), "-o", str(tmp_path / "model")]) == 0
-    assert (tmp_path / "model").is_file()
-
-
-def test_resuming_writes_no_lock_through_a_link(
-    logreg_run: RunSummary, logreg_job: Job, tmp_path: Path, capture: Capture
-) -> None:
-    copy = _copy(logreg_run.directory, tmp_path / "run")
-    (copy / "lock").unlink()
-    (copy / "lock").symlink_to(tmp_path / "made")
-    assert run(["train", str(logreg_job.directory), "--out", str(copy), "--quiet"]) == 2
-    assert "is a link" in capture()[1]
-    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +209,7 @@ def test_names_of_steps_with_13_digits(
         path.write_bytes(b"x")
 
     _each_command(place, name, replay_run, replay_job, tmp_path, capture, _STEPS)
-    copy = _copy(replay_run.directory, tmp_path / "run")
+    copy = copied_to(replay_run.directory, tmp_path / "run")
     (copy / name).write_bytes(b"x")
     assert run(["fsck", str(copy)]) == 1
     assert Path(name).name in capture()[0]
@@ -323,7 +253,7 @@ def test_a_session_of_another_build_is_read(replay_run: RunSummary, tmp_path: Pa
     """Members that this build does not know, of plain types, are no fault."""
     from tallystick.run.journal import SESSION
 
-    copy = _copy(replay_run.directory, tmp_path / "run")
+    copy = copied_to(replay_run.directory, tmp_path / "run")
     _forged(copy / "journal", [(SESSION, b'{"host":"a","threads":2}')])
     journal = RunStore(copy).journal()
     assert journal.torn_bytes == 0
@@ -335,7 +265,7 @@ def test_a_journal_is_no_longer_than_its_job_can_need(
 ) -> None:
     from tallystick.run.journal import journal_limit
 
-    copy = _copy(replay_run.directory, tmp_path / "run")
+    copy = copied_to(replay_run.directory, tmp_path / "run")
     os.truncate(copy / "journal", journal_limit(replay_job) + 1)
     assert run(["inspect", str(copy)]) == 2
     assert "more than" in capture()[1]
@@ -347,7 +277,7 @@ def test_a_state_of_3_gib_is_refused_by_its_header(
     """The types in a header are the program's before a byte of data is read or allocated."""
     from tallystick.run.tensorfile import header_bytes
 
-    copy = _copy(logreg_run.directory, tmp_path / "run")
+    copy = copied_to(logreg_run.directory, tmp_path / "run")
     header, _ = header_bytes({"param.0.weight": ("f32", ((3 << 30) // 4,))}, {})
     for name in ("job/state0.safetensors", "checkpoints/step-00000006.safetensors"):
         path = copy / name
@@ -366,7 +296,7 @@ def test_fsck_names_some_strangers_and_counts_the_others(
 ) -> None:
     from tallystick.limits import LIMITS
 
-    copy = _copy(logreg_run.directory, tmp_path / "run")
+    copy = copied_to(logreg_run.directory, tmp_path / "run")
     for number in range(LIMITS.strays_named + 23):
         (copy / "nodes" / f"stray-{number:05d}").write_bytes(b"")
     assert run(["fsck", str(copy)]) == 1
@@ -389,7 +319,7 @@ def test_lists_of_directories_are_bounded(logreg_run: RunSummary, tmp_path: Path
 @pytest.fixture
 def weird(replay_run: RunSummary, tmp_path: Path) -> Iterator[Path]:
     """A run among names of every kind, and a deep tree."""
-    copy = _copy(replay_run.directory, tmp_path / "run")
+    copy = copied_to(replay_run.directory, tmp_path / "run")
     for name in (b"a\nb", b"\xff\xfe", b"n" * 255, "\u202e.gpj".encode(), b"[red]x", b"-rf", b" "):
         for place in ("", "checkpoints", "logs", "nodes", "job", "job/data"):
             Path(os.fsdecode(os.path.join(os.fsencode(copy / place), name))).touch()
