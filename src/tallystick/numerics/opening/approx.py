@@ -19,7 +19,7 @@ from tallystick.numerics.opening.quantity import REAL
 
 Array = np.ndarray
 
-OPERATION = 2.0**-46  # of +, -, *, / and sqrt, relative: 2^7 times their rounding
+OPERATION = 2.0**-45  # of +, -, *, / and sqrt, relative to what goes in: 2^8 times their rounding
 FUNCTION = 2.0**-42  # of an elementary function
 PER_TERM = 2.0**-47  # of a sum, for each of its terms, relative to the magnitudes that are added
 VANISHED = 2.0**-1060  # what underflow may leave or lose

@@ -1,4 +1,4 @@
-"""Opening rules of the published form: an operator's own rule, run on real numbers (NUMERICS 14.11).
+"""Opening rules of the published form: an operator's own rule on real numbers (NUMERICS 14.11).
 
 `lifted` turns the rule of `ordered/1` into the same quantities over `Approx`: what the micro-graph
 gives in the real numbers, with a bound. Extremes of operands and integers stay as they are. The
