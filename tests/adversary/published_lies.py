@@ -1,4 +1,4 @@
-"""A lie in every logged output of published jobs, played in both seats; docs/proofs/published-lies.md.
+"""A lie in each logged output of published jobs, in both seats: docs/proofs/published-lies.md.
 
     PYTHONPATH=tests python tests/adversary/published_lies.py [--recipes mlp gpt2 resnet50]
         [--every 1] [--seconds 600] [--out FILE]

@@ -28,6 +28,7 @@ from tallystick.numerics.opening.quantity import (
     Logged,
     Needs,
     Quantity,
+    Scalar,
     Site,
     Source,
     Terms,
@@ -115,7 +116,7 @@ def _lifted_chain(q: Chain, needs: tuple[Quantity, ...]) -> Chain:
         found = q.advance(cast(Source, RealSource(source)), _needed(given), at, first, last)
         return packed(found)[()]
 
-    start = packed(np.float64(q.start))[()]
+    start = cast(Scalar, packed(np.asarray(q.start, np.float64))[()])
     return Chain(q.name, "real", q.count, q.stretch, start, advance, needs, q.weight)
 
 

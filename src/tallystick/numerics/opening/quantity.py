@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -233,7 +233,7 @@ def opening_rule(site: Site) -> Quantity:
     from tallystick.numerics.opening.lifted import published_rule
     from tallystick.numerics.opening.rounded import rounded_rule
 
-    rule, quantity = rules()[site.op], None
+    rule, quantity = rules()[site.op], cast("Quantity | None", None)
     if parse_contract(site.contract).form == "published":
         quantity = published_rule(site, rule)
     if quantity is None:

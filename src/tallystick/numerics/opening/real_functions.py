@@ -63,7 +63,8 @@ def tanh(x: Array) -> Array:
     """The hyperbolic tangent."""
     t = expm1(np.minimum(2.0 * np.abs(x), 80.0))
     found = np.where(np.isnan(x), np.nan, t / (t + 2.0))
-    return np.copysign(found, x)
+    signed: Array = np.copysign(found, x)
+    return signed
 
 
 def erf(x: Array) -> Array:
@@ -74,7 +75,8 @@ def erf(x: Array) -> Array:
         term = term * (2.0 * square / (2 * k + 1))
         total = total + term
     found = np.minimum(total * exp(-square) * (2.0 / math.sqrt(math.pi)), 1.0)
-    return np.copysign(np.where(np.isnan(x), np.nan, found), x)
+    signed: Array = np.copysign(np.where(np.isnan(x), np.nan, found), x)
+    return signed
 
 
 def sine(x: Array) -> Array:
@@ -96,8 +98,8 @@ def _series(r: Array, factors: list[float]) -> Array:
 
 def _atanh2(s: Array) -> Array:
     """2 atanh(s), |s| <= 1/4."""
-    z = s * s
-    return 2.0 * s * _series(z, [1.0 / (2 * k + 1) for k in range(24)])
+    found: Array = 2.0 * s * _series(s * s, [1.0 / (2 * k + 1) for k in range(24)])
+    return found
 
 
 @cache
