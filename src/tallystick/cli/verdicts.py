@@ -90,9 +90,9 @@ def say_verdict(found: Judgement) -> None:
         say("UNDECIDED   it could not be decided: neither party is shown wrong. Runs that follow")
         say("            different rounding logs may differ honestly; follow the trainer's with")
         say(
-            "            `tallystick train JOB --out RUN --replay TRAINER_RUN`. Under the published"
+            "            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand: past"
         )
-        say("            form only rounded operators convict anybody (NUMERICS 14.10).")
+        say("            a step that it could not follow it checks nothing (PROTOCOL 6.12).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:

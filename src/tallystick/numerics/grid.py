@@ -187,6 +187,12 @@ class Reach:
         return high < least or low > most
 
 
+def reach_of(grid: Grid, value: float, bound: float) -> Reach:
+    """Where x may lie that approximates `value` within `bound`, both finite."""
+    exact, slack = _fine(value), _fine(bound)
+    return Reach(grid, exact - slack, exact + slack, grid.nearest(exact, _FINE))
+
+
 def doubt(grid: Grid, number: int, bound: float) -> Doubt:
     """V and R(v*) of v* = number * 2^-298 with |w - v*| <= bound, bound >= 0 and finite."""
     exact, slack = number << (_FINE - UNIT), _fine(bound)

@@ -29,7 +29,7 @@ from tallystick.commit.state import (
 from tallystick.commit.tensor import TensorHeader
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.opening.accumulators import shown
-from tallystick.numerics.opening.quantity import ACCUMULATOR
+from tallystick.numerics.opening.quantity import ACCUMULATOR, REAL
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.program.text import attribute_text
@@ -252,6 +252,8 @@ def show(value: np.generic) -> str:
     array = np.asarray(value)
     if array.dtype == ACCUMULATOR:
         return f"the exact sum {shown(value)}"
+    if array.dtype == REAL:
+        return f"{float(array['x'])!r} within {float(array['e']):.3g}"
     if array.dtype.kind != "f":
         return str(array.item())
     bits = array.astype(array.dtype.newbyteorder(">")).tobytes().hex()

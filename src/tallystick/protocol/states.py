@@ -53,7 +53,7 @@ TABLE: dict[str, State] = {
     "derived": State(2, "5.6.4", "input that is a scalar or the random key", ()),
     "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",)),
     "output": State(3, "6.1", "the first differing element", ("element", "log")),
-    "log": State(3, "6.10", "what entries the element has", ("element", UNDECIDED)),
+    "log": State(3, "6.10", "what entries the element has", ("element",)),
     "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,)),
     "entries": State(3, "6.13", "equal outputs: the first differing entry", ("entry",)),
     "entry": State(3, "6.13", "whose entry is forged", ("beyond", UNDECIDED)),

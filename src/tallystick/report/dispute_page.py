@@ -210,7 +210,8 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         open_ = [
             "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
             "doubtful elements; an auditor who follows the trainer's log makes the same choices. "
-            "Of a published log only the rounded operators are judged (NUMERICS 14.10).",
+            "Who could not read that log must get it first: past the difference nothing was "
+            "compared (PROTOCOL 6.12).",
         ]
     elif verdict.forfeit:
         proves = ["What both signed before the silence; not the silence itself."]

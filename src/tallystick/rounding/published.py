@@ -16,11 +16,14 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.errors import CannotCheckError, UnsupportedOperatorError
+from tallystick.numerics.contracts import ROUNDED_OPERATORS
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.opening.accumulators import parts
+from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
+from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.rounded import Piece, run_rounded
-from tallystick.numerics.types import Attrs
+from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.codec import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.rounding.faults import LogCorruptError
@@ -37,6 +40,9 @@ _AT_ONCE = ENTRIES_PER_BYTE << 15
 _PLAUSIBLE = 4
 # Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
 _EXACT_AT_ONCE = 4096
+# Forged entries of one output, of an operator that is no sum, after which this party's own entries
+# of it take their place: each costs an evaluation of an opening rule, in Python.
+_FORGED_LOOKED_AT = 16
 
 
 @dataclass
@@ -124,11 +130,13 @@ class _Published(Session):
         def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
             packed = {out: self._begin_section(number) for out, number in sections.items()}
             for part in self._parts(spec, inputs, given):
+                kept = self._kept(part)
                 found = self.stock.compute(spec, attrs, part.inputs, part.outputs)
                 for out, x in enumerate(found):
                     if x is not None:
                         entries = packed[out][part.first : part.last]
-                        call = _Call(spec, out, sections[out], attrs, inputs, given)
+                        offset = part.first * ENTRIES_PER_BYTE
+                        call = _Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
                         self._settle(call, x, part.outputs[out], entries)
             for out, entries in packed.items():
                 self.sink.published(sections[out], entries.tobytes())
@@ -153,6 +161,10 @@ class _Published(Session):
             last = first + -(-(here.stop - at) // ENTRIES_PER_BYTE)
             parts.append(_Part(first, last, cut, [out[here] for out in flat]))
         return parts
+
+    def _kept(self, part: _Part) -> Sequence[Array | None]:
+        """A part's operands, as they are when its values are settled."""
+        return part.inputs
 
     def _begin_section(self, number: int) -> Array:
         """u8: the packed entries of section `number`, to be read or written."""
@@ -197,7 +209,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Call:
-    """One output of one call: number `out` of the node's, section `number` of the log."""
+    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
+    the log; its first element is element `offset` of the output."""
 
     spec: OpSpec
     out: int
@@ -205,6 +218,7 @@ class _Call:
     attrs: Attrs
     inputs: Sequence[Array | None]
     outputs: Sequence[Array]
+    offset: int = 0
 
 
 class PublishedRecorder(_Published):
@@ -281,6 +295,15 @@ class PublishedFollower(_Published):
                 self.found("malformed block", number, detail="entries after its last one are not 1")
                 data[-1] = filled
 
+    def _kept(self, part: _Part) -> Sequence[Array | None]:
+        """Operands that an output is written over are copied: entries are judged by them after."""
+        return [
+            x.copy()
+            if x is not None and any(np.may_share_memory(x, o) for o in part.outputs)
+            else x
+            for x in part.inputs
+        ]
+
     def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
         if call.number in self._unread or self._lost:
             self._log(call, x, out, packed)
@@ -293,31 +316,69 @@ class PublishedFollower(_Published):
             self._lost = True
             self._log(call, x, out, packed)
             return
-        if changed and plus:
+        if changed:
             changed -= self._judge(call, x, out, packed)
         section = self.sections[call.number]
         self.corrections.add(section.node <= self._last_forward, changed)
 
     def _judge(self, call: _Call, x: Array, out: Array, packed: Array) -> int:
-        """Leave out entries that would give an element of a rounded operator a value outside of V
-        (14.10): both `out` and `packed` become this party's own there. How many were left out."""
+        """Leave out entries that would give an element a value that no kernel rounds to (14.10):
+        both `out` and `packed` become this party's own there. How many were left out."""
         own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
         self._log(call, x, own, entries)
         followed = out.reshape(-1)
         changed = np.flatnonzero(own.view(np.uint32) != followed.view(np.uint32))  # equal NaN are
-        allowed = allowed_values(call, changed, followed[changed], self.contract.bits)
-        forged: Array = changed[~allowed]
+        values = followed[changed]
+        if call.spec.name in SUMMED:
+            allowed = allowed_values(call, changed, values, self.contract.bits)
+        else:
+            allowed = self._reached(call, changed, values)
+        forged: Array = changed[: len(allowed)][~allowed]
         if not len(forged):
             return 0
         self._misled = True
+        if len(allowed) < len(changed):  # enough of them: the rest was not looked at
+            out[...] = own.reshape(out.shape)
+            theirs = unpack(packed.tobytes(), out.size)
+            why = "no published kernel's result rounds to the value it gives"
+            self.found_entries(
+                "forged entry", call.number, forged + call.offset, theirs[forged], why
+            )
+            packed[:] = entries
+            return len(changed)
         theirs, mine = (unpack(e.tobytes(), out.size) for e in (packed, entries))
-        why = "no admissible kernel's result rounds to the value it gives"
-        self.found_entries("forged entry", call.number, forged, theirs[forged], why)
+        why = "no published kernel's result rounds to the value it gives"
+        places = forged + call.offset
+        self.found_entries("forged entry", call.number, places, theirs[forged], why)
         followed[forged] = own[forged]
         theirs[forged] = mine[forged]
         packed[:] = np.frombuffer(pack(theirs), np.uint8)
         count: int = len(forged)
         return count
+
+    def _reached(self, call: _Call, positions: Array, values: Array) -> Array:
+        """bool[k]: whether values f32[k] are what some x within the bound of the element's opening
+        rule rounds to (14.11), up to the `_FORGED_LOOKED_AT`-th that is not."""
+        allowed: list[bool] = []
+        source, missed = WholeSource(call.inputs), 0
+        types = tuple(None if x is None else _type_of(x) for x in call.inputs)
+        made = tuple(_type_of(x) for x in call.outputs)
+        for at, value in zip(positions.tolist(), values, strict=True):
+            site = Site(
+                call.spec.name, call.attrs, types, made, call.out, at, self.program.contract
+            )
+            rule = opening_rule(site)
+            assert isinstance(rule, Logged)  # every logged output of this form is one
+            reach = rule.reach(source, needs_of(rule, source))
+            allowed.append(reach is None or reach.allows(reach.grid.index(value), None))
+            missed += not allowed[-1]
+            if missed == _FORGED_LOOKED_AT:
+                break
+        return np.array(allowed, np.bool_)
+
+
+def _type_of(x: Array) -> TensorType:
+    return TensorType(DTYPE_NAMES[x.dtype], x.shape)
 
 
 def allowed_values(call: _Call, positions: Array, values: Array, bits: int) -> Array:
@@ -348,11 +409,15 @@ def allowed_values(call: _Call, positions: Array, values: Array, bits: int) -> A
     return allowed
 
 
+# The rounded operators whose elements exact sums bound, if anything does (14.10).
+SUMMED = frozenset(op for op in ROUNDED_OPERATORS if not op.startswith("aten.mean"))
+
+
 def bounds_values(operator: str, attrs: Attrs) -> bool:
     """Whether an element of this rounded operator is R of its terms, so that V bounds it."""
     if operator == "aten.addmm":
         return attrs["alpha"] == 1.0 and attrs["beta"] in (0.0, 1.0)
-    return not operator.startswith("aten.mean")
+    return operator in SUMMED
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:

@@ -228,7 +228,10 @@ PUBLISHED: dict[str, LogScenario] = {
     "the other value of V": LogScenario(
         None, hooks={"node": value(PRODUCT, TIE, float(UP))}, choices=(1, 1)
     ),
-    "another operator's value": LogScenario(None, hooks={"node": value(3, 0, 1.0)}),
+    "another operator's value": LogScenario("6.11", "3", {"node": value(3, 0, 1.0)}),
+    "another operator's value, one rounding off": LogScenario(
+        "6.11", "3", {"node": value(3, 0, float(2 * UP))}
+    ),
     "a product with a last term": LogScenario("6.11", "3", {"node": value(HEAD, 0, 1.0)}),
     "an entry that changes the value": LogScenario(
         "6.13", "3", {"entries": entry(PRODUCT, PLAIN, 2)}

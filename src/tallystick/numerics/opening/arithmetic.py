@@ -11,11 +11,18 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.numerics.evaluate import evaluate
+from tallystick.numerics.opening import approx
+from tallystick.numerics.opening.approx import Approx
 from tallystick.numerics.opening.quantity import Array
+
+# Functions that rules use, on real numbers (NUMERICS 14.11).
+_REAL = {"aten.exp": approx.exp, "aten.log": approx.log, "aten.rsqrt": approx.rsqrt}
 
 
 def canonical(x: Any) -> Array:
     """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
+    if isinstance(x, Approx):
+        return cast(Array, x)
     array = np.array(x, copy=True)
     array[np.isnan(array)] = np.array(np.nan, array.dtype)
     return array
@@ -27,7 +34,9 @@ def only(values: Array) -> Array:
 
 
 def rn32(x: float) -> np.float32:
-    """RN32 of a binary64 number (NUMERICS 1.2, 1.9)."""
+    """RN32 of a binary64 number (NUMERICS 1.2, 1.9); real numbers are not rounded."""
+    if isinstance(x, Approx):
+        return cast(np.float32, x)
     with np.errstate(all="ignore"):
         return cast(np.float32, np.float32(x))
 
@@ -38,6 +47,8 @@ def fma(a: Any, b: Any, c: Any) -> Array:
     The product is exact in binary64. The sum is rounded to odd there, so that rounding it again
     to binary32 cannot land on a tie that was none.
     """
+    if any(isinstance(v, Approx) for v in (a, b, c)):
+        return cast(Array, approx.real(a) * b + c)
     with np.errstate(all="ignore"):
         p = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32)
         q = np.asarray(c, np.float32).astype(np.float64)
@@ -53,8 +64,37 @@ def fma(a: Any, b: Any, c: Any) -> Array:
 
 def function(name: str, x: Any) -> Array:
     """An elementary function of NUMERICS 5 by its operator name, such as "aten.exp"."""
+    if isinstance(x, tuple):
+        x = x[0] if isinstance(x[0], Approx) else np.array(x)
+    if isinstance(x, Approx):
+        return cast(Array, _REAL[name](x.reshape(-1)))
     array = np.ascontiguousarray(x, dtype=np.float32)
     return np.asarray(evaluate(name, array))
+
+
+def quotient(total: Any, count: int) -> Array:
+    """total / RN32(count); of real numbers, total / count."""
+    return canonical(total / (float(count) if isinstance(total, Approx) else rn32(count)))
+
+
+def root(x: Any) -> Any:
+    """The square root, an IEEE-754 operation (NUMERICS 5.5)."""
+    return approx.sqrt(x) if isinstance(x, Approx) else np.sqrt(x)
+
+
+def magnitude(x: Any) -> Any:
+    """|x| of a number that is an operand's."""
+    return approx.Approx(np.abs(x.value), x.error) if isinstance(x, Approx) else np.abs(x)
+
+
+def accumulated(state: Any, added: Any, count: int) -> Any:
+    """state + added[0] + added[1] + ..., one after the other; of `count` additions in all."""
+    if isinstance(state, Approx) or isinstance(added, Approx):
+        state, added = approx.real(state), approx.widened(approx.real(added), count)
+        values = np.append(state.value, added.value)
+        errors = np.append(state.error, added.error)
+        return Approx(np.add.accumulate(values)[-1], np.add.accumulate(errors)[-1])
+    return np.add.accumulate(np.append(state, added).astype(np.float32))[-1]
 
 
 def dot_chunk(a: Array, b: Array) -> np.float32:

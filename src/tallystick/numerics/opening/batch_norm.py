@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
+from tallystick.numerics.opening.approx import Approx
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32, root
 from tallystick.numerics.opening.quantity import (
     Array,
     Index,
@@ -62,7 +63,7 @@ def _quotient(name: str, total: Tree, divisor: int) -> Local:
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / by)
+        return canonical(needs[0] / (float(divisor) if isinstance(needs[0], Approx) else by))
 
     return Local(name, total.dtype, compute, (total,))
 
@@ -123,7 +124,9 @@ def _training(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def inverse_root(_: Source, needs: Needs) -> Array:
-        return canonical(rn32(np.float64(1) / np.sqrt(needs[0] + eps)))
+        # In the real numbers an attribute is RN32 first (14.9.1).
+        added = np.float64(rn32(eps)) if isinstance(needs[0], Approx) else eps
+        return canonical(rn32(np.float64(1) / root(needs[0] + added)))
 
     rstd = Local("rstd", "f32", inverse_root, (_quotient("var", q, n),))
     if site.out == 2:

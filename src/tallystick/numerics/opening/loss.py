@@ -13,7 +13,8 @@ from typing import cast
 import numpy as np
 
 from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
+from tallystick.numerics.opening.approx import Approx
+from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, quotient
 from tallystick.numerics.opening.normalisation import Row, exponential_sum, row_maximum
 from tallystick.numerics.opening.quantity import (
     Array,
@@ -68,16 +69,12 @@ class _Targets:
         return Tree("count", "i64", self.rows, terms)
 
 
-def _count32(value: np.int64) -> np.float32:
-    return cast(np.float32, np.float32(value))
-
-
 def _mean(total: Quantity, count: Tree) -> Local:
     """`total` / RN32(count)."""
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / _count32(needs[1]))
+        return quotient(needs[0], int(needs[1]))
 
     return Local("loss", "f32", compute, (total, count))
 
@@ -148,7 +145,7 @@ def _cross_entropy_backward(site: Site) -> Quantity:
             return canonical(np.float32(0))
         c = source.read(0, g_at)
         if needs:
-            c = c / _count32(needs[0])
+            c = quotient(c, int(needs[0]))
         x, m, s = source.read(1, _at(site.element)), source.read(3, _at(r)), source.read(4, _at(r))
         p = function("aten.exp", x - m) / s
         return only(fma(p, c, -c) if target[0] == i else p * c)
@@ -163,12 +160,13 @@ def _nll_loss(site: Site) -> Quantity:
     targets, reduction = _Targets(site, 1), _reduction(site)
     if site.out == 1:
         count = (targets.count(),)
-        return Local("total_weight", "f32", lambda _, needs: _count32(needs[0]), count)
+        return Local("total_weight", "f32", lambda _, needs: np.float64(needs[0]), count)
 
     def losses(source: Source, _: Needs, rows: Index) -> Array:
         target, kept = targets.read(source, rows)
         values = np.zeros(len(rows), np.float32)
-        values[kept] = -source.read(0, rows[kept] * targets.classes + target[kept])
+        chosen = -source.read(0, rows[kept] * targets.classes + target[kept])
+        values[kept] = chosen.exactly() if isinstance(chosen, Approx) else chosen
         return canonical(values)
 
     if reduction == "none":
@@ -214,6 +212,6 @@ def _mse_loss(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def mean(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / rn32(n))
+        return quotient(needs[0], n)
 
     return Local("loss", "f32", mean, (total,))

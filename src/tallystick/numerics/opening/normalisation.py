@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, fma, function, only, rn32
+from tallystick.numerics.opening.arithmetic import fma, function, only, quotient, rn32
 from tallystick.numerics.opening.quantity import (
     Array,
     Extremum,
@@ -127,7 +127,7 @@ def _average(name: str, total: Tree) -> Local:
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / rn32(total.count))
+        return quotient(needs[0], total.count)
 
     return Local(name, "f32", compute, (total,))
 

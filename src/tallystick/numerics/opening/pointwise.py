@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.opening.arithmetic import canonical, rn32
+from tallystick.numerics.opening.approx import Approx, at_most_one
+from tallystick.numerics.opening.arithmetic import canonical, only, quotient, rn32, root
 from tallystick.numerics.opening.quantity import (
     Array,
     Index,
@@ -78,7 +79,8 @@ def one(source: Source, operand: int, flat: int) -> Array:
     return source.read(operand, np.array([flat], dtype=np.int64))
 
 
-def _operand(site: Site, source: Source, number_: int, type_: TensorType) -> Array:
+def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> Array:
+    """The element of an operand that the site's element is made of, broadcast (NUMERICS 10.1)."""
     flat = broadcast_position(site.element, site.outputs[site.out].shape, type_.shape)
     read = one(source, number_, flat)
     return read if type_.shape else read.reshape(())
@@ -88,7 +90,7 @@ def _operand(site: Site, source: Source, number_: int, type_: TensorType) -> Arr
 def _pointwise(site: Site) -> Quantity:
     def compute(source: Source, _: Needs) -> Any:
         given = [
-            None if type_ is None else _operand(site, source, k, type_)
+            None if type_ is None else operand_of(site, source, k, type_)
             for k, type_ in enumerate(site.inputs)
         ]
         attributes = cast(dict[str, Any], dict(site.attrs))
@@ -103,14 +105,14 @@ def _pointwise(site: Site) -> Quantity:
 def _mse_loss_backward(site: Site) -> Quantity:
     """NUMERICS 7.4: the number of elements is the whole tensor's."""
     types = [t for t in site.inputs if t is not None]
-    count = rn32(math.prod(types[1].shape))
+    count = math.prod(types[1].shape)
 
     @np.errstate(all="ignore")
     def compute(source: Source, _: Needs) -> Any:
-        g, x, y = (_operand(site, source, k, t).reshape(1) for k, t in enumerate(types))
+        g, x, y = (operand_of(site, source, k, t).reshape(1) for k, t in enumerate(types))
         doubled = (np.float32(2) * (x - y)) * g
         mean = text(site.attrs, "reduction") == "mean"
-        return canonical(doubled / count if mean else doubled)[0]
+        return only(quotient(doubled, count) if mean else doubled)
 
     return Local("out", "f32", compute)
 
@@ -128,16 +130,19 @@ def _clip_coef(site: Site) -> Quantity:
 
     total = Terms("total", "f32", count, square, squares)
 
-    def root(_: Source, needs: Needs) -> Any:
-        return evaluate("aten.sqrt", np.asarray(needs[0]).reshape(1))[0]
+    def norm_of(_: Source, needs: Needs) -> Any:
+        return root(needs[0])
 
-    norm = Local("norm", "f32", root, (total,))
+    norm = Local("norm", "f32", norm_of, (total,))
     if site.out == 1:
         return norm
     limit = rn32(number(site.attrs, "max_norm"))
 
     @np.errstate(all="ignore")
     def coefficient(_: Source, needs: Needs) -> Any:
+        if isinstance(needs[0], Approx):  # §11's attributes and constants stay binary64
+            ratio_of = number(site.attrs, "max_norm") / (needs[0] + 1e-6)
+            return at_most_one(ratio_of)
         ratio = np.asarray(limit / (needs[0] + rn32(1e-6)), dtype=np.float32).reshape(1)
         return evaluate("aten.minimum", canonical(ratio), np.ones(1, np.float32))[0]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import only
+from tallystick.numerics.opening.arithmetic import accumulated, only
 from tallystick.numerics.opening.quantity import (
     LIMIT,
     Array,
@@ -75,7 +75,6 @@ def _max_pool_backward(site: Site) -> Quantity:
             raise RefusedOperandsError(
                 site.op, f"index {index[outside][0]} is outside [0, {size})."
             )
-        added = np.append(state, source.read(0, at[index == place])).astype(np.float32)
-        return np.add.accumulate(added)[-1]  # one after the other, left to right
+        return accumulated(state, source.read(0, at[index == place]), sources)
 
     return Chain("d", "f32", sources, LIMIT, np.float32(0), advance)

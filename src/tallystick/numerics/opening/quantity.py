@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tallystick.errors import RefusedOperandsError as RefusedOperandsError
-from tallystick.numerics.contracts import ORDERED_1
+from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.grid import Doubt, Reach
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
@@ -33,9 +33,11 @@ LIMIT = 256
 # NUMERICS 2.1, 3.1.
 CHUNK, BLOCK = 128, 256
 
-# A quantity's dtypes: those of tensors, and the record of an exact sum (NUMERICS 13.5).
+# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), and that
+# of a real number with a bound (NUMERICS 14.11).
 ACCUMULATOR = np.dtype("V80")
-VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR}
+REAL = np.dtype([("x", "<f8"), ("e", "<f8")])
+VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR, "real": REAL}
 
 Index = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -218,7 +220,12 @@ def rules() -> dict[str, Rule]:
 
 def opening_rule(site: Site) -> Quantity:
     """The quantity that the element at `site` is (PROTOCOL 6)."""
+    from tallystick.numerics.opening.lifted import published_rule
     from tallystick.numerics.opening.rounded import rounded_rule
 
-    quantity = rounded_rule(site)
-    return rules()[site.op](site) if quantity is None else quantity
+    rule, quantity = rules()[site.op], cast("Quantity | None", None)
+    if parse_contract(site.contract).form == "published":
+        quantity = published_rule(site, rule)
+    if quantity is None:
+        quantity = rounded_rule(site)
+    return rule(site) if quantity is None else quantity

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tallystick.commit.philox import philox4x32
+from tallystick.numerics.opening import approx
+from tallystick.numerics.opening.approx import Approx
 from tallystick.numerics.opening.arithmetic import fma, function, rn32
 from tallystick.numerics.opening.quantity import (
     Local,
@@ -42,6 +45,21 @@ def _word(site: Site, source: Source) -> int:
 def _dropout_mask(site: Site) -> Quantity:
     threshold = round(number(site.attrs, "p") * _WORD)  # NUMERICS 8.4: the product is exact
     return Local("mask", "bool", lambda source, _: _word(site, source) >= threshold)
+
+
+def real_uniform(site: Site, source: Source) -> Approx:
+    """8.6 in the real numbers: attributes are RN32, nothing else is rounded (14.9.1)."""
+    low, high = (Approx(rn32(number(site.attrs, name))) for name in ("low", "high"))
+    return low + (high - low) * (float(_word(site, source) >> 8) * float(_UNIT))
+
+
+def real_normal(site: Site, source: Source) -> Approx:
+    """8.7 likewise, with the real number 2 pi."""
+    words = _words(site, source, site.element // 2)
+    w1, w2 = words[2 * (site.element % 2) : 2 * (site.element % 2) + 2]
+    u1, u2 = ((w1 >> 8) + 1) * float(_UNIT), Approx((w2 >> 8) * float(_UNIT))
+    z = approx.sqrt(approx.log(u1) * -2.0) * approx.cosine(u2 * (2 * math.pi))
+    return z * rn32(number(site.attrs, "std")) + rn32(number(site.attrs, "mean"))
 
 
 @opens("tallystick.uniform")

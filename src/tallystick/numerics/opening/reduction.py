@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, rn32
+from tallystick.numerics.opening.arithmetic import canonical, quotient, rn32
 from tallystick.numerics.opening.quantity import (
     Array,
     Extremum,
@@ -82,7 +82,7 @@ def _mean(site: Site) -> Quantity:
 
     @np.errstate(all="ignore")
     def compute(_: Source, needs: Needs) -> Array:
-        return canonical(needs[0] / rn32(row.count))
+        return quotient(needs[0], row.count)
 
     return Local("mean", "f32", compute, (Tree("SUM(x)", "f32", row.count, row.value),))
 

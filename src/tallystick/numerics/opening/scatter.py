@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.numerics.opening.arithmetic import accumulated
 from tallystick.numerics.opening.quantity import (
     LIMIT,
     Array,
@@ -52,8 +53,7 @@ def _scatter(
             bad = index[outside][0]
             raise RefusedOperandsError(site.op, f"index {bad} is outside [0, {rows}).")
         sources = sources[index == row]
-        added = np.append(state, contributions(source, sources)).astype(np.float32)
-        return np.add.accumulate(added)[-1]  # one after the other, left to right
+        return accumulated(state, contributions(source, sources), count)
 
     return Chain("d", "f32", count, LIMIT, np.float32(0), advance)
 

@@ -15,6 +15,7 @@ from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.arithmetic import canonical
 from tallystick.numerics.opening.quantity import (
     BLOCK,
+    REAL,
     VALUE_DTYPES,
     Array,
     Chain,
@@ -66,12 +67,22 @@ def sum_block(values: Array) -> Scalar:
     """SUM of at most BLOCK values in their own dtype (NUMERICS 3.1, one block)."""
     if values.dtype == np.float64:
         return _sum_block_64(values)
+    if values.dtype == REAL:
+        return cast(Scalar, _sum_blocks_real(values[None])[0])
     return cast(Scalar, np.asarray(evaluate("aten.sum", np.ascontiguousarray(values)))[()])
 
 
 def _sum_block_64(values: Array) -> Scalar:
     """The same tree in binary64, which no operator has by itself (NUMERICS 3.6)."""
     return cast(Scalar, _sum_rows_64(values[None])[0])
+
+
+def _sum_blocks_real(rows: Array) -> Array:
+    """Values and bounds by themselves, each as SUM64 (NUMERICS 14.11)."""
+    found = np.empty(len(rows), REAL)
+    for name in ("x", "e"):
+        found[name] = _sum_rows_64(np.ascontiguousarray(rows[name]))
+    return found
 
 
 def _sum_rows_64(rows: Array) -> Array:
@@ -126,6 +137,8 @@ def _sum_blocks(values: Array) -> Array:
     rows = np.ascontiguousarray(values[: whole * BLOCK].reshape(whole, BLOCK))
     if values.dtype == np.float64:
         sums = _sum_rows_64(rows)
+    elif values.dtype == REAL:
+        sums = _sum_blocks_real(rows)
     else:
         sums = np.asarray(evaluate("aten.sum", rows, dim=(1,), keepdim=False))
     if whole * BLOCK == len(values):

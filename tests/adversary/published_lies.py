@@ -1,0 +1,134 @@
+"""A lie in each logged output of published jobs, in both seats: docs/proofs/published-lies.md.
+
+    PYTHONPATH=tests python tests/adversary/published_lies.py [--recipes mlp gpt2 resnet50]
+        [--every 1] [--seconds 600] [--out FILE]
+
+Real runs by torch's kernels: the liar trains with one false element and the honest party follows
+its logs. Three sizes of lie: the largest element doubled, one bit in the middle of a significand,
+and the smallest step of the grid. A lie without effect leaves equal runs and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from tallystick.numerics.contracts import parse_contract
+from tallystick.protocol.local import play
+from tallystick.protocol.prover import Prover
+from tallystick.rounding.sections import sections_of
+from tallystick.run.attacks import Declaration
+from tallystick.run.job import Job
+from tallystick.run.recipes import new_job
+from tallystick.run.recipes.base import Sources
+from tallystick.run.trainer import Options, train_job
+from tallystick.run.version import tallystick_version
+
+RECIPES = {
+    "mlp": {"records": "40", "batch_size": "4", "hidden": "16", "dropout": "0.1"},
+    "gpt2": {"n_layer": "1", "n_head": "2", "n_embd": "8", "block_size": "8", "batch_size": "2",
+             "dropout": "0.1", "text_bytes": "2000"},
+    "resnet50": {"size": "tiny", "batch_size": "2", "records": "16"},
+}  # fmt: skip
+BITS, STEPS, AT = 32, 2, 0
+SIZES = {"doubled": -1, "a bit in the middle": 12, "the smallest step": 0}
+
+
+def make_job(recipe: str, directory: Path) -> Job:
+    text = directory / "text"
+    text.write_text("a lie has short legs, and so has this text. " * 100)
+    return new_job(
+        recipe, directory / "job", RECIPES[recipe], steps=STEPS, checkpoint_interval=1,
+        evaluate_every=0, contract=f"replay/1;b={BITS};form=published",
+        sources=Sources(text=text if recipe == "gpt2" else None),
+    )  # fmt: skip
+
+
+def one_lie(job: Job, directory: Path, params: dict[str, int]) -> list[str]:
+    """How the games in both seats end; nothing where the lie has no effect."""
+    cheat, follower = directory / "cheat", directory / "follower"
+    try:
+        train_job(job, cheat, Options(declared=Declaration("lie-output", params)))
+        train_job(job, follower, Options(replay=cheat))
+        ends = []
+        for seat in (0, 1):
+            runs = [follower, follower]
+            runs[seat] = cheat
+            with Prover(runs[0]) as first, Prover(runs[1]) as second:
+                verdict = play(job, [first, second]).verdict
+            if verdict.agreement:
+                return []
+            convicted = {c.party for c in verdict.convicted}
+            if 1 - seat in convicted:
+                ends.append("honest convicted")
+            else:
+                ends.append("convicted" if seat in convicted else "undecided")
+        return ends
+    finally:
+        shutil.rmtree(cheat, ignore_errors=True)
+        shutil.rmtree(follower, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    ends: dict[str, Counter[str]] = defaultdict(Counter)
+    undecided: Counter[str] = Counter()
+    operators: dict[str, set[str]] = {}
+    began, without, lies = time.monotonic(), 0, 0
+    for recipe in given.recipes:
+        until = time.monotonic() + given.seconds / len(given.recipes)
+        with tempfile.TemporaryDirectory() as scratch:
+            job = make_job(recipe, Path(scratch))
+            sections = sections_of(job.program, parse_contract(job.commitment.contract))
+            # Outputs in turn of operators, so that a run cut short has seen most of them.
+            seen: Counter[str] = Counter()
+            ranks = []
+            for s in sections:
+                op = job.program.nodes[s.node].op
+                ranks.append((seen[op], s.node, s.output))
+                seen[op] += 1
+            operators[recipe] = set()
+            for number, (_, node, output) in enumerate(sorted(ranks)):
+                if number % given.every or time.monotonic() > until:
+                    continue
+                op = job.program.nodes[node].op
+                for size, bit in SIZES.items():
+                    params = {"step": AT, "node": node, "output": output, "element": -1}
+                    found = one_lie(job, Path(scratch), {**params, "bit": bit})
+                    lies += bool(found)
+                    without += not found
+                    operators[recipe].add(op)
+                    for end in found:
+                        ends[size][end] += 1
+                        if end != "convicted":
+                            undecided[f"{end}: {op}.{output}, {size}"] += 1
+            print(recipe, dict(ends), file=sys.stderr, flush=True)
+    result = {
+        "lies": lies,
+        "without_effect": without,
+        "games": {size: dict(sorted(c.items())) for size, c in ends.items()},
+        "not_convicted": dict(sorted(undecided.items())),
+        "operators": {recipe: len(found) for recipe, found in operators.items()},
+        "seconds": round(time.monotonic() - began, 1),
+        "tallystick": tallystick_version(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    text = json.dumps(result, indent=2) + "\n"
+    if given.out:
+        given.out.write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Every x of a stock kernel lies within the bound of its opening rule (NUMERICS 14.10, 14.11)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from vectors.kernel_format import Case
+
+pytest.importorskip("torch", reason="the published form runs on torch")
+
+from unit.rounding.test_torch_stock import STOCKS, UNLOGGED, cases, logged, tamed
+
+from tallystick.numerics.contracts import ROUNDED_OPERATORS, find_contract
+from tallystick.numerics.opening import real_functions as f
+from tallystick.numerics.opening.approx import Approx, real, unpacked
+from tallystick.numerics.opening.quantity import REAL, Logged, Site, opening_rule
+from tallystick.numerics.opening.values import WholeSource, needs_of
+from tallystick.numerics.registry import all_ops
+from tallystick.numerics.types import DTYPES, TensorType
+
+CONTRACT = find_contract("replay/1;form=published").text
+# Bounded by the exact sum of their terms (14.4), and tested there.
+BY_SUMS = {op for op in ROUNDED_OPERATORS if not op.startswith("aten.mean")}
+MARGIN = 2.0**-6  # of the bound that an honest kernel may use
+ELEMENTS = 6  # of an output that are looked at
+NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+
+Arrays = list[np.ndarray | None]
+
+
+def changed(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Case], Arrays]:
+    """A call's operands with all finite binary32 numbers changed."""
+
+    def of(case: Case) -> Arrays:
+        found: Arrays = []
+        for x in tamed(case)[0]:
+            if x is not None and x.dtype == np.float32:
+                x = np.asarray(change(x), np.float32)
+            found.append(x)
+        return found
+
+    return of
+
+
+OPERANDS: dict[str, Callable[[Case], Arrays]] = {
+    "golden": lambda case: list(case.inputs),
+    "tame": lambda case: tamed(case)[0],
+    "far from zero": changed(lambda x: x * np.float32(2.0**-6) + np.float32(1000)),
+    "tiny": changed(lambda x: x * np.float32(2.0**-70)),
+    "of all sizes": changed(lambda x: x * np.exp2(np.arange(x.size).reshape(x.shape) % 61 - 30)),
+}
+
+
+def site_of(case: Case, inputs: Arrays, out: int, element: int) -> Site:
+    types = tuple(None if x is None else TensorType(NAMES[x.dtype], x.shape) for x in inputs)
+    made = tuple(TensorType(NAMES[y.dtype], y.shape) for y in case.outputs)
+    return Site(case.op, dict(case.attrs), types, made, out, element, CONTRACT)
+
+
+def reference(site: Site, inputs: Arrays) -> tuple[float, float]:
+    """x* and E of an element."""
+    q, source = opening_rule(site), WholeSource(inputs)
+    assert isinstance(q, Logged) and q.name == "R(x)"
+    (need,) = needs_of(q, source)
+    x = unpacked(need) if np.asarray(need).dtype == REAL else real(need)
+    return float(x.value), float(x.error)
+
+
+def elements(case: Case, inputs: Arrays, kind: str) -> Iterator[tuple[int, int, float]]:
+    """Output, element and x of some elements, by a stock kernel."""
+    spec = all_ops()[case.op]
+    outputs = [np.zeros(y.shape, y.dtype) for y in case.outputs]
+    with np.errstate(all="ignore"):
+        found = STOCKS[kind].compute(spec, dict(case.attrs), inputs, outputs)
+    rng = np.random.default_rng(len(case.outputs[0].shape))
+    for out, x in enumerate(found):
+        if x is not None and x.size:
+            for at in rng.choice(x.size, min(x.size, ELEMENTS), replace=False).tolist():
+                yield out, at, float(x.reshape(-1)[at])
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+@pytest.mark.parametrize("kind", STOCKS)
+def test_stock_kernels_stay_far_within_the_bounds(kind: str, operands: str) -> None:
+    judged: Counter[str] = Counter()
+    outside, refused = [], Counter[str]()
+    for case in cases():
+        if not logged(case) or case.op in BY_SUMS:
+            continue
+        inputs = OPERANDS[operands](case)
+        for out, at, x in elements(case, inputs, kind):
+            value, error = reference(site_of(case, inputs, out, at), inputs)
+            if not (math.isfinite(value) and math.isfinite(error)):
+                refused[case.op] += math.isfinite(x)
+                continue
+            judged[case.op] += 1
+            if not abs(x - value) <= MARGIN * error:
+                outside.append((case.op, dict(case.attrs), out, at, x, value, error))
+    assert outside == []
+    if operands in ("golden", "tame"):
+        needed = {n for n, s in all_ops().items() if s.op_class != "move"} - UNLOGGED - BY_SUMS
+        assert needed - set(judged) == set(), "operators none of whose elements are bounded"
+    if operands == "tame":  # nothing is overlooked where nothing is extreme
+        assert sum(refused.values()) * 50 < sum(judged.values()), refused
+
+
+def test_bounds_are_no_wider_than_a_rounding_of_most_elements() -> None:
+    """A lie of one binary32 rounding is seen nearly everywhere."""
+    narrow = wide = 0
+    for case in cases():
+        if not logged(case) or case.op in BY_SUMS:
+            continue
+        inputs = tamed(case)[0]
+        for out, at, _ in elements(case, inputs, "torch"):
+            value, error = reference(site_of(case, inputs, out, at), inputs)
+            if 0 < abs(value) < 1e38:
+                fits = error < float(np.spacing(np.float32(abs(value)))) / 4
+                narrow, wide = narrow + fits, wide + (not fits)
+    assert wide * 20 < narrow
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "low", "high"),
+    [
+        ("exp", f.exp, -700.0, 700.0),
+        ("expm1", f.expm1, -40.0, 700.0),
+        ("log", f.log, 2.0**-140, 2.0**120),
+        ("log1p", f.log1p, -0.999, 100.0),
+        ("tanh", f.tanh, -30.0, 30.0),
+        ("erf", f.erf, -7.0, 7.0),
+        ("sin", f.sine, -1e6, 1e6),
+        ("cos", f.cosine, -1e6, 1e6),
+    ],
+)
+def test_functions_are_near_the_libraries(
+    name: str, own: Callable[[np.ndarray], np.ndarray], low: float, high: float
+) -> None:
+    rng = np.random.default_rng(5)
+    x = np.concatenate([rng.uniform(low, high, 500), rng.uniform(-1, 1, 500) * 2.0**-20])
+    x = np.concatenate([x, [max(low, -0.35), 0.35, 0.4, 1.0, 1 + 2.0**-23]])
+    x = x[(x >= low) & (x <= high)]
+    true = np.array([getattr(math, name)(v) for v in x.tolist()])
+    assert np.all(np.abs(own(x) - true) <= 2.0**-48 * np.abs(true))
+
+
+def test_infinities_and_nans_are_not_bounded() -> None:
+    inf = Approx(np.inf)
+    assert (inf - 1.0).error == 0 and float((inf - 1.0).value) == np.inf
+    assert not np.isfinite((inf - inf).error) and not np.isfinite((Approx(1.0) / 0.0).error)
+    assert not np.isfinite(unpacked(np.array((1.0, -1.0), REAL)).error)
+    assert not np.isfinite(unpacked(np.array((1.0, np.nan), REAL)).error)
