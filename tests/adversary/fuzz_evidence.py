@@ -28,13 +28,21 @@ from adversary.limits import bound_memory, bounded_time
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import HASH_BYTES, sha256
-from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
+from tallystick.commit.signing import (
+    Envelope,
+    PrivateKey,
+    PublicKey,
+    RunCommitment,
+    sign_run,
+    verify_run,
+)
 from tallystick.errors import TallystickError
 from tallystick.protocol.answers import Answer, open_answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
 from tallystick.run.job import Job
+from tallystick.run.version import tallystick_version
 
 CONTRACTS = ("ordered/1", "rounded/1")
 STRANGER = PrivateKey(bytes(31) + b"\7")
@@ -237,17 +245,13 @@ CHANGES: list[Change] = [
 
 
 def _roots(case: Case) -> tuple[bytes, bytes]:
-    from tallystick.commit.signing import Envelope, verify_run
-
     first, second = (
         verify_run(Envelope.from_bytes(c))[0].run_root for c in case.evidence.commitments
     )
     return first, second
 
 
-def _signer(case: Case, party: int):  # type: ignore[no-untyped-def]
-    from tallystick.commit.signing import Envelope, verify_run
-
+def _signer(case: Case, party: int) -> PublicKey:
     return verify_run(Envelope.from_bytes(case.evidence.commitments[party]))[0].signer
 
 
@@ -258,8 +262,8 @@ def examine(case: Case, data: bytes) -> str:
     keys = [_signer(case, party) for party in (0, 1)]
     with bounded_time():
         try:
-            # Both signers are known: that must not make either one a referee.
-            found = judge(case.job, data, keys)
+            # Both signers are known, and the liar is believed as a referee, as far as that goes.
+            found = judge(case.job, data, keys, [keys[case.seat]])
         except TallystickError as error:
             assert error.exit_code == 2, error  # 1 would say that somebody is convicted
             return type(error).__name__
@@ -305,7 +309,7 @@ def main() -> None:
     began = time.monotonic()
     found = fuzz(given.files, given.seed)
     found["seconds"] = round(time.monotonic() - began, 1)
-    found["date"] = time.strftime("%Y-%m-%d")
+    found["tallystick"], found["date"] = tallystick_version(), time.strftime("%Y-%m-%d")
     print(json.dumps(found, indent=2))
 
 
