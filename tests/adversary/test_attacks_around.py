@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from unit.run.replay_tools import forging, some_more
 
 from tallystick.cli import main
 from tallystick.commit.signing import Envelope, verify_run
 from tallystick.errors import CounterpartyError
+from tallystick.protocol.judge import judge
 from tallystick.run.attacks import Declaration, attacks_directory
 from tallystick.run.fsck import fsck
+from tallystick.run.job import Job
+from tallystick.run.job_file import load_terms
 from tallystick.run.recipes import new_job
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
@@ -100,6 +104,50 @@ def test_a_commitment_of_brackets(
     attack("commitment-of-brackets", *job, "--out", out)
     assert main.run(["judge", str(out), *job]) == 2
     assert "more than the limit of 65536" in capsys.readouterr().err
+
+
+def _convicted(evidence: Path, *words: object) -> tuple[int, list[str]]:
+    """Exit code of a dispute, and who the judge of its evidence convicts."""
+    code = main.run(["dispute", *map(str, words), "--out", str(evidence)])
+    data, job = evidence.read_bytes(), load_terms(Path(str(words[words.index("--job") + 1])))
+    return code, ["AB"[c.party] for c in judge(job, data).verdict.convicted]
+
+
+def test_planted_files(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PROTOCOL 2.8.2: it was the honest party that lost the game."""
+    run, out, job = tmp_path / "run", tmp_path / "evidence", ["--job", world.job]
+    attack("planted-files", world.honest, "--out", run)
+    assert _convicted(out, run, world.cheat, *job, "--as-attack", "B") == (1, ["B"])
+    assert "override.json is not honoured" in capsys.readouterr().err
+    assert _convicted(out, run, world.honest, *job) == (0, [])
+    assert {p.path for p in fsck(run).problems} >= {"override.json"}
+    assert main.run(["audit", str(run), "--quiet", "--json"]) in (0, 1)
+    assert "override.json" in capsys.readouterr().out
+
+
+def test_a_withheld_log(tmp_path: Path) -> None:
+    """PROTOCOL 6.13, 6.14: both seats ended undecided, though the liar opens the log."""
+    pairs = {"records": "40", "batch_size": "4", "hidden": "16"}
+    job = new_job(
+        "mlp", tmp_path / "job", pairs, steps=6, checkpoint_interval=2, evaluate_every=0,
+        contract="replay/1",
+    )  # fmt: skip
+    cheat, handed, auditor = tmp_path / "cheat", tmp_path / "handed", tmp_path / "auditor"
+    # Entries that nobody follows in the step whose log is withheld, and a lie in a later one.
+    declared = Declaration("lie-output", {"step": 4})
+    with forging(some_more(2, _product(job), range(5, 9))):
+        train_job(job, cheat, Options(declared=declared))
+    attack("withheld-log", cheat, "--step", 2, "--out", handed)
+    train_job(job, auditor, Options(replay=handed))
+    words = ["--job", job.directory]
+    first = _convicted(tmp_path / "a", cheat, auditor, *words, "--as-attack", "A")
+    second = _convicted(tmp_path / "b", auditor, cheat, *words, "--as-attack", "B")
+    assert (first, second) == ((1, ["A"]), (1, ["B"]))
+
+
+def _product(job: Job) -> int:
+    """The first node whose output has a section."""
+    return next(k for k, n in enumerate(job.program.nodes) if n.op in ("aten.addmm", "aten.mm"))
 
 
 def test_the_readme_lists_them_all() -> None:
