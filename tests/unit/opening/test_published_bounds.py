@@ -26,7 +26,7 @@ CONTRACT = find_contract("replay/1;form=published").text
 # Bounded by the exact sum of their terms (14.4), and tested there.
 BY_SUMS = {op for op in ROUNDED_OPERATORS if not op.startswith("aten.mean")}
 MARGIN = 2.0**-6  # of the bound that an honest kernel may use
-ELEMENTS = 6  # of an output that are looked at
+ELEMENTS = 3  # of an output that are looked at
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 
 Arrays = list[np.ndarray | None]
@@ -83,8 +83,9 @@ def elements(case: Case, inputs: Arrays, kind: str) -> Iterator[tuple[int, int, 
                 yield out, at, float(x.reshape(-1)[at])
 
 
-@pytest.mark.parametrize("operands", OPERANDS)
-@pytest.mark.parametrize("kind", STOCKS)
+@pytest.mark.parametrize(
+    ("kind", "operands"), [*(("torch", name) for name in OPERANDS), ("reordered", "tame")]
+)
 def test_stock_kernels_stay_far_within_the_bounds(kind: str, operands: str) -> None:
     judged: Counter[str] = Counter()
     outside, refused = [], Counter[str]()
