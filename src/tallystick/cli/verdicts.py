@@ -88,10 +88,8 @@ def say_verdict(found: Judgement) -> None:
     if v.undecided:
         say("UNDECIDED   it could not be decided: neither party is shown wrong. Runs that follow")
         say("            different rounding logs may differ honestly; follow the trainer's with")
-        say(
-            "            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand: past"
-        )
-        say("            a step that it could not follow it checks nothing (PROTOCOL 6.12).")
+        say("            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand:")
+        say("            past a step that it could not follow it checks nothing (PROTOCOL 6.12).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:

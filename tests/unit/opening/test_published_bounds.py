@@ -130,6 +130,7 @@ def of(*shape: int) -> np.ndarray:
     return (rng.standard_normal(shape) + 0.5).astype(np.float32)
 
 
+SCALAR = np.array(1.3, np.float32)
 N = 600  # more than two blocks of a sum
 ROW = np.arange(3, dtype=np.int64)
 STATS = (of(3, 1), np.abs(of(3, 1)) + 1)
@@ -155,9 +156,12 @@ GAMES: dict[str, tuple[dict[str, object], tuple[np.ndarray | None, ...]]] = {
     "aten.mean.dim": ({"dim": (1,), "keepdim": False}, (of(3, N),)),
     "aten.mse_loss": ({"reduction": "mean"}, (of(3, N), of(3, N))),
     "tallystick.sum_squares": ({}, (of(3, N),)),
-    "tallystick.clip_coef": ({"max_norm": 1.0}, tuple(np.abs(of(k))[0].reshape(()) for k in (1, 2, 3))),
+    "tallystick.clip_coef": ({"max_norm": 1.0}, (SCALAR, SCALAR, SCALAR)),
     "tallystick.cross_entropy": (CLASSES, (of(3, N), ROW)),
-    "tallystick.cross_entropy_backward": (CLASSES, (of(1)[0].reshape(()), of(3, N), ROW, of(3), np.abs(of(3)) + 9)),
+    "tallystick.cross_entropy_backward": (
+        CLASSES,
+        (SCALAR, of(3, N), ROW, of(3), np.abs(of(3)) + 9),
+    ),
     "tallystick.adamw_step": (
         ADAM,
         (of(4), of(4), of(4), np.abs(of(4)), *(np.array(x) for x in (1e-3, 0.9, 0.99))),
