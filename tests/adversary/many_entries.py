@@ -250,7 +250,7 @@ def judge(element: Element, values: tuple[int, int], entries: tuple[Entry, Entry
     if values[0] != values[1]:
         game = resolve(element.rule, claims, element.source, (), entries)
     else:
-        game = examine(element.rule, entries, element.source, published=False)
+        game = examine(element.rule, entries, claims[0], element.source, published=False)
     game.send(None)  # both state what the element's quantities are, and agree
     try:
         game.send((element.needs, element.needs))
@@ -265,7 +265,7 @@ def blamed(element: Element, values: tuple[int, int], entries: tuple[Entry, Entr
     plain = element.plain
     if values[0] != values[1]:
         return [v != plain.due(e) for v, e in zip(values, entries, strict=True)]
-    return [plain.forged(e) for e in entries]
+    return [plain.forged(e) or v != plain.due(e) for v, e in zip(values, entries, strict=True)]
 
 
 def check(

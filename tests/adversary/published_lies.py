@@ -1,7 +1,7 @@
 """A lie in each logged output of published jobs, in both seats: docs/proofs/published-lies.md.
 
     PYTHONPATH=tests python tests/adversary/published_lies.py [--recipes mlp gpt2 resnet50]
-        [--every 1] [--seconds 600] [--out FILE]
+        [--every 1] [--sizes doubled] [--seconds 600] [--out FILE]
 
 Real runs by torch's kernels: the liar trains with one false element and the honest party follows
 its logs. Three sizes of lie: the largest element doubled, one bit in the middle of a significand,
@@ -79,6 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -103,7 +104,8 @@ def main() -> None:
                 if number % given.every or time.monotonic() > until:
                     continue
                 op = job.program.nodes[node].op
-                for size, bit in SIZES.items():
+                for size in given.sizes:
+                    bit = SIZES[size]
                     params = {"step": AT, "node": node, "output": output, "element": -1}
                     found = one_lie(job, Path(scratch), {**params, "bit": bit})
                     lies += bool(found)
@@ -119,7 +121,7 @@ def main() -> None:
         "without_effect": without,
         "games": {size: dict(sorted(c.items())) for size, c in ends.items()},
         "not_convicted": dict(sorted(undecided.items())),
-        "operators": {recipe: len(found) for recipe, found in operators.items()},
+        "operators": {recipe: sorted(found) for recipe, found in operators.items()},
         "seconds": round(time.monotonic() - began, 1),
         "tallystick": tallystick_version(),
         "date": time.strftime("%Y-%m-%d"),

@@ -18,6 +18,7 @@ from tallystick.numerics.grid import (
     bound_of_products,
     bound_of_sum,
     doubt,
+    reach_of,
 )
 
 TOP = Fraction(2) ** 128
@@ -190,6 +191,40 @@ def test_forged_changes(bits: int, x: float, negative: bool) -> None:
         assert found.reach.forged(entry) == (value != own)
         allowed = [k for k in (-1, 0, 1) if found.reach.allows(found.nearest + k, entry)]
         assert [found.grid.value(found.nearest + k) for k in allowed] == [value]
+
+
+@patient
+@given(
+    grids,
+    encodings,
+    nudges,
+    st.floats(2.0**-60, 2.0**-18),
+    st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    st.sampled_from([0, 2**4, 2**15, 2**17]),
+    st.booleans(),
+)
+def test_no_kernel_within_the_bound_is_false(
+    bits: int,
+    encoding: int,
+    nudge: Fraction,
+    size: float,
+    places: tuple[float, float],
+    threshold: int,
+    negative: bool,
+) -> None:
+    """14.10: a trainer's entry and value at x, and what a follower at another x makes of them, are
+    allowed wherever both lie within E of x*, and the entry is not forged."""
+    center = float(near_boundary(bits, encoding, nudge)) * (-1 if negative else 1)
+    if not 2.0**-100 < abs(center) < 2.0**120:
+        return
+    bound = abs(center) * size
+    reach = reach_of(Grid(bits), center, bound)
+    first, second = (center + place * bound * (1 - 2.0**-40) for place in places)
+    entry = paper.log(first, bits, threshold, False)
+    assert reach.allows(reach.grid.index(np.float32(paper.rnd(first, bits))), entry)
+    assert not reach.forged(entry)
+    followed = reach.grid.index(np.float32(paper.rev(second, bits, entry)))
+    assert reach.allows(followed, entry)
 
 
 def test_bounds_are_the_formulas() -> None:

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tallystick.numerics.contracts import ORDERED_1
+from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.quantity import (
     LIMIT,
+    REAL,
     VALUE_DTYPES,
     Array,
     Index,
@@ -136,6 +137,10 @@ def flipped(value: Scalar) -> Scalar:
     if value.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return value.dtype.type(value * 1.5 if np.isfinite(value) and value != 0 else 1)
+    if value.dtype == REAL:
+        lie = np.array(value)
+        lie["x"] = lie["x"] * 1.5 if lie["x"] else 1.0
+        return lie[()]  # type: ignore[no-any-return]
     raw = bytearray(value.tobytes())
     raw[0] ^= 1
     return np.frombuffer(bytes(raw), value.dtype)[0]
@@ -193,7 +198,8 @@ def drive(
     """The game between two players, with what was opened; checks what it asks and opens."""
     claims = (players[0].value(), players[1].value())
     sparse = SparseSource(operands)
-    game = resolve(opening_rule(site), claims, sparse)
+    published = parse_contract(site.contract).form == "published"
+    game = resolve(opening_rule(site), claims, sparse, published=published)
     sent: Any = None
     while True:
         try:
