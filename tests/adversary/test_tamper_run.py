@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tallystick.cli import main
+from tallystick.cli.main import run as command
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.tensor import Array
 from tallystick.errors import (
@@ -400,3 +401,17 @@ def test_one_tensor_at_two_names_is_not_read(tmp_path: Path) -> None:
     for strict in (True, False):
         with pytest.raises(CorruptFileError):
             read_tensors(path, "file", strict=strict)
+
+
+def test_a_false_validation_loss_is_not_told(
+    logreg_run: RunSummary, copied: Copy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No state covers validation records: found by fuzzing, as a loss of altered ones."""
+    run = copied(logreg_run.directory)
+    path = run / "job" / "data" / "validation.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0x40
+    path.write_bytes(data)
+    assert command(["evaluate", str(run)]) == 1
+    said = capsys.readouterr()
+    assert "validation loss" not in said.out and "altered" in said.err

@@ -132,6 +132,7 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
             f"Step {chosen} is no checkpoint of {run}.", f"The last one is {claim.last_step}."
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
+    job.verify_validation()  # no state covers it: an altered record would give a false loss
     loss = Evaluator(job).loss(state.slots)
     if as_json:
         print_json({"step": chosen, "validation_loss": loss, "state_root": claim.roots[chosen]})
