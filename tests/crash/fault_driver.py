@@ -20,9 +20,12 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,61 +204,131 @@ def child(shim: Shim, subject: Subject, truth: bytes, at: int, kinds: int, lasti
     return SAME if pickle.dumps(result) == truth else FALSE
 
 
+def prepared(options: argparse.Namespace, directory: Path) -> tuple[Subject, bytes]:
+    """The subject, everything imported and cached, and what it gives. From here on this process
+    and its children end themselves at any signature that the undisturbed subject did not make."""
+    job = make_world(directory, options.contract, options.wide)
+    subject = {
+        "prover": lambda: prover_subject(directory, job, options.contract),
+        "game": lambda: game_subject(directory, job),
+        "judge": lambda: judge_subject(directory, job),
+    }[options.subject]()
+    signed: set[bytes] = set()
+    record_signatures(signed, None)
+    truth = pickle.dumps(subject())
+    assert pickle.dumps(subject()) == truth  # twice: imports and caches are there now
+    record_signatures(set(), signed)
+    return subject, truth
+
+
+def in_child(run: Callable[[], int], log: str) -> int:
+    """Fork; the child runs and ends with what it gives. Its number."""
+    pid = os.fork()
+    if pid:
+        return pid
+    target = os.open(log or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(target, 2)
+    faulthandler.disable()
+    signal.alarm(CHILD_SECONDS)
+    os._exit(run())
+
+
+class Outcomes:
+    """How the children ended."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.false: list[int] = []
+
+    def add(self, at: int, pid: int) -> None:
+        """Wait for the child whose `at`-th call failed."""
+        _, status = os.waitpid(pid, 0)
+        if os.WIFSIGNALED(status):
+            self.counts[f"died by signal {os.WTERMSIG(status)}"] += 1
+            return
+        code = os.WEXITSTATUS(status)
+        kind = {SAME: "same", FALSE: "FALSE", FIRST_REFUSAL: "refused"}
+        self.counts[kind.get(code, f"ended with {code}")] += 1
+        if code == FALSE:
+            self.false.append(at)
+
+
 def inject(options: argparse.Namespace) -> dict[str, Any]:
     """One child for each chosen call; how they ended."""
-    shim = Shim(options.shim)
-    outcomes: collections.Counter[str] = collections.Counter()
-    false: list[int] = []
+    outcomes = Outcomes()
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        job = make_world(directory, options.contract, options.wide)
-        subject = {
-            "prover": lambda: prover_subject(directory, job, options.contract),
-            "game": lambda: game_subject(directory, job),
-            "judge": lambda: judge_subject(directory, job),
-        }[options.subject]()
-        signed: set[bytes] = set()
-        record_signatures(signed, None)
-        truth = pickle.dumps(subject())
-        assert pickle.dumps(subject()) == truth  # twice: imports and caches are there now
-        record_signatures(set(), signed)
-        # A lasting count far beyond the last call: how many there are.
-        shim.arm(1 << 60, options.kinds, False)
-        subject()
-        calls = shim.disarm()
+        subject, truth = prepared(options, Path(name))
+        if options.strace:
+            calls = system_calls(subject, Path(name))
+        else:
+            shim = Shim(options.shim)
+            shim.arm(1 << 60, options.kinds, False)  # far beyond the last call: only counts
+            subject()
+            calls = shim.disarm()
         places = range(options.first, min(calls, options.last or calls), options.stride)
-        log = os.open(options.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if options.log else -1
         for at in places:
-            pid = os.fork()
-            if pid == 0:
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, 1)
-                os.dup2(log if log >= 0 else null, 2)
-                faulthandler.disable()
-                with contextlib.suppress(Exception):
-                    import signal
-
-                    signal.alarm(CHILD_SECONDS)
-                os._exit(child(shim, subject, truth, at, options.kinds, options.lasting))
-            _, status = os.waitpid(pid, 0)
-            if os.WIFSIGNALED(status):
-                outcomes[f"died by signal {os.WTERMSIG(status)}"] += 1
+            if options.strace:
+                rule = f"all:error={options.strace}:when={at + 1}{'+' if options.lasting else ''}"
+                pid = traced(subject, truth, ["-e", f"inject={rule}"], options.log)
             else:
-                code = os.WEXITSTATUS(status)
-                kind = {SAME: "same", FALSE: "FALSE", FIRST_REFUSAL: "refused"}
-                outcomes[kind.get(code, f"ended with {code}")] += 1
-                if code == FALSE:
-                    false.append(at)
+                pid = in_child(
+                    lambda at=at: child(  # type: ignore[misc]
+                        shim, subject, truth, at, options.kinds, options.lasting
+                    ),
+                    options.log,
+                )
+            outcomes.add(at, pid)
     return {
         "subject": options.subject,
         "contract": options.contract,
-        "kinds": options.kinds,
+        "kinds": options.strace or options.kinds,
         "lasting": options.lasting,
         "calls": calls,
         "points": len(places),
-        "outcomes": dict(outcomes),
-        "false": false[:20],
+        "outcomes": dict(outcomes.counts),
+        "false": outcomes.false[:20],
     }
+
+
+# --- by strace ------------------------------------------------------------------------------------
+def traced(subject: Subject, truth: bytes, words: list[str], log: str) -> int:
+    """A child that begins once strace, called with these words, is attached to it."""
+    ready, go = os.pipe()
+
+    def run() -> int:
+        os.close(go)
+        os.read(ready, 1)
+        try:
+            result = subject()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.write(2, f"{type(error).__name__}: {error}\n".encode()[:300])
+            return FIRST_REFUSAL
+        return SAME if pickle.dumps(result) == truth else FALSE
+
+    pid = in_child(run, log)
+    os.close(ready)
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-p", str(pid), *([] if "-o" in words else ["-o", os.devnull]), *words],
+        stderr=subprocess.PIPE,
+    )
+    assert tracer.stderr is not None
+    line = tracer.stderr.readline()
+    assert b"attached" in line, line
+    os.write(go, b"g")
+    os.close(go)
+    threading.Thread(target=tracer.communicate, daemon=True).start()
+    return pid
+
+
+def system_calls(subject: Subject, directory: Path) -> int:
+    """How many system calls the undisturbed subject makes, all threads together."""
+    out = directory / "calls"
+    pid = traced(subject, b"", ["-o", str(out)], "")
+    os.waitpid(pid, 0)
+    time.sleep(0.5)  # strace writes its last lines
+    return out.read_bytes().count(b"\n")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -270,13 +343,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--wide", action="store_true")
     parser.add_argument("--malloc", action="store_true")
     parser.add_argument("--log", default="")
+    parser.add_argument("--strace", default="", metavar="ERROR")
     parser.add_argument("--shim", default="")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.shim:
+    if options.shim or options.strace:
         print(json.dumps(inject(options)))
         return 0
     with tempfile.TemporaryDirectory() as name:
