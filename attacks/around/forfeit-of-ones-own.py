@@ -6,7 +6,7 @@ RUN is the liar's run with its key; of OPPONENT only the published commitment is
 evidence has no message at all. Whoever passed the liar's key as `--trust` (the key of a trainer
 that is known) had `judge` and `report` convict the opponent by silence.
 
-No game is needed and no false answer: the lie is about who the referee is. PROTOCOL 2.10 refuses
+No game is needed and no false answer: the lie is about who the referee is. PROTOCOL 2.10.1 refuses
 it, whatever is trusted.
 """
 

@@ -55,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_a_party_that_makes_itself_the_referee(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """PROTOCOL 2.10: found as a conviction of the honest party by `judge --trust` and `report`."""
+    """PROTOCOL 2.10.1: `judge --trust` and `report --trust` convicted the honest party."""
     out, page, job = tmp_path / "evidence", tmp_path / "page.html", ["--job", str(world.job)]
     attack("forfeit-of-ones-own", world.cheat, world.honest, *job, "--out", out)
     key = str(RunStore(world.cheat).signer_path)

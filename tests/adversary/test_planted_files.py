@@ -113,10 +113,13 @@ def test_fsck_and_audit_name_a_declaration(world: World, tmp_path: Path) -> None
     def plant(store: RunStore) -> None:
         store.override_path.write_bytes(canonical_json({"attack": "silent", "params": {}}))
         (store.checkpoints_path / "notes.txt").write_text("mine")
+        shutil.copy(store.checkpoint_path(STEPS), store.checkpoint_path(7))  # at no checkpoint
+        (store.nodes_path / "step-00000099.bin").write_bytes(b"of no step")
 
     run = _planted(world, tmp_path / "run", plant)
     named = {problem.path for problem in fsck(run).problems}
-    assert named == {"override.json", "checkpoints/notes.txt"}
+    foreign = {"checkpoints/step-00000007.safetensors", "nodes/step-00000099.bin"}
+    assert named == {"override.json", "checkpoints/notes.txt", *foreign}
     report = audit_run(run)
     assert report.accepted
     for name in named:

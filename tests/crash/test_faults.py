@@ -6,11 +6,13 @@ A few calls to the C library fail here, one in a child each; all of them in docs
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,6 +21,7 @@ import fault_driver
 from tallystick.commit import signing
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
+from tallystick.protocol import queries as q
 from tallystick.protocol.local import ATTEMPTS, SilenceError, play
 from tallystick.protocol.prover import Prover
 from tallystick.run.engine import Engine
@@ -150,3 +153,58 @@ def test_a_library_that_cannot_verify_refuses_no_signature(monkeypatch: pytest.M
             key.public.verifies(good, b"message")
         assert isinstance(caught.value, TallystickError) and caught.value.exit_code == 2
     assert not key.public.verifies(good, b"another")
+
+
+# --- other bits without an error ------------------------------------------------------------------
+def _once_wrong(times: int, patch: pytest.MonkeyPatch) -> None:
+    """A memory cell that flips: the state after so many executed steps has a wrong bit."""
+    left, honest = [times], Engine.run
+
+    def run(engine: Engine, *arguments: Any, **named: Any) -> Any:
+        result = honest(engine, *arguments, **named)
+        if left[0]:
+            left[0] -= 1
+            name = sorted(n for n, a in engine.state.slots.items() if a.dtype == np.float32)[0]
+            engine.state.slots[name].reshape(-1).view(np.uint32)[0] ^= 1
+        return result
+
+    patch.setattr(Engine, "run", run)
+
+
+@pytest.mark.parametrize("query", [q.States((8,)), q.Slot(10, "chain.loss"), q.Nodes(7)], ids=str)
+def test_a_machine_that_computes_otherwise_signs_nothing_false(
+    query: q.Query, mlp_run: RunSummary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """P2: what is executed is held against what is committed, and once more against itself."""
+    run = tmp_path / "run"
+    shutil.copytree(mlp_run.directory, run)
+    for path in (run / "checkpoints").iterdir():
+        path.unlink()  # everything is executed
+    asked = [q.encode_query(one) for one in (query, q.Nodes(9), q.Slot(10, "chain.loss"))]
+    with Prover(run) as prover:
+        truth = [prover.answer(one) for one in asked]
+    with Prover(run) as prover, monkeypatch.context() as patch:
+        _once_wrong(1, patch)
+        said = []
+        for one in asked:
+            try:
+                said.append(prover.answer(one))
+            except MachineFaultError as error:
+                said.append(b"")
+                assert "Nothing was signed" in error.next_action
+    # A state between two checkpoints is held against nothing until the nodes are asked for; what
+    # the game convicts by, nodes and slots of committed states, is never false.
+    for one, mine, true in zip(asked, said, truth, strict=True):
+        if not isinstance(q.decode_query(one), q.States):
+            assert mine in (b"", true), q.decode_query(one)
+
+
+def test_a_false_commitment_is_the_same_twice(mlp_job: Job, tmp_path: Path) -> None:
+    """PROTOCOL 5.3: a run that no execution gives is not excused by the second one."""
+    from tallystick.run.attacks import Declaration
+
+    train_job(mlp_job, tmp_path / "cheat", Options(declared=Declaration("data-poisoning")))
+    train_job(mlp_job, tmp_path / "honest", Options())
+    with Prover(tmp_path / "honest") as good, Prover(tmp_path / "cheat") as undeclared:
+        verdict = play(mlp_job, [good, undeclared]).verdict
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "5.3")]

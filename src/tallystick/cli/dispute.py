@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
-from tallystick.disk.regular import is_directory, read_file
+from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
@@ -142,7 +141,7 @@ def dispute(
 def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
     """The party `name`. A cheat that a directory declares is played only if the caller says so."""
     declares = RunStore(run).override_path
-    if not cheats and os.path.lexists(declares):
+    if not cheats and present(declares):
         note(f"{name}: {declares} is not honoured: its own owner plays it with --as-attack {name}.")
 
     def notice(text: str) -> None:

@@ -47,8 +47,8 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 
 
 # ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
-# A signature is refused after so many refusals, each beside an acceptance of one known to be good:
-# the first of RFC 8032, 7.1.
+# OpenSSL also says "invalid" when memory is short. So a signature is refused only after this many
+# refusals, and after each the library must accept a signature known to be good: RFC 8032, 7.1.
 _REFUSALS = 3
 _KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 _KNOWN_SIGNATURE = bytes.fromhex(

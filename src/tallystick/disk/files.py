@@ -103,6 +103,10 @@ def create_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     try:
         write_all(descriptor, data)
         OS.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)  # half of it would keep the whole from being written
+        raise
     finally:
         os.close(descriptor)
 

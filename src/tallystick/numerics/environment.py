@@ -4,7 +4,7 @@ The core brackets each of its own functions. `exact_environment` does it for wha
 Python: numpy's loops and Python's own floats follow the calling thread's environment. Foreign code
 (a listener, a tap, a hook) may change that thread's environment while it is called: `reestablish`
 comes after it. Threads of other libraries are out of reach; whoever computes on them checks them
-(rounded/probe.py, rounding/torch_probe.py), once after each entry: `entries` counts those.
+(rounded/thread_probe.py, rounding/torch_probe.py), once after each entry: `entries` counts those.
 """
 
 from __future__ import annotations

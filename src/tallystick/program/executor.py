@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import MachineFaultError, TallystickError, UsageError
+from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import exact_environment, reestablish
 from tallystick.numerics.kernels import check_products, kernel, refused_operands
@@ -269,6 +269,8 @@ class Executor:
         action = error.next_action if isinstance(error, TallystickError) else ""
         if lost:
             action = "The step had begun to change the state: go back to a stored checkpoint."
+        if isinstance(error, CounterpartyError):
+            raise error  # a file that the kernel reads, a rounding log, is damaged
         if refused_operands(error):
             raise NodeError(f"Node {index} ({op}): {text}", action, index, lost) from error
         raise NodeFaultError(

@@ -67,7 +67,7 @@ def play(
     A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
     `key`, a new one if None. A party whose machine fails has given no answer yet: `on_fault` is
     told its number and why, and it is asked again, ATTEMPTS times in all. Raises CannotCheckError
-    after that, UsageError where `key` is a party's own (PROTOCOL 2.10), what Referee raises for
+    after that, UsageError where `key` is a party's own (PROTOCOL 2.10.1), what Referee raises for
     commitments that are no party to the game, and what a party raises.
     """
     commitments = (parties[0].commitment, parties[1].commitment)
@@ -100,20 +100,23 @@ def play(
 
 def _asked(party: Party, query: bytes, on_fault: Callable[[str], None]) -> bytes | None:
     """The party's answer, None for silence; a fault of the machine is neither (PROTOCOL 2.8)."""
+    last: BaseException | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return party.answer(query)
         except SilenceError:
             return None
         except _FAULTS as error:
-            why = str(error) or type(error).__name__
-            on_fault(f"attempt {attempt} of {ATTEMPTS}: {why}")
-            if attempt == ATTEMPTS:
-                raise CannotCheckError(
-                    f"The game could not be played to its end on this machine: {why}",
-                    "Nobody is convicted by that. Make room, or play it on a larger machine.",
-                ) from error
-    raise AssertionError("unreachable")
+            last = error
+            on_fault(f"attempt {attempt} of {ATTEMPTS}: {_words(error)}")
+    raise CannotCheckError(
+        f"The game could not be played to its end on this machine: {_words(last)}",
+        "No party is convicted by that. Make room, or play it on a larger machine.",
+    ) from last
+
+
+def _words(error: BaseException | None) -> str:
+    return str(error) or type(error).__name__
 
 
 def _received(referee: Referee, party: int, message: bytes) -> bool:

@@ -8,11 +8,11 @@ import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.numerics.kernels import refused_operands
 from tallystick.numerics.opening.quantity import (
     VALUE_DTYPES,
     Logged,
     Quantity,
-    RefusedOperandsError,
     Site,
     opening_rule,
     rules,
@@ -101,7 +101,9 @@ def element(game: Game) -> Rounds:
     claims = (game.claims[0], game.claims[1])
     play = resolve(_quantity(game), claims, source, (), game.entries, published)
     outcome = yield from _played(game, play, source, headers)
-    return _ruled(game, outcome)
+    claimed = _convicted_below(game, outcome)
+    game.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
+    return UNDECIDED
 
 
 def entry(game: Game) -> Rounds:
@@ -115,7 +117,7 @@ def entry(game: Game) -> Rounds:
     value = yield from agreed_element(game, game.operand, header, game.element, digest)
     play = examine(quantity, game.entries, value, source, game.log_form == "published")
     outcome = yield from _played(game, play, source, headers)
-    _ruled(game, outcome)
+    _convicted_below(game, outcome)
     return "beyond"
 
 
@@ -144,11 +146,11 @@ def _played(
             outcome = end.value
             assert isinstance(outcome, Outcome)
             return outcome
-        except (OutsideOperandError, RefusedOperandsError) as error:
-            # Kernels refuse such operands: nobody can have executed this node honestly.
-            why = f"its operands, as both state them, are none the operator takes: {error}"
-            raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
-        except _RULE_FAULTS as error:
+        except (OutsideOperandError, *_RULE_FAULTS) as error:
+            if isinstance(error, OutsideOperandError) or refused_operands(error):
+                # Kernels refuse such operands: no party can have executed this node honestly.
+                why = f"its operands, as both state them, are none the operator takes: {error}"
+                raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
             raise CannotCheckError(
                 f"The opening rule of {game.place.operator} fails: {error}.", "Report it."
             ) from error
@@ -161,8 +163,8 @@ def _played(
             reply = yield from _values(game, wanted)
 
 
-def _ruled(game: Game, outcome: Outcome) -> str:
-    """The outcome below an element: a conviction, or that nobody is shown wrong (6.12)."""
+def _convicted_below(game: Game, outcome: Outcome) -> tuple[str, str]:
+    """Convict by the outcome below an element; without a conviction, what the two have claimed."""
     game.found(quantity=outcome.quantity)
     game.terms_executed += outcome.terms
     game.choices = outcome.choices
@@ -179,5 +181,4 @@ def _ruled(game: Game, outcome: Outcome) -> str:
     if guilt:
         raise Guilty(guilt, "3", claimed, value)
     game.claimed, game.value = claimed, value
-    game.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
-    return UNDECIDED
+    return claimed

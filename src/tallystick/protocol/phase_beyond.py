@@ -1,7 +1,7 @@
 """Past a step whose values are equal and whose logs are not (PROTOCOL 6.14).
 
 Both parties' logs of the step are sound as far as 6.13 has looked, so nothing but the log chains
-keeps the states apart: whoever withholds a log must not hide behind that what comes later. States
+keeps the states apart. A party that withholds a log must not hide a later lie behind it. States
 are compared without their log chains from here on. The inclusion path of slot `chain.log` is made
 of all other slots' leaves: two states differ in another slot exactly where the paths do.
 """
@@ -14,6 +14,7 @@ from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, s
 from tallystick.protocol.phase0 import prove
 from tallystick.protocol.queries import Slot, States
 from tallystick.protocol.states import UNDECIDED
+from tallystick.protocol.verdict import Place
 
 # What both parties have proved, by step.
 Known = dict[int, dict[int, SlotBody]]
@@ -38,8 +39,8 @@ def beyond(game: Game) -> Rounds:
             high = middle
     chains = yield from _log_chains(game, known, low)
     game.log_chains = chains[0].digest, chains[1].digest
-    game.step, game.logs, game.choices = low, (), (0, 0)
-    game.place = type(game.place)(step=low)
+    game.step, game.logs, game.entries, game.choices = low, (), (None, None), (0, 0)
+    game.place = Place(step=low)
     roots = (game.states[0][high], game.states[1][high])
     game.note(1, "6.14", f"values differ first after step {low}", shorts(roots))
     return "nodes"

@@ -26,6 +26,7 @@ from tallystick.commit.state import CHAIN_SLOTS, CHAIN_START, LOSS_CHAIN_SLOT, e
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import (
     CannotCheckError,
+    DigestMismatchError,
     MachineFaultError,
     TallystickError,
     UsageError,
@@ -92,6 +93,10 @@ class Prover:
             )
         self.commitment = store.commitment_bytes()
         self.run = verify_run(envelope)[0]
+        if self.run.job_digest != self.job.digest:
+            raise DigestMismatchError(
+                f"The commitment in {store.directory} is of another job.", "Restore the run."
+            )
         self._key = signing_key(store, self.run.signer, key)
         if as_attack:
             override = declared_override(store, self.job)
@@ -230,7 +235,13 @@ class Prover:
         if len(losses) > step and extend_loss_chain(chain, step, loss_of(losses[step])) == after:
             return LossBody(chain, losses[step], proof)
         chain = self._states.at(step).state.loss_chain
-        return LossBody(chain, self._states.repeat(step), proof)
+        bits = self._states.repeat(step)
+        if extend_loss_chain(chain, step, loss_of(bits)) != after:
+            raise MachineFaultError(
+                f"Two executions of step {step} on this machine gave two losses.",
+                "Nothing was signed. Try again, or on another machine.",
+            )
+        return LossBody(chain, bits, proof)
 
     def _record(self, index: int) -> RecordBody:
         columns, schema = self.job.columns, self.job.schema

@@ -13,7 +13,6 @@ from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.protocol.prover_states import States
-from tallystick.rounding.log_reader import open_log
 from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
@@ -74,17 +73,19 @@ def make_good(states: States, run: RunCommitment, notice: Notice) -> None:
 
 
 def _logs_fit(states: States, last: int) -> bool:
-    """Whether the journal's log digests are those of the chain in a stored state at the end."""
+    """Whether the journal's log digests are those of the chain in the state at the end."""
     if not keeps_log(states.job):
         return True
-    stored = last in states.store.stored_steps()
-    return stored and states.chains_fit(last)
+    try:
+        return states.logs_fit(last)
+    except (CounterpartyError, StorageError):
+        return False  # the end is not stored, and a log on the way is not the journal's
 
 
 def _digests_of_files(store: RunStore, job: Job, last: int) -> list[bytes]:
     """The digests of the run's log files, which the chain in the states then confirms or not."""
     shape, found = LogShape(job), []
     for step in range(last):
-        with open_log(store.logs_path, step, shape.expected) as reader:
+        with shape.open(store, step, None, verify=False) as reader:
             found.append(reader.digest)
     return found

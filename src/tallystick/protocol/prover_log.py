@@ -15,7 +15,7 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
 from tallystick.protocol.prover_states import States
 from tallystick.rounding.blocks import Blocks
-from tallystick.rounding.log_reader import LogReader, open_log
+from tallystick.rounding.log_reader import LogReader
 from tallystick.run.follow import LogShape, keeps_log
 
 
@@ -70,7 +70,7 @@ class Logs:
     def _open(self, step: int) -> LogReader:
         """The log of `step`, if it is the one in the journal: another one is never spoken of."""
         digest = self._states.journal.logs[step]
-        return open_log(self._states.store.logs_path, step, self._shape.expected, digest)
+        return self._shape.open(self._states.store, step, digest, verify=False)
 
     def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:
         """A section's blocks and their tree; what was read last is kept."""

@@ -24,7 +24,12 @@ from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
 from tallystick.disk.files import free_bytes
-from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
+from tallystick.errors import (
+    CounterpartyError,
+    DigestMismatchError,
+    MachineFaultError,
+    StorageError,
+)
 from tallystick.program.executor import Tap
 from tallystick.run.engine import Engine
 from tallystick.run.follow import own_logs
@@ -80,10 +85,14 @@ class Scratch:
         """Never use this state again."""
         self._roots.pop(step, None)
 
+    def clear(self) -> None:
+        """Never use any of them again."""
+        self._roots.clear()
+
     def close(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-        self._roots.clear()
+        self.clear()
 
 
 class States:
@@ -219,12 +228,15 @@ class States:
 
     # -- what the commitment covers ----------------------------------------------------------------
 
-    def chains_fit(self, step: int) -> bool:
-        """Whether the journal's logs before `step` are those in the log chain of state[step]."""
+    def logs_fit(self, last: int) -> bool:
+        """Whether the journal's logs are those in the log chain of the committed final state."""
         chain = CHAIN_START
-        for at, digest in enumerate(self.journal.logs[:step]):
+        for at, digest in enumerate(self.journal.logs[:last]):
             chain = extend_log_chain(chain, at, digest)
-        return len(self.journal.logs) >= step and chain == self.at(step).state.log_chain
+        if len(self.journal.logs) != last:
+            return False
+        state = self.at(last).state
+        return chain == state.log_chain and state.root() == self._committed[last]
 
     def rebuild(self, last: int) -> None:
         """Get all checkpoints up to step `last` by executing the run from its initial state."""
@@ -240,11 +252,34 @@ class States:
         known = self._digests.get(step)
         if known is None:
             known = self.at(step).state.digests()
+            if self.override is None and self._differs(step, known):
+                self._confirm(step, known)
             self._digests[step] = known
             if len(self._digests) > DIGESTS_KEPT:
                 self._digests.popitem(last=False)
             self._keep(step)
         return known
+
+    def _differs(self, step: int, digests: dict[str, bytes]) -> bool:
+        return self._committed.get(step) not in (None, State.root_of(digests))
+
+    def _confirm(self, step: int, digests: dict[str, bytes]) -> None:
+        """The run has committed to another state: execute it again before anything is signed.
+
+        A false commitment gives the same state twice. A fault of this machine (its memory, a
+        library's threads) does not: it raises MachineFaultError.
+        """
+        self.forget()
+        self.scratch.clear()
+        if self.at(step).state.digests() != digests:
+            raise MachineFaultError(
+                f"Two executions of the run on this machine gave two states after {step} steps.",
+                "Nothing was signed. Try again with --threads 1, or on another machine.",
+            )
+
+    def commits(self, step: int) -> bool:
+        """Whether the run has committed to state[step]."""
+        return step in self._committed
 
     def root(self, step: int) -> bytes:
         """The root that the run states for state[step]."""

@@ -16,7 +16,7 @@ import numpy as np
 from tallystick.commit import merkle
 from tallystick.commit.node import node_tree
 from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
-from tallystick.errors import CannotCheckError, TallystickError, UsageError
+from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.opening.quantity import Quantity, Site, opening_rule, rules
 from tallystick.numerics.opening.values import WholeSource
 from tallystick.numerics.opening.views import Path, View, locate, view_dtypes, view_values
@@ -25,7 +25,7 @@ from tallystick.program.executor import Tap
 from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.protocol.prover_states import States
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
-from tallystick.run.nodes import NodeRecord
+from tallystick.run.nodes import NodeRecord, NodeTracer
 
 _CHAINS = 2
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickError)
@@ -112,16 +112,35 @@ class Steps:
     def tree(self, step: int) -> StepTree:
         """All node records of a step. Raises NodeError where it cannot be executed."""
         if self._tree is None or self._tree[0] != step:
-            engine = self.states.at(step)
-            tracer = engine.tracer()
-            losses = self.states.look(step, tracer.tap)
-            done = tracer.finish(*losses, engine.state, engine.chained_log)
+            done = self._executed(step)
             lie = self.states.override
             if lie is not None:
                 done.records = [lie.record(step, i, r) for i, r in enumerate(done.records)]
+            else:
+                self._confirm(step, done)
             made = StepTree(tuple(done.records), node_tree(done.trace().digests))
             self._tree = step, made
         return self._tree[1]
+
+    def _executed(self, step: int) -> NodeTracer:
+        engine = self.states.at(step)
+        tracer = engine.tracer()
+        losses = self.states.look(step, tracer.tap)
+        return tracer.finish(*losses, engine.state, engine.chained_log)
+
+    def _confirm(self, step: int, done: NodeTracer) -> None:
+        """The nodes make the state after the step, or else the commitment to it is false.
+
+        That is said only if a second execution gives the same nodes: a fault of this machine does
+        not. Raises MachineFaultError.
+        """
+        if done.records[-1].outputs[2] == self.states.root(step + 1):
+            return
+        if not self.states.commits(step + 1) or self._executed(step).records != done.records:
+            raise MachineFaultError(
+                f"Two executions of step {step} on this machine gave two states.",
+                "Nothing was signed. Try again with --threads 1, or on another machine.",
+            )
 
     # -- phase 3 -----------------------------------------------------------------------------------
 
@@ -223,6 +242,8 @@ class Steps:
         arrays = [tensors[INPUT, n].array if v is not None else None for n, v in enumerate(inputs)]
         try:
             values = view_values(quantity, view, WholeSource(arrays))
+        except CannotCheckError:
+            raise
         except _RULE_FAULTS as error:
             # Never signed as "unable": a fault of ours is no fault of the run (PROTOCOL 2.8).
             raise CannotCheckError(

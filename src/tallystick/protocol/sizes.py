@@ -204,7 +204,18 @@ class GameBounds:
 
 
 def game_bounds(game: Game) -> GameBounds:
-    """The bounds of any game of these terms and arity."""
+    """The bounds of any game of these terms and arity.
+
+    Raises CannotCheckError where a node of the program has a record that no answer can hold: a
+    liar would choose that node.
+    """
+    for node in range(len(game.program.nodes)):
+        if _message(_record(game, node), LIMITS.query_bytes) > LIMITS.answer_bytes:
+            raise CannotCheckError(
+                f"Node {node} of this program has more inputs or longer attributes than an answer "
+                "can hold.",
+                "No game about this job can be played; make the program of smaller operators.",
+            )
     parts = list(_game_parts(game))
     size = sum(count * (_U64 + 1 + size) for count, size in parts)
     return GameBounds(sum(count for count, _ in parts), min(size, LIMITS.game_bytes))
@@ -223,7 +234,7 @@ def check_room(game: Game, bounds: GameBounds, round_: Round, messages: int, rec
     if longest > LIMITS.answer_bytes or queries > LIMITS.query_bytes:
         why = f"A true answer has up to {longest} bytes, its query {queries}"
     elif framed > bounds.size or messages + len(asked) > bounds.messages:
-        why = f"The answers of this game would come to {messages + len(asked)} and {framed} bytes"
+        why = f"The {messages + len(asked)} answers of this game would have {framed} bytes"
     else:
         return
     raise CannotCheckError(

@@ -56,7 +56,7 @@ TABLE: dict[str, State] = {
     "log": State(3, "6.10", "what entries the element has", ("element",)),
     "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,)),
     "entries": State(3, "6.13", "equal outputs: the first differing entry", ("entry",)),
-    "entry": State(3, "6.13", "whose entry is forged", ("beyond", UNDECIDED)),
+    "entry": State(3, "6.13", "whose entry is forged", ("beyond",)),
     "beyond": State(
         1,
         "6.14",

@@ -50,9 +50,11 @@ class LogShape:
         operators = operators_of(self.program, self.sections)
         return Expected(self.job.digest, self.sections, operators, FORMS[self.contract.form])
 
-    def open(self, store: RunStore, step: int, digest: bytes, verify: bool = True) -> LogReader:
-        """The log of `step` in the run at `store`, which must have this digest; every section
-        read and hashed once if `verify`.
+    def open(
+        self, store: RunStore, step: int, digest: bytes | None, verify: bool = True
+    ) -> LogReader:
+        """The log of `step` in the run at `store`, which must have this digest if one is given;
+        every section read and hashed once if `verify`.
 
         Raises LogCorruptError where it is missing or another, StorageError.
         """

@@ -120,6 +120,25 @@ class RunStore:
         return self.directory / "lock"
 
     @property
+    def own_names(self) -> set[str]:
+        """Names of what a run's directory may hold, scratch states of a dispute apart."""
+        return {
+            path.name
+            for path in (
+                self.manifest_path,
+                self.job_path,
+                self.journal_path,
+                self.checkpoints_path,
+                self.nodes_path,
+                self.logs_path,
+                self.commitment_path,
+                self.signer_path,
+                self.override_path,
+                self.lock_path,
+            )
+        }
+
+    @property
     def exists(self) -> bool:
         return present(self.manifest_path)
 

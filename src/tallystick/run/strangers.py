@@ -91,7 +91,7 @@ def check_strangers(checker: Checker, store: RunStore, journal: JournalContent |
     if present(store.override_path):
         why = "It declares a cheat, which an honest run does not; nobody signs it."
         checker.add(store.override_path, why, "Remove it, unless you play the cheat on purpose.")
-    _check_layout(checker, store)
+    _check_layout(checker, store, journal)
     if journal is not None and journal.finished:
         paused = set(journal.pauses) - dict(journal.checkpoints).keys()
         for step in checker.listed(store.checkpoints_path, store.stored_steps):
@@ -100,29 +100,21 @@ def check_strangers(checker: Checker, store: RunStore, journal: JournalContent |
                 checker.add(store.checkpoint_path(step), why, "Remove it.")
 
 
-def _check_layout(checker: Checker, store: RunStore) -> None:
-    checker.foreign(
-        store.directory,
-        {
-            "run.json",
-            "job",
-            "journal",
-            "checkpoints",
-            "nodes",
-            "logs",
-            "commitment.json",
-            "lock",
-            "signer.pem",
-            "override.json",
-        },
-    )
-    for directory, lister, path_of in (
-        (store.checkpoints_path, store.stored_steps, store.checkpoint_path),
-        (store.nodes_path, store.traced_steps, store.trace_path),
-        (store.logs_path, store.logged_steps, store.log_path),
+def _check_layout(checker: Checker, store: RunStore, journal: JournalContent | None) -> None:
+    checker.foreign(store.directory, store.own_names)
+    stored = logged = traced = None  # the steps that may have a file; without a journal, any
+    if journal is not None:
+        stored, traced = set(journal.roots), range(len(journal.losses))
+        # An unfinished run may hold the log of a step that the journal does not have yet.
+        logged = range(len(journal.logs) + (not journal.finished))
+    for directory, lister, path_of, steps in (
+        (store.checkpoints_path, store.stored_steps, store.checkpoint_path, stored),
+        (store.nodes_path, store.traced_steps, store.trace_path, traced),
+        (store.logs_path, store.logged_steps, store.log_path, logged),
     ):
-        known = checker.listed(directory, lister)
-        checker.foreign(directory, {path_of(step).name for step in known})
+        there = checker.listed(directory, lister)
+        known = {path_of(step).name for step in there if steps is None or step in steps}
+        checker.foreign(directory, known)
     if present(store.lock_path):
         path = store.lock_path
         found = checker.listed(path, lambda: [size_of(path, "lock file", store.directory)])
