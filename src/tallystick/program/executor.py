@@ -269,10 +269,10 @@ class Executor:
         action = error.next_action if isinstance(error, TallystickError) else ""
         if lost:
             action = "The step had begun to change the state: go back to a stored checkpoint."
-        if isinstance(error, CounterpartyError):
-            raise error  # a file that the kernel reads, a rounding log, is damaged
         if refused_operands(error):
             raise NodeError(f"Node {index} ({op}): {text}", action, index, lost) from error
+        if isinstance(error, (CounterpartyError, UsageError)):
+            raise error  # a rounding log is damaged, or this program calls a kernel wrongly
         raise NodeFaultError(
             f"Node {index} ({op}) could not be executed on this machine: "
             f"{text or type(error).__name__}",

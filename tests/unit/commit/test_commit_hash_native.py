@@ -17,6 +17,7 @@ SOURCES = [
     "native/src/sha256.cpp",
     "native/src/thread_pool.cpp",
     "native/src/dispatch.cpp",
+    "native/src/environment.cpp",
 ]
 # What the tool prints on every machine: a digest over all its results.
 EXPECTED = "ff92deefeea9850d692307cdda70f40b36596ab01d72a45f736d2a4d6329d0eb"

@@ -273,6 +273,7 @@ def test_threads_of_torch_are_checked(tmp_path: Path) -> None:
 def test_the_threads_are_checked_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     from tallystick.numerics.rounded import engines, thread_probe
 
+    _core.set_threads(2)  # of one thread, which is the caller's own, none is checked
     calls: list[str] = []
     probe = thread_probe.probe_products
     monkeypatch.setattr(

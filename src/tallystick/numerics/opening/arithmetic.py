@@ -78,8 +78,11 @@ def quotient(total: Any, count: int) -> Array:
 
 
 def root(x: Any) -> Any:
-    """The square root, an IEEE-754 operation (NUMERICS 5.5)."""
-    return approx.sqrt(x) if isinstance(x, Approx) else np.sqrt(x)
+    """The square root, an IEEE-754 operation (NUMERICS 5.5); that of a negative number is NaN."""
+    if isinstance(x, Approx):
+        return approx.sqrt(x)
+    with np.errstate(invalid="ignore"):
+        return canonical(np.sqrt(x))
 
 
 def magnitude(x: Any) -> Any:
