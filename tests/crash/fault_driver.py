@@ -254,6 +254,22 @@ class Outcomes:
             self.false.append(at)
 
 
+def library_calls(shim: Shim, subject: Subject, kinds: int) -> int:
+    """How many calls of these kinds the undisturbed subject makes, in a child like the others:
+    one that has no worker threads yet."""
+    out, into = os.pipe()
+
+    def run() -> int:
+        shim.arm(1 << 60, kinds, False)  # far beyond the last call
+        subject()
+        os.write(into, str(shim.disarm()).encode())
+        return SAME
+
+    pid = in_child(run, "")
+    os.waitpid(pid, 0)
+    return int(os.read(out, 20))
+
+
 def inject(options: argparse.Namespace) -> dict[str, Any]:
     """One child for each chosen call; how they ended."""
     outcomes = Outcomes()
@@ -263,9 +279,7 @@ def inject(options: argparse.Namespace) -> dict[str, Any]:
             calls = system_calls(subject, Path(name))
         else:
             shim = Shim(options.shim)
-            shim.arm(1 << 60, options.kinds, False)  # far beyond the last call: only counts
-            subject()
-            calls = shim.disarm()
+            calls = library_calls(shim, subject, options.kinds)
         places = range(options.first, min(calls, options.last or calls), options.stride)
         for at in places:
             if options.strace:
