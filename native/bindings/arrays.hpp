@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <stdexcept>
 
 namespace tallystick {
 
@@ -14,6 +15,13 @@ namespace nb = nanobind;
 using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Index = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
+
+// Operands whose content a kernel refuses: `_core.OperandError`. Every machine refuses them, so the
+// run is at fault; sizes and shapes that do not fit are an ordinary ValueError.
+class OperandError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
 
 inline void require(bool ok, const char* message) {
   if (!ok) throw nb::value_error(message);
@@ -48,7 +56,7 @@ inline void require_indices(const Index& index, size_t limit, int64_t allowed, b
   bool ok = true;
   for (size_t i = 0; i < n; ++i)
     ok &= static_cast<uint64_t>(p[i]) < limit || (any_allowed && p[i] == allowed);
-  require(ok, "an index is out of range");
+  if (!ok) throw OperandError("an index is out of range");
 }
 
 }  // namespace arrays

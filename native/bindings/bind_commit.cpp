@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "define.hpp"
 #include "../src/sha256.hpp"
 
 namespace nb = nanobind;
@@ -109,17 +110,17 @@ void py_set_implementation(const std::string& name) {
 
 void bind_commit(nb::module_& m) {
   using namespace tallystick;
-  m.def("sha256", &py_sha256, nb::arg("data"), "SHA-256 of a C-contiguous buffer: 32 bytes.");
-  m.def("tensor_leaves_root", &py_leaves_root, nb::arg("data"), nb::arg("leaf"),
-        "RFC 9162 root over `leaf`-byte leaves of a C-contiguous buffer (COMMITMENTS 3).");
-  m.def("tensor_leaf_hashes", &py_leaf_hashes, nb::arg("data"), nb::arg("leaf"),
-        "All leaf hashes in order, 32 bytes each, of a C-contiguous buffer (COMMITMENTS 3).");
-  m.def("merkle_root_of_hashes", &py_root_of_hashes, nb::arg("hashes"),
-        "RFC 9162 root over leaf hashes already computed (COMMITMENTS 2).");
-  m.def("sha256_implementations", &py_implementations,
-        "Names of the SHA-256 implementations that can run on this machine.");
-  m.def("sha256_implementation", [] { return std::string(sha_name(active_sha())); },
-        "Name of the SHA-256 implementation in use.");
-  m.def("set_sha256_implementation", &py_set_implementation, nb::arg("name"),
-        "Use this implementation from now on; every one gives the same bits.");
+  define(m, "sha256", &py_sha256, nb::arg("data"), "SHA-256 of a C-contiguous buffer: 32 bytes.");
+  define(m, "tensor_leaves_root", &py_leaves_root, nb::arg("data"), nb::arg("leaf"),
+         "RFC 9162 root over `leaf`-byte leaves of a C-contiguous buffer (COMMITMENTS 3).");
+  define(m, "tensor_leaf_hashes", &py_leaf_hashes, nb::arg("data"), nb::arg("leaf"),
+         "All leaf hashes in order, 32 bytes each, of a C-contiguous buffer (COMMITMENTS 3).");
+  define(m, "merkle_root_of_hashes", &py_root_of_hashes, nb::arg("hashes"),
+         "RFC 9162 root over leaf hashes already computed (COMMITMENTS 2).");
+  define(m, "sha256_implementations", &py_implementations,
+         "Names of the SHA-256 implementations that can run on this machine.");
+  define(m, "sha256_implementation", +[] { return std::string(sha_name(active_sha())); },
+         "Name of the SHA-256 implementation in use.");
+  define(m, "set_sha256_implementation", &py_set_implementation, nb::arg("name"),
+         "Use this implementation from now on; every one gives the same bits.");
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "define.hpp"
 #include "../src/families/elementary.hpp"
 #include "../src/thread_pool.hpp"
 
@@ -71,12 +72,13 @@ std::vector<std::string> names() {
 }  // namespace tallystick
 
 void bind_elementary(nb::module_& m) {
-  m.def("elementary_names", &tallystick::names, "The functions that elementary() knows.");
+  using namespace tallystick;
+  define(m, "elementary_names", &names, "The functions that elementary() knows.");
   // noconvert: a converted copy of `out` would be written and thrown away.
-  m.def("elementary", &tallystick::elementary, nb::arg("name"), nb::arg("x").noconvert(),
-        nb::arg("out").noconvert(),
-        "out[i] = RN(f(x[i])) for a C-contiguous float32 x; out may be x (NUMERICS 5).");
-  m.def("pow", &tallystick::power, nb::arg("x").noconvert(), nb::arg("y").noconvert(),
-        nb::arg("out").noconvert(),
-        "out[i] = RN(x[i] ** y[i]), or y[0] throughout when y has one element (NUMERICS 5.8).");
+  define(m, "elementary", &elementary, nb::arg("name"), nb::arg("x").noconvert(),
+         nb::arg("out").noconvert(),
+         "out[i] = RN(f(x[i])) for a C-contiguous float32 x; out may be x (NUMERICS 5).");
+  define(m, "pow", &power, nb::arg("x").noconvert(), nb::arg("y").noconvert(),
+         nb::arg("out").noconvert(),
+         "out[i] = RN(x[i] ** y[i]), or y[0] throughout when y has one element (NUMERICS 5.8).");
 }

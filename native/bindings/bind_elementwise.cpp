@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "define.hpp"
 #include "families/elementwise.hpp"
 #include "thread_pool.hpp"
 
@@ -276,15 +277,15 @@ void copy_strided(In x, Out out) {
 
 void bind_elementwise(nb::module_& m) {
   using namespace tallystick;
-  m.def("ew1", &ew1, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("out").noconvert(),
-        nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
-        "out = name(a), elementwise; a: float32 of any strides, broadcast; out: C-contiguous.");
-  m.def("ew2", &ew2, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-        nb::arg("out").noconvert(), nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
-        "out = name(a, b); operands of any strides, broadcast (NUMERICS 10.1).");
-  m.def("ew3", &ew3, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-        nb::arg("c").noconvert(), nb::arg("out").noconvert(), nb::arg("p0") = 0.0,
-        nb::arg("p1") = 0.0, "out = name(a, b, c); operands of any strides, broadcast.");
-  m.def("copy_strided", &copy_strided, nb::arg("x").noconvert(), nb::arg("out").noconvert(),
-        "Copies x, of any strides, to the C-contiguous out of the same shape and dtype.");
+  define(m, "ew1", &ew1, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("out").noconvert(),
+         nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
+         "out = name(a), elementwise; a: float32 of any strides, broadcast; out: C-contiguous.");
+  define(m, "ew2", &ew2, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+         nb::arg("out").noconvert(), nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
+         "out = name(a, b); operands of any strides, broadcast (NUMERICS 10.1).");
+  define(m, "ew3", &ew3, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+         nb::arg("c").noconvert(), nb::arg("out").noconvert(), nb::arg("p0") = 0.0,
+         nb::arg("p1") = 0.0, "out = name(a, b, c); operands of any strides, broadcast.");
+  define(m, "copy_strided", &copy_strided, nb::arg("x").noconvert(), nb::arg("out").noconvert(),
+         "Copies x, of any strides, to the C-contiguous out of the same shape and dtype.");
 }

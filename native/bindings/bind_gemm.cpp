@@ -11,6 +11,7 @@
 #include <new>
 #include <optional>
 
+#include "define.hpp"
 #include "families/gemm.hpp"
 
 namespace nb = nanobind;
@@ -310,25 +311,27 @@ void convolution_bias_grad(InC<4> grad, Out<1> out) {
 
 void bind_gemm(nb::module_& m) {
   using namespace tallystick;
-  m.def("mm", &mm, nb::arg("a").noconvert(), nb::arg("b").noconvert(), nb::arg("out").noconvert(),
-        "out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4).");
-  m.def("addmm", &addmm, nb::arg("c").noconvert(), nb::arg("a").noconvert(),
-        nb::arg("b").noconvert(), nb::arg("out").noconvert(), nb::arg("beta"), nb::arg("alpha"),
-        "out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).");
-  m.def("bmm", &bmm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-        nb::arg("out").noconvert(), "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
-  m.def("convolution", &convolution, nb::arg("input").noconvert(), nb::arg("weight").noconvert(),
-        nb::arg("bias").noconvert().none(), nb::arg("out").noconvert(), nb::arg("stride"),
-        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
-        "2-D convolution, C-contiguous f32 (NUMERICS 2.6).");
-  m.def("convolution_input_grad", &convolution_input_grad, nb::arg("grad").noconvert(),
-        nb::arg("weight").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
-        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
-        "Gradient of a 2-D convolution's input (NUMERICS 2.7).");
-  m.def("convolution_weight_grad", &convolution_weight_grad, nb::arg("grad").noconvert(),
-        nb::arg("input").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
-        nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
-        "Gradient of a 2-D convolution's weight (NUMERICS 2.7).");
-  m.def("convolution_bias_grad", &convolution_bias_grad, nb::arg("grad").noconvert(),
-        nb::arg("out").noconvert(), "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
+  define(m, "mm", &mm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+         nb::arg("out").noconvert(),
+         "out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4).");
+  define(m, "addmm", &addmm, nb::arg("c").noconvert(), nb::arg("a").noconvert(),
+         nb::arg("b").noconvert(), nb::arg("out").noconvert(), nb::arg("beta"), nb::arg("alpha"),
+         "out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).");
+  define(m, "bmm", &bmm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
+         nb::arg("out").noconvert(), "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
+  define(m, "convolution", &convolution, nb::arg("input").noconvert(),
+         nb::arg("weight").noconvert(),
+         nb::arg("bias").noconvert().none(), nb::arg("out").noconvert(), nb::arg("stride"),
+         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+         "2-D convolution, C-contiguous f32 (NUMERICS 2.6).");
+  define(m, "convolution_input_grad", &convolution_input_grad, nb::arg("grad").noconvert(),
+         nb::arg("weight").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
+         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+         "Gradient of a 2-D convolution's input (NUMERICS 2.7).");
+  define(m, "convolution_weight_grad", &convolution_weight_grad, nb::arg("grad").noconvert(),
+         nb::arg("input").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
+         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+         "Gradient of a 2-D convolution's weight (NUMERICS 2.7).");
+  define(m, "convolution_bias_grad", &convolution_bias_grad, nb::arg("grad").noconvert(),
+         nb::arg("out").noconvert(), "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
 }

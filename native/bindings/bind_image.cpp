@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "families/image.hpp"
 #include "thread_pool.hpp"
 
@@ -64,7 +65,7 @@ void collect(std::vector<const In*>& to, std::initializer_list<const MaybeIn*> f
 }
 
 void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn running_var,
-                float momentum, double eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
+                double momentum, double eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
                 MaybeOut new_var) {
   const BatchNormShape s = shape_of(x);
   const size_t c = s.channels, n = s.batch * s.inner;
@@ -79,8 +80,8 @@ void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn runnin
   if (running) outs.insert(outs.end(), {&*new_mean, &*new_var});
   require_disjoint(outs, small, &y, {&x});
   const BatchNormForward p = {s, x.data(), per_channel(w, c), per_channel(b, c),
-                              per_channel(running_mean, c), per_channel(running_var, c), momentum,
-                              eps, y.data(), mean.data(), rstd.data(), per_channel(new_mean, c),
+                              per_channel(running_mean, c), per_channel(running_var, c),
+                              static_cast<float>(momentum), eps, y.data(), mean.data(), rstd.data(), per_channel(new_mean, c),
                               per_channel(new_var, c)};
   const auto fn = TS_DISPATCH(image).batch_norm;
   nb::gil_scoped_release unlocked;
@@ -90,7 +91,7 @@ void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn runnin
   });
 }
 
-void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, float eps, Out y) {
+void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, double eps, Out y) {
   const BatchNormShape s = shape_of(x);
   const size_t c = s.channels;
   require(count(y) == count(x) && count(mean) == c && count(var) == c,
@@ -99,7 +100,7 @@ void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, float eps, Out
   collect(small, {&w, &b});
   require_disjoint({&y}, small, &y, {&x});
   const BatchNormEval p = {s, x.data(), per_channel(w, c), per_channel(b, c), mean.data(),
-                           var.data(), eps, y.data()};
+                           var.data(), static_cast<float>(eps), y.data()};
   const auto fn = TS_DISPATCH(image).batch_norm_eval;
   nb::gil_scoped_release unlocked;
   parallel_ranges(c, grain_of(s.batch * s.inner), [&](size_t begin, size_t end) {
@@ -107,7 +108,7 @@ void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, float eps, Out
   });
 }
 
-void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, float eps,
+void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, double eps,
                          MaybeOut dx, MaybeOut dw, MaybeOut db) {
   const BatchNormShape s = shape_of(x);
   const size_t c = s.channels, n = s.batch * s.inner;
@@ -121,7 +122,7 @@ void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, 
     if (*out) outs.push_back(&**out);
   require_disjoint(outs, small, dx ? &*dx : nullptr, {&g, &x});
   const BatchNormBackward p = {s, g.data(), x.data(), per_channel(w, c), mean.data(),
-                               spread.data(), train, eps, dx ? dx->data() : nullptr,
+                               spread.data(), train, static_cast<float>(eps), dx ? dx->data() : nullptr,
                                per_channel(dw, c), per_channel(db, c)};
   const auto fn = TS_DISPATCH(image).batch_norm_backward;
   nb::gil_scoped_release unlocked;
@@ -207,16 +208,16 @@ void bind_image(nb::module_& m) {
   const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), mean = nb::arg("mean"),
              eps = nb::arg("eps");
   const auto w = nb::arg("w").none(), b = nb::arg("b").none();
-  m.def("batch_norm", &batch_norm, x, w, b, nb::arg("running_mean").none(),
-        nb::arg("running_var").none(), nb::arg("momentum"), eps, y, mean, nb::arg("rstd"),
-        nb::arg("new_mean").none(), nb::arg("new_var").none(), "Training (NUMERICS 6.12).");
-  m.def("batch_norm_eval", &batch_norm_eval, x, w, b, mean, nb::arg("var"), eps, y,
-        "By running statistics (NUMERICS 6.14).");
-  m.def("batch_norm_backward", &batch_norm_backward, g, x, w, mean, nb::arg("spread"),
-        nb::arg("train"), eps, nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(),
-        "The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).");
-  m.def("max_pool2d", &max_pool2d, x, nb::arg("kernel"), nb::arg("stride"), nb::arg("padding"),
-        nb::arg("dilation"), y, nb::arg("index"), "Planes of the last two axes (NUMERICS 6.15).");
-  m.def("max_pool2d_backward", &max_pool2d_backward, g, nb::arg("index"), nb::arg("out"),
-        "Planes of the last two axes (NUMERICS 6.16).");
+  define(m, "batch_norm", &batch_norm, x, w, b, nb::arg("running_mean").none(),
+         nb::arg("running_var").none(), nb::arg("momentum"), eps, y, mean, nb::arg("rstd"),
+         nb::arg("new_mean").none(), nb::arg("new_var").none(), "Training (NUMERICS 6.12).");
+  define(m, "batch_norm_eval", &batch_norm_eval, x, w, b, mean, nb::arg("var"), eps, y,
+         "By running statistics (NUMERICS 6.14).");
+  define(m, "batch_norm_backward", &batch_norm_backward, g, x, w, mean, nb::arg("spread"),
+         nb::arg("train"), eps, nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(),
+         "The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).");
+  define(m, "max_pool2d", &max_pool2d, x, nb::arg("kernel"), nb::arg("stride"), nb::arg("padding"),
+         nb::arg("dilation"), y, nb::arg("index"), "Planes of the last two axes (NUMERICS 6.15).");
+  define(m, "max_pool2d_backward", &max_pool2d_backward, g, nb::arg("index"), nb::arg("out"),
+         "Planes of the last two axes (NUMERICS 6.16).");
 }

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "families/index.hpp"
 #include "thread_pool.hpp"
 
@@ -85,12 +86,12 @@ void index_add(In x, Index index, In source, size_t outer, size_t inner, Out out
 
 void bind_index(nb::module_& m) {
   using namespace tallystick;
-  m.def("embedding", &embedding, nb::arg("weight"), nb::arg("index"), nb::arg("out"),
-        "Rows of an f32 weight by i64 indices (NUMERICS 9).");
-  m.def("embedding_dense_backward", &embedding_backward, nb::arg("grad"), nb::arg("index"),
-        nb::arg("padding_idx"), nb::arg("out"),
-        "Gradient rows added by ascending source; padding_idx < 0: none (NUMERICS 4.2).");
-  m.def("index_add", &index_add, nb::arg("x"), nb::arg("index"), nb::arg("source"),
-        nb::arg("outer"), nb::arg("inner"), nb::arg("out"),
-        "Source slices added to x's by ascending source (NUMERICS 4.3).");
+  define(m, "embedding", &embedding, nb::arg("weight"), nb::arg("index"), nb::arg("out"),
+         "Rows of an f32 weight by i64 indices (NUMERICS 9).");
+  define(m, "embedding_dense_backward", &embedding_backward, nb::arg("grad"), nb::arg("index"),
+         nb::arg("padding_idx"), nb::arg("out"),
+         "Gradient rows added by ascending source; padding_idx < 0: none (NUMERICS 4.2).");
+  define(m, "index_add", &index_add, nb::arg("x"), nb::arg("index"), nb::arg("source"),
+         nb::arg("outer"), nb::arg("inner"), nb::arg("out"),
+         "Source slices added to x's by ascending source (NUMERICS 4.3).");
 }

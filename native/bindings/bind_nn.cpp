@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "families/nn.hpp"
 #include "thread_pool.hpp"
 
@@ -62,7 +63,7 @@ void rows_binary(In g, In y, Out out, size_t n) {
 }
 
 // --- layer_norm ----------------------------------------------------------------------------------
-void layer_norm(In x, MaybeIn w, MaybeIn b, float eps, Out y, Out mean, Out rstd, size_t n) {
+void layer_norm(In x, MaybeIn w, MaybeIn b, double eps, Out y, Out mean, Out rstd, size_t n) {
   const size_t rows = n ? rows_of(count(x), n) : count(mean);
   require(count(x) == rows * n && count(y) == count(x) && count(mean) == rows &&
           count(rstd) == rows, "layer_norm: an output does not fit");
@@ -74,10 +75,11 @@ void layer_norm(In x, MaybeIn w, MaybeIn b, float eps, Out y, Out mean, Out rstd
   }
   const float *pw = maybe(w, n), *pb = maybe(b, n), *px = x.data();
   float *py = y.data(), *pm = mean.data(), *pr = rstd.data();
+  const float e32 = static_cast<float>(eps);
   const auto fn = TS_DISPATCH(nn).layer_norm;
   nb::gil_scoped_release unlocked;
   parallel_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
-    fn(px + first * n, pw, pb, eps, py + first * n, pm + first, pr + first, last - first, n);
+    fn(px + first * n, pw, pb, e32, py + first * n, pm + first, pr + first, last - first, n);
   });
 }
 
@@ -270,26 +272,29 @@ void bind_nn(nb::module_& m) {
   using T = NnTable;
   const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), out = nb::arg("out"),
              n = nb::arg("n");
-  m.def("softmax", &rows_unary<&T::softmax>, x, y, n, "Rows of n elements (NUMERICS 6.1).");
-  m.def("log_softmax", &rows_unary<&T::log_softmax>, x, y, n, "Rows of n elements (NUMERICS 6.2).");
-  m.def("softmax_backward", &rows_binary<&T::softmax_backward>, g, y, out, n, "NUMERICS 6.3.");
-  m.def("log_softmax_backward", &rows_binary<&T::log_softmax_backward>, g, y, out, n,
-        "NUMERICS 6.4.");
-  m.def("layer_norm", &layer_norm, x, nb::arg("w").none(), nb::arg("b").none(), nb::arg("eps"), y,
-        nb::arg("mean"), nb::arg("rstd"), n, "Rows of n elements (NUMERICS 6.5).");
-  m.def("layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
-        nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
-        "The wanted ones of dx, dw and db (NUMERICS 6.6).");
-  m.def("gelu", &gelu, x, y, nb::arg("tanh"), "NUMERICS 6.7, 6.9.");
-  m.def("gelu_backward", &gelu_backward, g, x, out, nb::arg("tanh"), "NUMERICS 6.8, 6.10.");
+  define(m, "softmax", &rows_unary<&T::softmax>, x, y, n, "Rows of n elements (NUMERICS 6.1).");
+  define(m, "log_softmax", &rows_unary<&T::log_softmax>, x, y, n,
+         "Rows of n elements (NUMERICS 6.2).");
+  define(m, "softmax_backward", &rows_binary<&T::softmax_backward>, g, y, out, n, "NUMERICS 6.3.");
+  define(m, "log_softmax_backward", &rows_binary<&T::log_softmax_backward>, g, y, out, n,
+         "NUMERICS 6.4.");
+  define(m, "layer_norm", &layer_norm, x, nb::arg("w").none(), nb::arg("b").none(), nb::arg("eps"),
+         y,
+         nb::arg("mean"), nb::arg("rstd"), n, "Rows of n elements (NUMERICS 6.5).");
+  define(m, "layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
+         nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
+         "The wanted ones of dx, dw and db (NUMERICS 6.6).");
+  define(m, "gelu", &gelu, x, y, nb::arg("tanh"), "NUMERICS 6.7, 6.9.");
+  define(m, "gelu_backward", &gelu_backward, g, x, out, nb::arg("tanh"), "NUMERICS 6.8, 6.10.");
   const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
              reduction = nb::arg("reduction"), grad = nb::arg("grad");
-  m.def("cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
-        nb::arg("row_max"), nb::arg("row_sum"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
-  m.def("cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
-        nb::arg("row_sum"), ignore, reduction, out, "NUMERICS 7.2.");
-  m.def("nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
-        nb::arg("total_weight"), "NUMERICS 7.3.");
-  m.def("nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"), ignore,
-        reduction, out, "NUMERICS 7.3.");
+  define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
+         nb::arg("row_max"), nb::arg("row_sum"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
+  define(m, "cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
+         nb::arg("row_sum"), ignore, reduction, out, "NUMERICS 7.2.");
+  define(m, "nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
+         nb::arg("total_weight"), "NUMERICS 7.3.");
+  define(m, "nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"),
+         ignore,
+         reduction, out, "NUMERICS 7.3.");
 }

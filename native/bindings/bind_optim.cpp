@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "families/optim.hpp"
 #include "thread_pool.hpp"
 
@@ -19,15 +20,18 @@ using MaybeOut = std::optional<Out>;
 // Bound by memory: a second core helps from about a megabyte on.
 constexpr size_t kGrain = 65536;
 
+// NUMERICS 1.9: an attribute is a binary64 number, rounded here, inside of the guard.
+float rn32(double x) { return static_cast<float>(x); }
+
 template <class O>
 void check_step(size_t n, const O& out, const In& own) {
   require(count(out) == n && count(own) == n, "tensors of one step must have one size");
   require_same_or_apart(out, own);
 }
 
-void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, float rest1,
-          float beta2, float rest2, float eps, float step_size, float root_bc2,
-          float decay, bool adds_decay, bool scales_param) {
+void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, double rest1,
+          double beta2, double rest2, double eps, double step_size, double root_bc2,
+          double decay, bool adds_decay, bool scales_param) {
   const size_t n = count(p);
   require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
   check_step(n, p_out, p);
@@ -40,15 +44,16 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, fl
   require_apart(m_out, v_out);
   const float scale = c ? *c->data() : 0.0f;
   const AdamStep s = {p.data(), g.data(), m.data(), v.data(), c ? &scale : nullptr,
-                      p_out.data(), m_out.data(), v_out.data(), rest1, beta2, rest2, eps,
-                      step_size, root_bc2, decay, adds_decay, scales_param};
+                      p_out.data(), m_out.data(), v_out.data(), rn32(rest1), rn32(beta2),
+                      rn32(rest2), rn32(eps), rn32(step_size), rn32(root_bc2), rn32(decay),
+                      adds_decay, scales_param};
   const auto fn = TS_DISPATCH(optim).adam;
   nb::gil_scoped_release unlocked;
   parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
-void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, float lr, float momentum,
-         float undamped, float weight_decay, bool decays, bool nesterov) {
+void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double lr,
+         double momentum, double undamped, double weight_decay, bool decays, bool nesterov) {
   const size_t n = count(p);
   require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
   require(buf.has_value() == buf_out.has_value(), "buf and its output come together");
@@ -62,17 +67,17 @@ void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, float 
   }
   const float scale = c ? *c->data() : 0.0f;
   const SgdStep s = {p.data(), g.data(), buf ? buf->data() : nullptr, c ? &scale : nullptr,
-                     p_out.data(), buf_out ? buf_out->data() : nullptr, lr, momentum, undamped,
-                     weight_decay, decays, nesterov};
+                     p_out.data(), buf_out ? buf_out->data() : nullptr, rn32(lr), rn32(momentum),
+                     rn32(undamped), rn32(weight_decay), decays, nesterov};
   const auto fn = TS_DISPATCH(optim).sgd;
   nb::gil_scoped_release unlocked;
   parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
-void clip_coef(In squares, float max_norm, Out coefficient, Out norm) {
+void clip_coef(In squares, double max_norm, Out coefficient, Out norm) {
   require(count(coefficient) == 1 && count(norm) == 1, "outputs of clip_coef are scalars");
   float out[2];
-  TS_DISPATCH(optim).clip_coef(squares.data(), count(squares), max_norm, out);
+  TS_DISPATCH(optim).clip_coef(squares.data(), count(squares), rn32(max_norm), out);
   *coefficient.data() = out[0];
   *norm.data() = out[1];
 }
@@ -82,15 +87,18 @@ void clip_coef(In squares, float max_norm, Out coefficient, Out norm) {
 
 void bind_optim(nb::module_& m) {
   using namespace tallystick;
-  m.def("adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
-        nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"), nb::arg("rest1"),
-        nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
-        nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
-        "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
-  m.def("sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(), nb::arg("c").none(),
-        nb::arg("p_out"), nb::arg("buf_out").none(), nb::arg("lr"), nb::arg("momentum"),
-        nb::arg("undamped"), nb::arg("weight_decay"), nb::arg("decays"), nb::arg("nesterov"),
-        "One SGD step on f32 tensors of one size (NUMERICS 11.4).");
-  m.def("clip_coef", &clip_coef, nb::arg("squares"), nb::arg("max_norm"), nb::arg("coefficient"),
-        nb::arg("norm"), "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
+  define(m, "adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
+         nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
+         nb::arg("rest1"),
+         nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
+         nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
+         "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
+  define(m, "sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(),
+         nb::arg("c").none(),
+         nb::arg("p_out"), nb::arg("buf_out").none(), nb::arg("lr"), nb::arg("momentum"),
+         nb::arg("undamped"), nb::arg("weight_decay"), nb::arg("decays"), nb::arg("nesterov"),
+         "One SGD step on f32 tensors of one size (NUMERICS 11.4).");
+  define(m, "clip_coef", &clip_coef, nb::arg("squares"), nb::arg("max_norm"),
+         nb::arg("coefficient"),
+         nb::arg("norm"), "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "families/published.hpp"
 #include "thread_pool.hpp"
 
@@ -100,15 +101,16 @@ void published_adam(In p, In g, In m, In v, double scale, double rest1, double b
 
 void bind_published(nb::module_& m) {
   using namespace tallystick;
-  m.def("published_log", &published_log, nb::arg("x"), nb::arg("threshold"), nb::arg("decimal"),
-        nb::arg("bits"), nb::arg("plus_zero"), nb::arg("out"), nb::arg("packed"),
-        "out = R(x) and a trainer's entries, five to a byte (NUMERICS 14.9).");
-  m.def("published_follow", &published_follow, nb::arg("x"), nb::arg("packed"), nb::arg("bits"),
-        nb::arg("plus_zero"), nb::arg("out"),
-        "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
-  m.def("published_adam", &published_adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
-        nb::arg("scale"), nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"),
-        nb::arg("root"), nb::arg("step_size"), nb::arg("kept"), nb::arg("decay"),
-        nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
-        "x of an Adam or AdamW step in binary64 (NUMERICS 11.2, 11.3, 14.9).");
+  define(m, "published_log", &published_log, nb::arg("x"), nb::arg("threshold"), nb::arg("decimal"),
+         nb::arg("bits"), nb::arg("plus_zero"), nb::arg("out"), nb::arg("packed"),
+         "out = R(x) and a trainer's entries, five to a byte (NUMERICS 14.9).");
+  define(m, "published_follow", &published_follow, nb::arg("x"), nb::arg("packed"), nb::arg("bits"),
+         nb::arg("plus_zero"), nb::arg("out"),
+         "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
+  define(m, "published_adam", &published_adam, nb::arg("p"), nb::arg("g"), nb::arg("m"),
+         nb::arg("v"),
+         nb::arg("scale"), nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"),
+         nb::arg("root"), nb::arg("step_size"), nb::arg("kept"), nb::arg("decay"),
+         nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
+         "x of an Adam or AdamW step in binary64 (NUMERICS 11.2, 11.3, 14.9).");
 }

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include "define.hpp"
 #include "families/random.hpp"
 #include "thread_pool.hpp"
 
@@ -73,15 +74,17 @@ void philox_block(WordsIn counter, WordsIn key, Words out) {
 
 void bind_random(nb::module_& m) {
   using namespace tallystick;
-  m.def("dropout_mask", &dropout_mask, nb::arg("seed"), nb::arg("step"), nb::arg("draw"),
-        nb::arg("threshold"), nb::arg("out").noconvert(), "Kept iff word >= threshold (NUMERICS 8.4).");
-  m.def("uniform", &uniform, nb::arg("seed"), nb::arg("step"), nb::arg("draw"), nb::arg("low"),
-        nb::arg("high"), nb::arg("out").noconvert(), "Uniform floats (NUMERICS 8.6).");
-  m.def("normal", &normal, nb::arg("seed"), nb::arg("step"), nb::arg("draw"), nb::arg("mean"),
-        nb::arg("std"), nb::arg("out").noconvert(), "Normal floats (NUMERICS 8.7).");
-  m.def("philox_words", &philox_words, nb::arg("seed"), nb::arg("step"), nb::arg("draw"),
-        nb::arg("first"), nb::arg("out").noconvert(),
-        "The 32-bit words of elements first, first+1, ... (NUMERICS 8.1).");
-  m.def("philox_block", &philox_block, nb::arg("counter").noconvert(), nb::arg("key").noconvert(),
-        nb::arg("out").noconvert(), "One block of Philox4x32-10.");
+  define(m, "dropout_mask", &dropout_mask, nb::arg("seed"), nb::arg("step"), nb::arg("draw"),
+         nb::arg("threshold"), nb::arg("out").noconvert(),
+         "Kept iff word >= threshold (NUMERICS 8.4).");
+  define(m, "uniform", &uniform, nb::arg("seed"), nb::arg("step"), nb::arg("draw"), nb::arg("low"),
+         nb::arg("high"), nb::arg("out").noconvert(), "Uniform floats (NUMERICS 8.6).");
+  define(m, "normal", &normal, nb::arg("seed"), nb::arg("step"), nb::arg("draw"), nb::arg("mean"),
+         nb::arg("std"), nb::arg("out").noconvert(), "Normal floats (NUMERICS 8.7).");
+  define(m, "philox_words", &philox_words, nb::arg("seed"), nb::arg("step"), nb::arg("draw"),
+         nb::arg("first"), nb::arg("out").noconvert(),
+         "The 32-bit words of elements first, first+1, ... (NUMERICS 8.1).");
+  define(m, "philox_block", &philox_block, nb::arg("counter").noconvert(),
+         nb::arg("key").noconvert(),
+         nb::arg("out").noconvert(), "One block of Philox4x32-10.");
 }

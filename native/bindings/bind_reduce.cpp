@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "define.hpp"
 #include "families/reduce.hpp"
 #include "thread_pool.hpp"
 
@@ -176,17 +177,18 @@ void reduce_argmax(In x, size_t outer, size_t n, Indices out) {
 
 void bind_reduce(nb::module_& m) {
   using namespace tallystick;
-  m.def("reduce_sum", &reduce_sum, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
-        nb::arg("inner"), nb::arg("out").noconvert(), nb::arg("square") = false,
-        nb::arg("mean") = false,
-        "SUM over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.1); `mean` divides by "
-        "RN32(n), `square` sums squares (rows only).");
-  m.def("var_mean", &var_mean, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
-        nb::arg("divisor"), nb::arg("var").noconvert(), nb::arg("mean").noconvert(),
-        "Variance and mean of each row of x seen as [outer][n] (NUMERICS 3.6).");
-  m.def("reduce_extreme", &reduce_extreme, nb::arg("which"), nb::arg("x").noconvert(),
-        nb::arg("outer"), nb::arg("n"), nb::arg("inner"), nb::arg("out").noconvert(),
-        "'max' or 'min' over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.5).");
-  m.def("reduce_argmax", &reduce_argmax, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
-        nb::arg("out").noconvert(), "Lowest index of the maximum of each row (NUMERICS 3.5).");
+  define(m, "reduce_sum", &reduce_sum, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
+         nb::arg("inner"), nb::arg("out").noconvert(), nb::arg("square") = false,
+         nb::arg("mean") = false,
+         "SUM over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.1); `mean` divides by "
+         "RN32(n), `square` sums squares (rows only).");
+  define(m, "var_mean", &var_mean, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
+         nb::arg("divisor"), nb::arg("var").noconvert(), nb::arg("mean").noconvert(),
+         "Variance and mean of each row of x seen as [outer][n] (NUMERICS 3.6).");
+  define(m, "reduce_extreme", &reduce_extreme, nb::arg("which"), nb::arg("x").noconvert(),
+         nb::arg("outer"), nb::arg("n"), nb::arg("inner"), nb::arg("out").noconvert(),
+         "'max' or 'min' over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.5).");
+  define(m, "reduce_argmax", &reduce_argmax, nb::arg("x").noconvert(), nb::arg("outer"),
+         nb::arg("n"),
+         nb::arg("out").noconvert(), "Lowest index of the maximum of each row (NUMERICS 3.5).");
 }

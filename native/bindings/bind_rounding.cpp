@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "define.hpp"
 #include "exact_jobs.hpp"
 #include "families/rounding.hpp"
 #include "thread_pool.hpp"
@@ -249,36 +250,38 @@ nb::object abs_sums_rows(Plane x) { return sums64(x, 0, Sum64::sizes); }
 void bind_rounding(nb::module_& m) {
   using namespace tallystick;
   using nb::arg;
-  m.def("round_grid", &round_grid, arg("w").noconvert(), arg("out").noconvert(), arg("b"),
-        "out f32 = R(w f64) with b bits, equal shapes, C-contiguous (NUMERICS 13.2).");
-  m.def("widen_rows", &widen_rows, arg("x").noconvert(), arg("out").noconvert(),
-        "out f64 = x f32[R,n], a row's elements adjacent, in binary64 (exact).");
-  m.def("round_doubt", &round_doubt, arg("w").noconvert(), arg("ea").noconvert(),
-        arg("eb").noconvert(), arg("ec").noconvert().none(), arg("t"), arg("b"),
-        arg("out").noconvert(),
-        "out[M,N] = R(w[M,N]); returns i64[k], ascending: the row-major positions where R differs "
-        "between w - t·E and w + t·E, E = ea[i]·eb[j] (+ ec[j]), or w or E is not finite. The ends "
-        "are taken a step further out than binary64 rounds them (NUMERICS 13.6, 14.6).");
-  m.def("exact_dots", &exact_dots, arg("a").noconvert(), arg("b").noconvert(), arg("i"), arg("j"),
-        arg("c").none(), arg("bits"),
-        "f32[n]: R of the exact product of row i[e] of a[M,K] and column j[e] of b[K,N], plus c[e] "
-        "(NUMERICS 13.3, 13.4). Any strides.");
-  m.def("exact_accs", &exact_accs, arg("a").noconvert(), arg("b").noconvert(), arg("i"), arg("j"),
-        arg("c").none(), "u8[n,80]: the accumulator records of the same sums (NUMERICS 13.5).");
-  m.def("exact_sums", &exact_sums, arg("x").noconvert(), arg("rows"), arg("b"),
-        "f32[k]: R of the exact sum of the named rows of x[R,n], any strides (NUMERICS 13.3).");
-  m.def("exact_sum_accs", &exact_sum_accs, arg("x").noconvert(), arg("rows"),
-        "u8[k,80]: the accumulator records of the same sums (NUMERICS 13.5).");
-  m.def("acc_add_products", &acc_add_products, arg("acc"), arg("a"), arg("b"),
-        "The record u8[80] after the terms a[k]·b[k] (NUMERICS 13.5).");
-  m.def("acc_add_terms", &acc_add_terms, arg("acc"), arg("x"),
-        "The record u8[80] after the terms x[k] (NUMERICS 13.5).");
-  m.def("acc_round", &acc_round, arg("accs"), arg("b"),
-        "f32[n]: R of each of the records u8[n,80] (NUMERICS 13.2, 13.4).");
-  m.def("square_sums_rows", &square_sums_rows, arg("a").noconvert(),
-        "f64[M]: SUM64 of the squares of each row of a[M,K], any strides (NUMERICS 14.4).");
-  m.def("square_sums_columns", &square_sums_columns, arg("b").noconvert(),
-        "f64[N]: SUM64 of the squares of each column of b[K,N], any strides (NUMERICS 14.4).");
-  m.def("abs_sums_rows", &abs_sums_rows, arg("x").noconvert(),
-        "f64[R]: SUM64 of the absolute values of each row of x[R,n], any strides (NUMERICS 14.4).");
+  define(m, "round_grid", &round_grid, arg("w").noconvert(), arg("out").noconvert(), arg("b"),
+         "out f32 = R(w f64) with b bits, equal shapes, C-contiguous (NUMERICS 13.2).");
+  define(m, "widen_rows", &widen_rows, arg("x").noconvert(), arg("out").noconvert(),
+         "out f64 = x f32[R,n], a row's elements adjacent, in binary64 (exact).");
+  define(m, "round_doubt", &round_doubt, arg("w").noconvert(), arg("ea").noconvert(),
+         arg("eb").noconvert(), arg("ec").noconvert().none(), arg("t"), arg("b"),
+         arg("out").noconvert(),
+         "out[M,N] = R(w[M,N]); returns i64[k], ascending: the row-major positions where R differs "
+         "between w - t·E and w + t·E, E = ea[i]·eb[j] (+ ec[j]), or w or E is not finite. The ends "
+         "are taken a step further out than binary64 rounds them (NUMERICS 13.6, 14.6).");
+  define(m, "exact_dots", &exact_dots, arg("a").noconvert(), arg("b").noconvert(), arg("i"),
+         arg("j"),
+         arg("c").none(), arg("bits"),
+         "f32[n]: R of the exact product of row i[e] of a[M,K] and column j[e] of b[K,N], plus c[e] "
+         "(NUMERICS 13.3, 13.4). Any strides.");
+  define(m, "exact_accs", &exact_accs, arg("a").noconvert(), arg("b").noconvert(), arg("i"),
+         arg("j"),
+         arg("c").none(), "u8[n,80]: the accumulator records of the same sums (NUMERICS 13.5).");
+  define(m, "exact_sums", &exact_sums, arg("x").noconvert(), arg("rows"), arg("b"),
+         "f32[k]: R of the exact sum of the named rows of x[R,n], any strides (NUMERICS 13.3).");
+  define(m, "exact_sum_accs", &exact_sum_accs, arg("x").noconvert(), arg("rows"),
+         "u8[k,80]: the accumulator records of the same sums (NUMERICS 13.5).");
+  define(m, "acc_add_products", &acc_add_products, arg("acc"), arg("a"), arg("b"),
+         "The record u8[80] after the terms a[k]·b[k] (NUMERICS 13.5).");
+  define(m, "acc_add_terms", &acc_add_terms, arg("acc"), arg("x"),
+         "The record u8[80] after the terms x[k] (NUMERICS 13.5).");
+  define(m, "acc_round", &acc_round, arg("accs"), arg("b"),
+         "f32[n]: R of each of the records u8[n,80] (NUMERICS 13.2, 13.4).");
+  define(m, "square_sums_rows", &square_sums_rows, arg("a").noconvert(),
+         "f64[M]: SUM64 of the squares of each row of a[M,K], any strides (NUMERICS 14.4).");
+  define(m, "square_sums_columns", &square_sums_columns, arg("b").noconvert(),
+         "f64[N]: SUM64 of the squares of each column of b[K,N], any strides (NUMERICS 14.4).");
+  define(m, "abs_sums_rows", &abs_sums_rows, arg("x").noconvert(),
+         "f64[R]: SUM64 of the absolute values of each row of x[R,n], any strides (NUMERICS 14.4).");
 }

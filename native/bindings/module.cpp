@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
+#include "define.hpp"
 #include "dispatch.hpp"
+#include "environment.hpp"
 #include "thread_pool.hpp"
 
 namespace nb = nanobind;
@@ -51,13 +54,21 @@ void set_isa_by_name(const std::string& name) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.def("isa", [] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
-  m.def("supported_isas", &supported_isas);
-  m.def("set_isa", &set_isa_by_name, nb::arg("name"));
-  m.def("threads", &tallystick::thread_count);
-  m.def("set_threads", &tallystick::set_thread_count, nb::arg("n"));
-  m.def("fp_environment_ok", &tallystick::fp_environment_ok);
-  m.def("compiler", [] {
+  using tallystick::define;
+  nb::exception<tallystick::arrays::OperandError>(m, "OperandError", PyExc_ValueError);
+  define(m, "isa", +[] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
+  define(m, "supported_isas", &supported_isas);
+  define(m, "set_isa", &set_isa_by_name, nb::arg("name"));
+  define(m, "threads", &tallystick::thread_count);
+  define(m, "set_threads", &tallystick::set_thread_count, nb::arg("n"));
+  // About the environment itself, and so outside of any guard.
+  m.def("fp_environment_ok", &tallystick::fp_environment_ok,
+        "Whether the calling thread has the environment of NUMERICS 1.7, found out by arithmetic.");
+  m.def("fp_environment_enter", &tallystick::fp_environment_enter,
+        "Sets the calling thread's environment (NUMERICS 1.7); returns the word that was there.");
+  m.def("fp_environment_leave", &tallystick::fp_environment_leave, nb::arg("word"),
+        "Puts back, in the same thread, a word that fp_environment_enter gave.");
+  define(m, "compiler", +[] {
 #if defined(__clang__)
     return std::string("clang ") + __clang_version__;
 #else

@@ -1,15 +1,9 @@
 #include "dispatch.hpp"
 
 #include <atomic>
-#include <cfloat>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace tallystick {
 namespace {
@@ -78,28 +72,6 @@ bool set_isa(Isa isa) {
   if (!isa_supported(isa)) return false;
   current().store(isa, std::memory_order_relaxed);
   return true;
-}
-
-bool fp_environment_ok() {
-  volatile float smallest_normal = FLT_MIN;
-  volatile float halved = smallest_normal * 0.5f;      // flushed to zero under FTZ
-  volatile float subnormal = 1e-40f;
-  volatile float doubled = subnormal + subnormal;      // zero under DAZ
-  volatile float one = 1.0f;
-  volatile float half_ulp = 5.9604644775390625e-08f;   // 2^-24: ties to even only to nearest
-  volatile float down = one + half_ulp;
-  volatile float up = -one - half_ulp;
-  volatile float over = one + 1.5f * half_ulp;         // stays 1 when rounding toward zero
-  return halved != 0.0f && doubled != 0.0f && down == 1.0f && up == -1.0f && over > 1.0f;
-}
-
-void fp_environment_establish() {
-#if defined(__x86_64__)
-  _mm_setcsr(0x1f80);  // round to nearest, no FTZ, no DAZ, all exceptions masked
-#elif defined(__aarch64__)
-  uint64_t fpcr = 0;
-  __asm__ volatile("msr fpcr, %0" : : "r"(fpcr));
-#endif
 }
 
 }  // namespace tallystick

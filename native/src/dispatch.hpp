@@ -15,11 +15,6 @@ Isa active_isa();
 // Returns false and changes nothing if the machine cannot run it.
 bool set_isa(Isa isa);
 
-// True when subnormals are kept and rounding is to nearest in the calling thread (NUMERICS 1.7).
-bool fp_environment_ok();
-// Sets the calling thread's environment as NUMERICS 1.7 demands. For the pool's own threads.
-void fp_environment_establish();
-
 }  // namespace tallystick
 
 // Picks a family's table for the active instruction set: TS_DISPATCH(gemm).mm(...)

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <pthread.h>
@@ -13,7 +15,7 @@
 #include <sched.h>
 #endif
 
-#include "dispatch.hpp"
+#include "environment.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -36,12 +38,26 @@ struct Job {
   void* ctx = nullptr;
   size_t n_tasks = 0;
   std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // of the first task that failed; guarded by `failed`'s owner
+};
+
+// For the time of a stretch of tasks: calls from inside of them run serially.
+struct InsideTask {
+  InsideTask() { inside_task = true; }
+  ~InsideTask() { inside_task = false; }
 };
 
 class Pool {
  public:
+  // As many workers as the system gives, be it none: a limit on threads or memory costs time, and
+  // never a bit or an error.
   explicit Pool(int workers) {
-    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    try {
+      threads_.reserve(static_cast<size_t>(workers));
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::exception&) {
+    }
   }
   ~Pool() {
     {
@@ -52,6 +68,7 @@ class Pool {
     wake_.notify_all();
     for (auto& t : threads_) t.join();
   }
+  // Rethrows what the first failing task threw; tasks that had not begun are left out then.
   void run(size_t n_tasks, TaskFn fn, void* ctx) {
     keep_off_this_cpu();
     {
@@ -60,6 +77,7 @@ class Pool {
       job_.ctx = ctx;
       job_.n_tasks = n_tasks;
       job_.next.store(0, std::memory_order_relaxed);
+      job_.failed.store(false, std::memory_order_relaxed);
       open_ = true;
       generation_.fetch_add(1, std::memory_order_release);
     }
@@ -78,6 +96,8 @@ class Pool {
         std::this_thread::yield();
       }
     }
+    if (job_.failed.load(std::memory_order_relaxed))
+      std::rethrow_exception(std::exchange(job_.error, nullptr));
   }
 
  private:
@@ -95,17 +115,20 @@ class Pool {
     for (auto& t : threads_) pthread_setaffinity_np(t.native_handle(), sizeof allowed, &allowed);
 #endif
   }
-  void drain() {
-    inside_task = true;
-    for (;;) {
-      const size_t t = job_.next.fetch_add(1, std::memory_order_relaxed);
-      if (t >= job_.n_tasks) break;
-      job_.fn(job_.ctx, t);
+  // Never throws: others may still be at work on the caller's data.
+  void drain() noexcept {
+    const InsideTask inside;
+    try {
+      for (;;) {
+        const size_t t = job_.next.fetch_add(1, std::memory_order_relaxed);
+        if (t >= job_.n_tasks || job_.failed.load(std::memory_order_relaxed)) break;
+        job_.fn(job_.ctx, t);
+      }
+    } catch (...) {
+      if (!job_.failed.exchange(true)) job_.error = std::current_exception();
     }
-    inside_task = false;
   }
   void work() {
-    fp_environment_establish();
     unsigned seen = 0;
     for (;;) {
       for (int spin = 0;
@@ -119,6 +142,7 @@ class Pool {
         if (!open_) continue;
         active_.fetch_add(1, std::memory_order_relaxed);
       }
+      fp_environment_enter();  // each time: what runs in this thread beside us is not ours
       drain();
       active_.fetch_sub(1, std::memory_order_release);
     }
@@ -158,8 +182,9 @@ void ensure_pool() {
   const int n = thread_count();
   if (n == pool_size) return;
   delete pool;
-  pool = n > 1 ? new Pool(n - 1) : nullptr;
+  pool = nullptr;
   pool_size = n;
+  if (n > 1) pool = new (std::nothrow) Pool(n - 1);
 }
 
 }  // namespace
@@ -185,7 +210,9 @@ void parallel_for(size_t n_tasks, TaskFn fn, void* ctx) {
   }
   std::lock_guard<std::mutex> lock(run_mutex);
   ensure_pool();
-  pool->run(n_tasks, fn, ctx);
+  if (pool) return pool->run(n_tasks, fn, ctx);
+  const InsideTask serial;
+  for (size_t t = 0; t < n_tasks; ++t) fn(ctx, t);
 }
 
 }  // namespace tallystick

@@ -8,6 +8,8 @@
 // planted fault, see fault_check.sh) it is 0 exactly if every operator is caught.
 #include <set>
 
+#include "environment.hpp"
+
 #include "adapters_dot.hpp"
 #include "adapters_elementwise.hpp"
 #include "adapters_image.hpp"
@@ -174,7 +176,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "this machine or build cannot run %s\n", only);
     return 2;
   }
-  fp_environment_establish();
+  fp_environment_enter();
   bool good = true;
   for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon}) {
     if (only ? isa != wanted : !isa_supported(isa)) continue;

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.capture.api import CapturedStep, capture_eval, capture_forward
 from tallystick.program.capture.api import capture as capture_step
 from tallystick.program.ir import Program
@@ -68,6 +69,7 @@ class Capture:
         )
 
 
+@exact_environment()
 def capture(
     module: nn.Module,
     loss: BatchLoss,

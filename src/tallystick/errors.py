@@ -35,6 +35,20 @@ class UnsupportedOperatorError(UsageError):
     """A model uses an operator that no contract defines."""
 
 
+class RefusedOperandsError(UsageError):
+    """Operands hold values that the operator refuses, such as an index outside of another operand.
+
+    The content is at fault and never the machine: every kernel on every machine stops there, so
+    no honest run has agreed on them (PROTOCOL 6.5). Shapes, dtypes and attributes that do not fit
+    are a plain UsageError.
+    """
+
+    def __init__(
+        self, op: str, why: str, next_action: str = "Refuse a run that has such operands."
+    ) -> None:
+        super().__init__(f"{op}: {why}", next_action)
+
+
 class CannotCheckError(TallystickError):
     """No judgement is possible: missing file, full disk, unsupported machine or version."""
 
@@ -68,6 +82,13 @@ class UnsupportedVersionError(CannotCheckError):
 
 class EnvironmentRefusedError(CannotCheckError):
     """The machine cannot honour the contract (FTZ set, instruction set missing, ...)."""
+
+
+class MachineFaultError(CannotCheckError):
+    """This machine could not carry out what the job asks for: memory, threads, files, disk.
+
+    It says nothing about the job or the run. The same call may succeed later, or elsewhere.
+    """
 
 
 class CounterpartyError(TallystickError):

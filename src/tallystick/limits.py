@@ -38,13 +38,31 @@ class Limits:
     log_block_bytes: int = 8 << 10
     opening_leaves: int = 1 << 16
     opening_bytes: int = 16 << 20
-    envelope_bytes: int = 16 << 20
+    envelope_bytes: int = 1 << 20
+    commitment_bytes: int = 64 << 10
+    forfeit_bytes: int = 256 << 10
     signatures: int = 64
     key_file_bytes: int = 16 << 10
-    query_bytes: int = 1 << 20
-    answer_bytes: int = 8 << 20
-    dispute_bytes: int = 16 << 20
+    json_values: int = 1 << 20
+    directory_entries: int = 1 << 22
+    strays_named: int = 100
+    journal_session_bytes: int = 16 << 20
+    journal_bytes: int = 1 << 30
+    query_bytes: int = 64 << 10
+    answer_bytes: int = 4 << 20
     evidence_bytes: int = 16 << 20
+
+    @property
+    def evidence_frame(self) -> int:
+        """Bytes of evidence (PROTOCOL 8.1) that no answer before the last two has: both
+        commitments, two answers of any length, the forfeit, tag, counts and hash."""
+        return 2 * self.commitment_bytes + 2 * self.answer_bytes + self.forfeit_bytes + 256
+
+    @property
+    def game_bytes(self) -> int:
+        """Bytes of a game's answers before the last two: so much that every conviction fits into
+        `evidence_bytes`, two maximal answers included (PROTOCOL 8.5)."""
+        return self.evidence_bytes - self.evidence_frame
 
 
 LIMITS = Limits()

@@ -43,10 +43,10 @@ def evidence(job: Job) -> Evidence:
         seed += 1
 
 
-def survives(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> bool:
+def survives(job: Job, data: bytes, believed: Sequence[PublicKey] = ()) -> bool:
     """False if the evidence is refused; the honest party is never convicted by it."""
     try:
-        found = judge(job, data, trust)
+        found = judge(job, data, trust_referees=believed)
     except TallystickError as error:
         assert error.exit_code == 2  # 1 would say that somebody is convicted
         return False
@@ -110,15 +110,15 @@ def test_every_flipped_byte_where_silence_ended_the_game(job: Job) -> None:
 
     honest, key = Party(job), PrivateKey(bytes([3]) * 32)
     played = play(job, [Mute(random_lie(job, random.Random(3))), Answers(honest)], key=key)
-    trust = [key.public]
-    assert survives(job, played.evidence.to_bytes(), trust)
+    believed = [key.public]
+    assert survives(job, played.evidence.to_bytes(), believed)
     assert not survives(job, played.evidence.to_bytes())
     body = played.evidence.to_bytes()[:-HASH_BYTES]
     kept = set()
     for at in range(len(body)):
         bad = bytearray(body)
         bad[at] ^= 1 << (at % 8)
-        if survives(job, bytes(bad) + sha256(bytes(bad)), trust):
+        if survives(job, bytes(bad) + sha256(bytes(bad)), believed):
             kept.add(at)
     assert kept <= ARITY
 

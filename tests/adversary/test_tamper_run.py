@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tallystick.cli import main
+from tallystick.cli.main import run as command
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.tensor import Array
-from tallystick.errors import CannotCheckError, DigestMismatchError, TallystickError
+from tallystick.errors import (
+    CannotCheckError,
+    CorruptFileError,
+    DigestMismatchError,
+    TallystickError,
+)
 from tallystick.run.auditor import audit_run
 from tallystick.run.claim import read_claim
 from tallystick.run.export import export_model, verify_model
@@ -23,6 +31,7 @@ from tallystick.run.override import Override
 from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
 from tallystick.run.store import RunStore
+from tallystick.run.tensorfile import read_tensors
 from tallystick.run.trainer import Options, RunSummary, train_job
 
 Copy = Callable[[Path], Path]
@@ -299,17 +308,110 @@ def test_an_exported_model_is_bound_to_the_run(mlp_run: RunSummary, tmp_path: Pa
     assert verify_model(path, mlp_run.directory).run_root == mlp_run.run_root
 
 
-def test_a_model_rewritten_by_another_library_still_verifies(
+def test_a_model_rewritten_by_another_library_is_another_file(
     mlp_run: RunSummary, tmp_path: Path
 ) -> None:
+    """Only the canonical file matches: another writer's may carry bytes that no digest covers."""
     safetensors = pytest.importorskip("safetensors.numpy")
     path, again = tmp_path / "model.safetensors", tmp_path / "again.safetensors"
     export_model(mlp_run.directory, path)
     tensors = safetensors.load_file(str(path))
     assert set(tensors) == {"0.weight", "0.bias", "3.weight", "3.bias"}
     safetensors.save_file(tensors, str(again))
-    assert verify_model(again, mlp_run.directory).tensors == 4
+    with pytest.raises(DigestMismatchError, match=r"tensors of .* are those") as caught:
+        verify_model(again, mlp_run.directory)
+    assert "tallystick export" in caught.value.next_action
     tensors["0.bias"] = np.nextafter(tensors["0.bias"], np.float32(9))
     safetensors.save_file(tensors, str(again))
     with pytest.raises(DigestMismatchError, match=r"0\.bias"):
         verify_model(again, mlp_run.directory)
+
+
+def _split(path: Path) -> tuple[bytes, bytes]:
+    """The header (JSON) and the data of a safetensors file."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    return data[8:end].rstrip(b" "), data[end:]
+
+
+def _file(header: bytes, data: bytes) -> bytes:
+    header += b" " * (-(8 + len(header)) % 64)
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def test_a_model_file_with_anything_else_in_it(mlp_run: RunSummary, tmp_path: Path) -> None:
+    """Each of these has the committed tensors in it; none is the file that was exported."""
+    path = tmp_path / "model.safetensors"
+    export_model(mlp_run.directory, path)
+    header, data = _split(path)
+    assert _file(header, data) == path.read_bytes()
+    table, whole = json.loads(header), len(data)
+    first = min(table.keys() - {"__metadata__"}, key=lambda name: table[name]["data_offsets"][0])
+    twice = header.replace(b'{"0.bias"', b'{"0.bias":%s,"0.bias"' % json.dumps(
+        table["0.bias"], separators=(",", ":")).encode(), 1)  # fmt: skip
+    assert twice != header
+    moved = json.loads(header)
+    for name in moved.keys() - {"__metadata__"}:
+        moved[name]["data_offsets"] = [at + 64 for at in moved[name]["data_offsets"]]
+    hidden = json.loads(header)
+    for name in hidden.keys() - {"__metadata__", first}:
+        hidden[name]["data_offsets"] = [at + 16 for at in hidden[name]["data_offsets"]]
+    end = table[first]["data_offsets"][1]
+    more = {**table, "__metadata__": {**table["__metadata__"], "note": "hidden"}}
+    other = {**table, "__metadata__": {**table["__metadata__"], "tallystick.step": "1"}}
+    bare = {name: entry for name, entry in table.items() if name != "__metadata__"}
+    extra = {**table, first: {**table[first], "note": 1}}
+
+    def dumped(value: object) -> bytes:
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    files = {
+        "a tensor twice": _file(twice, data),
+        "trailing bytes": _file(header, data + bytes(64)),
+        "bytes before the tensors": _file(dumped(moved), b"h" * 64 + data),
+        "bytes between the tensors": _file(dumped(hidden), data[:end] + b"h" * 16 + data[end:]),
+        "more metadata": _file(dumped(more), data),
+        "other metadata": _file(dumped(other), data),
+        "no metadata": _file(dumped(bare), data),
+        "more in an entry": _file(dumped(extra), data),
+        "another order of keys": _file(
+            json.dumps(dict(reversed(table.items())), separators=(",", ":")).encode(), data
+        ),
+        "more spaces": len(header + b" " * 512).to_bytes(8, "little") + header + b" " * 512 + data,
+        "cut": path.read_bytes()[:-1],
+        "empty": b"",
+    }  # fmt: skip
+    assert whole > end and len(set(files.values())) == len(files)
+    for name, content in files.items():
+        path.write_bytes(content)
+        with pytest.raises(DigestMismatchError) as caught:
+            verify_model(path, mlp_run.directory)
+        assert "tallystick export" in caught.value.next_action, name
+        assert main.run(["verify-model", str(path), str(mlp_run.directory)]) == 1, name
+
+
+def test_one_tensor_at_two_names_is_not_read(tmp_path: Path) -> None:
+    """Overlapping ranges: a safetensors reader of any strictness takes each byte once."""
+    header = (
+        b'{"a":{"data_offsets":[0,8],"dtype":"F32","shape":[2]},'
+        b'"b":{"data_offsets":[4,8],"dtype":"F32","shape":[1]}}'
+    )
+    path = tmp_path / "t"
+    path.write_bytes(_file(header, bytes(8)))
+    for strict in (True, False):
+        with pytest.raises(CorruptFileError):
+            read_tensors(path, "file", strict=strict)
+
+
+def test_a_false_validation_loss_is_not_told(
+    logreg_run: RunSummary, copied: Copy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No state covers validation records: found by fuzzing, as a loss of altered ones."""
+    run = copied(logreg_run.directory)
+    path = run / "job" / "data" / "validation.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0x40
+    path.write_bytes(data)
+    assert command(["evaluate", str(run)]) == 1
+    said = capsys.readouterr()
+    assert "validation loss" not in said.out and "altered" in said.err

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tallystick.run import files
+from tallystick.disk import files
 
 
 class KilledError(BaseException):

@@ -84,7 +84,7 @@ def test_interrupt_stops_cleanly_and_says_so(tmp_path: Path) -> None:
 
 
 def test_two_trainers_do_not_share_a_run(tmp_path: Path, logreg_job: Job) -> None:
-    from tallystick.run.files import locked
+    from tallystick.disk.files import locked
 
     out = tmp_path / "run"
     train_job(logreg_job, out)

@@ -17,6 +17,7 @@ from commands import Run, as_json
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_envelope, verify_run
+from tallystick.disk.keys import save_private_key
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.statement import PAYLOAD_TYPE
 from tallystick.run.attacks import Declaration
@@ -27,8 +28,8 @@ from tallystick.run.trainer import Options, RunSummary, train_job
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",
     "step", "node", "operator", "side", "operand", "element", "quantity", "claimed", "value",
-    "choices", "undecided", "forfeit", "referee", "run_roots", "signers", "trusted", "rounds",
-    "received_bytes", "terms", "evidence", "evidence_digest",
+    "choices", "undecided", "forfeit", "rests_on", "referee", "run_roots", "signers", "trusted",
+    "rounds", "received_bytes", "terms", "evidence", "evidence_digest",
 }  # fmt: skip
 CONVICTION_KEYS = {"party", "run_root", "signer", "trusted", "case", "clause", "sentence"}
 
@@ -64,8 +65,13 @@ def evidence(
 ) -> Path:
     """Honest run is A, cheat is B."""
     path = tmp_path_factory.mktemp("evidence") / "case"
-    assert run(["dispute", str(mlp_run.directory), str(cheat), *_job(terms), "--out", str(path)])
+    runs = [str(mlp_run.directory), str(cheat), *AS_B]
+    assert run(["dispute", *runs, *_job(terms), "--out", str(path)])
     return path
+
+
+# Play the cheat that the run in this seat declares.
+AS_A, AS_B = ("--as-attack", "A"), ("--as-attack", "B")
 
 
 def _job(path: Path) -> list[str]:
@@ -76,7 +82,8 @@ def test_both_commands_say_the_same(
     ts: Run, mlp_run: RunSummary, cheat: Path, terms: Path, tmp_path: Path
 ) -> None:
     out, a, b = tmp_path / "case", mlp_run.directory, cheat
-    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--arity", 2, "--json"), 1)
+    words = (*_job(terms), "--arity", 2, "--json")
+    found = as_json(ts("dispute", a, b, *AS_B, "--out", out, *words), 1)
     assert set(found) == KEYS | {"executed_steps"}
     assert found["evidence_digest"] == sha256(out.read_bytes()).hex()
     (guilty,) = found["convicted"]
@@ -95,14 +102,15 @@ def test_both_commands_say_the_same(
     judged = as_json(ts("judge", out, *_job(terms), "--json"), 1)
     assert judged == {name: found[name] for name in KEYS}
     # The seats swapped: the same run is convicted, as A.
-    other = as_json(ts("dispute", b, a, *_job(terms), "--out", tmp_path / "swap", "--json"), 1)
+    other = as_json(ts("dispute", b, a, *AS_A, "--out", tmp_path / "swap", *words), 1)
     assert [c["party"] for c in other["convicted"]] == ["A"]
     assert other["accepted"] == found["accepted"]
 
 
 def test_what_a_person_reads(ts: Run, mlp_run: RunSummary, cheat: Path, terms: Path) -> None:
     out = cheat.parent / "words"
-    code, text, errors = ts("dispute", mlp_run.directory, cheat, *_job(terms), "--out", out)
+    words = (*AS_B, *_job(terms), "--out", out)
+    code, text, errors = ts("dispute", mlp_run.directory, cheat, *words)
     assert code == 1 and errors == ""
     assert "phase 1" in text and "first differing node" in text
     code, judged, _ = ts("judge", out, *_job(terms))
@@ -150,22 +158,27 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     ts: Run, mlp_run: RunSummary, mute: Path, terms: Path, tmp_path: Path
 ) -> None:
     out, key, other = tmp_path / "case", tmp_path / "referee.pem", tmp_path / "other.pub"
-    PrivateKey(bytes([3]) * 32).save(key)
+    save_private_key(PrivateKey(bytes([3]) * 32), key)
     public = tmp_path / "referee.pub"
     public.write_bytes(PrivateKey(bytes([3]) * 32).public.pem())
     other.write_bytes(PrivateKey(bytes(32)).public.pem())
     a, b = mute, mlp_run.directory
-    found = as_json(ts("dispute", a, b, *_job(terms), "--out", out, "--key", key, "--json"), 1)
+    words = (*AS_A, *_job(terms), "--out", out, "--key", key, "--json")
+    found = as_json(ts("dispute", a, b, *words), 1)
     assert found["forfeit"] and found["clause"] == "2.10"
     assert [c["party"] for c in found["convicted"]] == ["A"]
-    for trust in ((), ("--trust", other)):
+    assert found["rests_on"] == "referee"
+    # --trust is about signers of runs: it makes nobody a referee.
+    for trust in ((), ("--trust", other), ("--trust", public), ("--trust-referee", other)):
         code, text, errors = ts("judge", out, *_job(terms), *trust)
-        assert code == 2 and "word of referee" in errors and "CONVICTED" not in text
-    judged = as_json(ts("judge", out, *_job(terms), "--trust", public, "--json"), 1)
+        assert code == 2 and "--trust-referee" in errors and "CONVICTED" not in text
+    believe = ("--trust-referee", public)
+    judged = as_json(ts("judge", out, *_job(terms), *believe, "--json"), 1)
+    assert judged["rests_on"] == "referee" and judged["trusted"] == [None, None]
     assert judged["convicted"][0]["party"] == "A"
     assert judged["referee"] == PrivateKey(bytes([3]) * 32).public.key_id
-    code, text, _ = ts("judge", out, *_job(terms), "--trust", public)
-    assert code == 1 and "by silence" in text
+    code, text, _ = ts("judge", out, *_job(terms), *believe)
+    assert code == 1 and "by silence" in text and "word of the referee" in text
     # A forfeit whose signature is another's convicts nobody, and its exit code says so.
     e = Evidence.from_bytes(out.read_bytes())
     assert e.forfeit is not None
@@ -173,7 +186,7 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     forged["signatures"][0]["sig"] = "A" * 86 + "=="
     data = json.dumps(forged, separators=(",", ":"), sort_keys=True).encode()
     out.write_bytes(replace(e, forfeit=data).to_bytes())
-    code, _, errors = ts("judge", out, *_job(terms), "--trust", public)
+    code, _, errors = ts("judge", out, *_job(terms), *believe)
     assert code == 2 and "refused" in errors
 
 
@@ -249,7 +262,7 @@ def test_wrong_usage(
     code, _, errors = ts("judge", evidence, *_job(terms), "--statement", tmp_path / "claim")
     assert code == 3 and "--key" in errors
     key = tmp_path / "other.pem"
-    PrivateKey(bytes(32)).save(key)
+    save_private_key(PrivateKey(bytes(32)), key)
     assert ts("dispute", a, cheat, *_job(terms), "--out", out, "--key-a", key)[0] == 3
     assert not out.exists()
 
@@ -263,7 +276,8 @@ def test_keys_that_the_runs_do_not_hold(
         keys.append((directory / "signer.pem").rename(mine.parent / f"{number}.pem"))
     assert ts("dispute", mine, theirs, *_job(terms), "--out", out)[0] in (2, 3)
     given = ("--key-a", keys[0], "--key-b", keys[1], "--threads", 1)
-    found = as_json(ts("dispute", mine, theirs, *_job(terms), "--out", out, *given, "--json"), 1)
+    words = (*AS_B, *_job(terms), "--out", out, *given, "--json")
+    found = as_json(ts("dispute", mine, theirs, *words), 1)
     assert [c["party"] for c in found["convicted"]] == ["B"]
 
 
@@ -272,7 +286,7 @@ def test_the_accepted_claim(
     ts: Run, evidence: Path, terms: Path, mlp_run: RunSummary, tmp_path: Path
 ) -> None:
     key, claim = tmp_path / "key.pem", tmp_path / "claim.json"
-    PrivateKey(bytes([4]) * 32).save(key)
+    save_private_key(PrivateKey(bytes([4]) * 32), key)
     code, _, _ = ts("judge", evidence, *_job(terms), "--statement", claim, "--key", key)
     assert code == 1
     envelope = Envelope.from_bytes(claim.read_bytes())
@@ -290,8 +304,9 @@ def test_no_claim_where_neither_is_accepted(
     lie = Declaration("lie-output", {"step": 7, "bit": 21})
     train_job(mlp_job, other, Options(declared=lie))
     key = tmp_path / "key.pem"
-    PrivateKey(bytes([4]) * 32).save(key)
-    found = as_json(ts("dispute", cheat, other, *_job(terms), "--out", out, "--json"), 1)
+    save_private_key(PrivateKey(bytes([4]) * 32), key)
+    words = (*AS_A, *AS_B, *_job(terms), "--out", out, "--json")
+    found = as_json(ts("dispute", cheat, other, *words), 1)
     assert [c["party"] for c in found["convicted"]] == ["A", "B"]
     assert found["accepted"] is None and found["accepted_party"] is None
     code, text, errors = ts("judge", out, *_job(terms), "--statement", claim, "--key", key)

@@ -50,7 +50,7 @@ def test_one_false_number_convicts(world: tuple[Job, Path], op: str, output: int
     bit = 31 if (op, output) == CASES[0] else 3
     lie = Declaration("lie-output", {"step": 3, "node": node, "output": output, "bit": bit})
     train_job(job, liar, Options(declared=lie))
-    provers = [Prover(directory / "honest"), Prover(liar)]
+    provers = [Prover(directory / "honest"), Prover(liar, as_attack=True)]
     try:
         played = play(job, provers)
     finally:

@@ -45,7 +45,7 @@ def attack(
 ) -> None:
     """Train JOB with the cheat NAME into --out: a signed run, and the declaration of its cheat.
 
-    `dispute` answers for it with the same code as for an honest run.
+    `dispute` answers for it with the same code as for an honest run; `--as-attack` plays the cheat.
     """
     if listed:
         _list(as_json)
@@ -79,7 +79,7 @@ def attack(
         return
     say(f"CHEAT       {out} is not an honest run: it was made by the attack {name}")
     say(f"run root    {result.run_root.hex()} (signed)")
-    say(f"next        tallystick dispute HONEST {out} --job {job} --out EVIDENCE")
+    say(f"next        tallystick dispute HONEST {out} --as-attack B --job {job} --out EVIDENCE")
 
 
 def _list(as_json: bool) -> None:

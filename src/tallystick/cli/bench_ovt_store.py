@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.output import plain
+from tallystick.disk.files import locked, make_directory, write_file
+from tallystick.disk.regular import read_file
 from tallystick.errors import StorageError, UsageError
-from tallystick.run.files import locked, make_directory, read_file, write_file
 
 FORMAT = 1
 _LIMIT = 64 << 20

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say, threads_option
+from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.rounding.calibrate import ELEMENTS, Threshold
 from tallystick.rounding.emulated import kinds
@@ -47,7 +48,7 @@ def sample(
     as_json: bool,
 ) -> None:
     """Write what this machine's kernels give on JOB's first steps. Needs PyTorch."""
-    if Path(out).exists():
+    if present(Path(out)):
         raise UsageError(f"{out} exists already.", "Choose another file.")
     taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, threads)
     if as_json:

@@ -17,6 +17,8 @@ from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
 from tallystick.cli.progress import Reporter
 from tallystick.commit.data import batch_indices
+from tallystick.disk.files import make_directory
+from tallystick.disk.regular import is_directory, names, present
 from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.environment import check_environment
 from tallystick.run.attacks import Declaration
@@ -84,18 +86,19 @@ def copy_of(run: Path, name: str) -> Path:
 
 
 def _fresh(out: Path) -> None:
-    if out.exists() and any(out.iterdir()):
-        strangers = sorted(p.name for p in out.iterdir() if p.name not in _MADE)
-        if strangers or not (out / "job" / "job.json").is_file():
+    there = names(out)
+    if there:
+        strangers = sorted(name for name in there if name not in _MADE)
+        if strangers or not present(out / "job" / "job.json"):
             what = f" ({strangers[0]})" if strangers else ""
             raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
         for name in _MADE:  # only what a demo made, never the directory of somebody else
             path = out / name
-            if path.is_dir():
+            if is_directory(path) and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
 
 
 class Demo:
@@ -108,7 +111,8 @@ class Demo:
 
     def title(self, text: str) -> None:
         self.scene += 1
-        say(f"\n[{self.scene}] {text}")
+        say()
+        say(f"[{self.scene}] {text}")
 
     def make_job(self) -> Job:
         self.title("A job: a small GPT-2 with dropout, on the text every Python carries")
@@ -234,7 +238,8 @@ class Demo:
         text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode(
             "utf-8", "replace"
         )
-        say("    " + (PROMPT + text).replace("\n", "\n    "))
+        for line in (PROMPT + text).split("\n"):
+            say("    " + line)
         self.found["sample"] = text
 
     def run(self) -> bool:
@@ -267,7 +272,8 @@ class Demo:
         seconds = time.monotonic() - began
         good = honest and all(caught.values())
         verdict = "the honest run matched, every cheat was caught" if good else "SOMETHING IS WRONG"
-        say(f"\n{verdict} ({human_seconds(seconds)})")
+        say()
+        say(f"{verdict} ({human_seconds(seconds)})")
         self.found |= {"honest_match": honest, "caught": caught, "seconds": seconds}
         return good
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.output import say
+from tallystick.disk.files import write_file
 from tallystick.protocol.local import play
 from tallystick.protocol.prover import Prover
 from tallystick.report.dispute_page import dispute_page
 from tallystick.report.facts import read_dispute, read_run
-from tallystick.run.files import write_file
 from tallystick.run.job_file import load_terms
 
 # The judge is a process of its own in which importing torch fails.
@@ -38,7 +38,7 @@ class Settled:
 def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settled:
     """Let `honest` (A) and `cheat` (B) answer a referee; write evidence and page; judge offline."""
     terms = load_terms(job)
-    with Prover(honest) as first, Prover(cheat) as second:
+    with Prover(honest) as first, Prover(cheat, as_attack=True) as second:
         played = play(terms, [first, second])
         again = first.executed_steps + second.executed_steps
     evidence, page = out / f"{name}.evidence", out / f"{name}.html"

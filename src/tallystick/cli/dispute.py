@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,16 +14,21 @@ from tallystick.cli.output import (
     MISMATCH,
     finish,
     json_option,
+    load_keys,
     load_trust,
     note,
     print_json,
     say,
     threads_option,
     trust_option,
+    trust_referee_option,
 )
-from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
+from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
-from tallystick.commit.signing import Envelope, PrivateKey, load_private_key, verify_run
+from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import is_directory, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
@@ -31,9 +37,9 @@ from tallystick.protocol.local import play
 from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
-from tallystick.run.files import read_file, write_file
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
+from tallystick.run.store import RunStore
 
 job_option = click.option(
     "--job",
@@ -71,6 +77,13 @@ def _key(path: str | None) -> PrivateKey | None:
 @click.option("--key-a", type=click.Path(), help="Private key of A, if A's run does not hold it.")
 @click.option("--key-b", type=click.Path(), help="Private key of B, if B's run does not hold it.")
 @click.option("--key", type=click.Path(), help="The referee's own key; signs forfeits.")
+@click.option(
+    "--as-attack",
+    "attacks",
+    type=click.Choice(NAMES),
+    multiple=True,
+    help="Play this run with the cheat that its override.json declares (repeatable).",
+)
 @threads_option
 @trust_option
 @json_option
@@ -83,6 +96,7 @@ def dispute(
     key_a: str | None,
     key_b: str | None,
     key: str | None,
+    attacks: tuple[str, ...],
     threads: int | None,
     trust: tuple[str, ...],
     as_json: bool,
@@ -93,7 +107,7 @@ def dispute(
     """
     terms, target, referee_key = _terms(job), Path(out), _key(key)
     trusted = load_trust(trust)
-    if target.is_dir() or not target.parent.is_dir():
+    if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
             f"{out} cannot be written: it is a directory, or its directory is not there.",
             "Name a file for the evidence.",
@@ -101,9 +115,10 @@ def dispute(
     provers: list[Prover] = []
     try:
         with _damage():
-            for run, own in ((run_a, key_a), (run_b, key_b)):
-                provers.append(Prover(Path(run), _key(own), threads))
-            played = play(terms, provers, arity, None if as_json else say_event, referee_key)
+            for name, run, own in zip(NAMES, (run_a, run_b), (key_a, key_b), strict=True):
+                provers.append(_prover(name, Path(run), own, threads, name in attacks))
+            tell = None if as_json else say_event
+            played = play(terms, provers, arity, tell, referee_key, _say_fault)
     finally:
         for prover in provers:
             prover.close()
@@ -122,6 +137,22 @@ def dispute(
         word,
     )
     _report(found, data, target, as_json, sum(prover.executed_steps for prover in provers))
+
+
+def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
+    """The party `name`. A cheat that a directory declares is played only if the caller says so."""
+    declares = RunStore(run).override_path
+    if not cheats and os.path.lexists(declares):
+        note(f"{name}: {declares} is not honoured: its own owner plays it with --as-attack {name}.")
+
+    def notice(text: str) -> None:
+        note(f"{name}: {text}")
+
+    return Prover(run, _key(key), threads, as_attack=cheats, notice=notice)
+
+
+def _say_fault(party: int, why: str) -> None:
+    note(f"{NAMES[party]} has not answered yet ({why})")
 
 
 def _report(
@@ -146,6 +177,7 @@ def _report(
 @click.argument("evidence", type=click.Path())
 @job_option
 @trust_option
+@trust_referee_option
 @click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
 @click.option("--key", type=click.Path(), help="Key that signs the statement.")
 @json_option
@@ -153,6 +185,7 @@ def judge_command(
     evidence: str,
     job: str,
     trust: tuple[str, ...],
+    believed: tuple[str, ...],
     claim: str | None,
     key: str | None,
     as_json: bool,
@@ -167,7 +200,7 @@ def judge_command(
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
     with _damage():
         data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-        found = judge(terms, data, load_trust(trust))
+        found = judge(terms, data, load_trust(trust), load_keys(believed))
     if claim and key:
         _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
     _report(found, data, path, as_json)

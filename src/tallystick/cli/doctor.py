@@ -14,11 +14,12 @@ import click
 
 from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
+from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
 from tallystick.numerics.contracts import CONTRACTS
+from tallystick.numerics.environment import environment_holds
 from tallystick.run.engine import check_environment
 from tallystick.run.estimate import human_bytes
-from tallystick.run.files import free_bytes
 from tallystick.run.version import tallystick_version
 
 _PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
@@ -71,7 +72,7 @@ def examine() -> tuple[dict[str, Any], str]:
         "requested_isa": os.environ.get("TALLYSTICK_ISA"),
         "threads": _core.threads(),
         "cores": os.cpu_count(),
-        "fp_environment_ok": bool(_core.fp_environment_ok()),
+        "fp_environment_ok": environment_holds(),
         "sha256": _core.sha256_implementation(),
         "compiler": _core.compiler(),
         "contracts": list(CONTRACTS),

@@ -18,6 +18,7 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
+from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.run.fsck import fsck as check
 from tallystick.run.inspect import inspect_job, inspect_run
@@ -33,7 +34,7 @@ def inspect(path: str, as_json: bool) -> None:
     directory = Path(path)
     if RunStore(directory).exists:
         found = inspect_run(directory)
-    elif (directory / MANIFEST).is_file():
+    elif present(directory / MANIFEST):
         found = inspect_job(directory)
     else:
         raise UsageError(f"{path} is neither a run nor a job.", "Name its directory.")

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say
-from tallystick.commit.signing import PrivateKey, load_public_key
-from tallystick.run.files import make_directory, write_file
+from tallystick.commit.signing import PrivateKey
+from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.keys import load_public_key, save_private_key
 
 _DEFAULT = "tallystick-key.pem"
 
@@ -27,7 +28,7 @@ def new(file: str, as_json: bool) -> None:
     if str(path.parent) not in ("", "."):
         make_directory(path.parent)
     key = PrivateKey.generate()
-    key.save(path)
+    save_private_key(key, path)
     public = path.with_name(path.name + ".pub")
     write_file(public, [key.public.pem()])
     if as_json:

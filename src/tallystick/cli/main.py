@@ -16,6 +16,7 @@ import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
 from tallystick.errors import TallystickError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.version import tallystick_version
 
 # Command -> module and attribute; loaded when called, so that `judge` never meets torch.
@@ -90,6 +91,22 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
     return UsageError(error.format_message(), f"See `{path} --help`.")
 
 
+def _say_usage_error(error: click.ClickException) -> None:
+    """What click says of a command line; in it are the words of the command line."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) or context is None:
+        lines = error.format_message().split("\n")
+    else:
+        lines = [*context.get_usage().split("\n"), f"See `{context.command_path} --help`.", ""]
+        message = error.format_message()
+        # A missing argument is listed with its choices, line by line; nobody's words are in that.
+        ours = isinstance(error, click.MissingParameter)
+        lines += f"Error: {message}".expandtabs().split("\n") if ours else [f"Error: {message}"]
+    for line in lines:
+        note(line)
+
+
+@exact_environment()  # numbers are read and printed by its rounding, too
 def run(arguments: list[str]) -> int:
     """Run the command line `arguments`; its exit code."""
     as_json = "--json" in arguments
@@ -105,7 +122,7 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         if as_json and not isinstance(error, click.exceptions.NoArgsIsHelpError):
             return _fail(_as_usage_error(error), as_json)
-        error.show()
+        _say_usage_error(error)
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
         note("tallystick: interrupted; nothing is lost.")
@@ -120,7 +137,8 @@ def run(arguments: list[str]) -> int:
         return CANNOT_CHECK
     except Exception:
         # A traceback's own exit code is 1, which would read as a conviction.
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            note(line)
         note("tallystick: this is a bug in tallystick; nothing was judged.")
         return CANNOT_CHECK
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import sys
 from pathlib import Path
 
 import click
 
-from tallystick.cli.output import json_option, load_trust, print_json, say, trust_option
+from tallystick.cli.output import json_option, load_trust, print_json, say, say_text, trust_option
 from tallystick.errors import UsageError
 from tallystick.run.claim import read_claim
 from tallystick.run.engine import check_environment
@@ -60,12 +59,16 @@ def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None
 @trust_option
 @json_option
 def verify_model(file: str, run: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Check that FILE holds exactly the weights RUN committed to."""
+    """Check that FILE is, byte for byte, what `export` writes for RUN's committed weights.
+
+    Exit code 1 for any other file, also for one with the same tensors in another form.
+    """
     report = verify(Path(file), Path(run), load_trust(trust))
     if as_json:
         print_json(_report_json(report))
         return
-    say(f"MATCH       {report.tensors} tensors are the committed final state's, bit for bit")
+    say(f"MATCH       {report.tensors} tensors are the committed final state's, and the file is")
+    say("            the one that `tallystick export` writes, byte for byte")
     say(f"run root    {report.run_root.hex()}")
 
 
@@ -105,12 +108,11 @@ def sample(
         text = bytes(tokens).decode("utf-8", "replace")
         print_json({"prompt": prompt, "text": text, "run_root": claim.run_root})
         return
-    click.echo(prompt, nl=False)
+    say_text(prompt)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:
-        click.echo(decoder.decode(bytes([token])), nl=False)
-        sys.stdout.flush()
-    click.echo(decoder.decode(b"", final=True))
+        say_text(decoder.decode(bytes([token])))
+    say_text(decoder.decode(b"", final=True) + "\n")
 
 
 @click.command()
@@ -130,6 +132,7 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
             f"Step {chosen} is no checkpoint of {run}.", f"The last one is {claim.last_step}."
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
+    job.verify_validation()  # no state covers it: an altered record would give a false loss
     loss = Evaluator(job).loss(state.slots)
     if as_json:
         print_json({"step": chosen, "validation_loss": loss, "state_root": claim.roots[chosen]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
-from tallystick.commit.signing import PublicKey, load_public_key
+from tallystick.commit.signing import PublicKey
+from tallystick.disk.keys import load_public_key
 from tallystick.errors import UsageError
 
 ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3
@@ -53,19 +55,53 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    """One JSON object on standard output, in ASCII without control characters."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=True) + "\n")
     sys.stdout.flush()
+
+
+# What a terminal acts on, or what changes how the text around it is read: C0, DEL, C1, marks and
+# controls of the writing direction, separators of lines and paragraphs, halves of surrogate pairs.
+_ACTING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def shown(text: str, keep: str = "") -> str:
+    """`text` for a terminal: characters it would act on are written \\xNN or \\uNNNN, but for
+    those of `keep`. Everything a command prints goes through here: names, notes in a journal and
+    settings of a job are chosen by others."""
+
+    def escaped(match: re.Match[str]) -> str:
+        if match[0] in keep:
+            return match[0]
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return _ACTING.sub(escaped, text)
+
+
+def _echo(text: str, err: bool = False, end: str = "\n") -> None:
+    try:
+        click.echo(text + end, err=err, nl=False)
+    except UnicodeEncodeError:  # a terminal of another alphabet
+        click.echo(text.encode("ascii", "backslashreplace").decode() + end, err=err, nl=False)
 
 
 def say(text: str = "") -> None:
     """One line for a person on standard output."""
-    click.echo(text)
+    _echo(shown(text))
+
+
+def say_text(text: str) -> None:
+    """Part of a text of several lines on standard output, as a model writes one; no line ends."""
+    _echo(shown(text, "\n\t"), end="")
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """One line for a person on standard error."""
-    click.echo(text, err=True)
+    _echo(shown(text), err=True)
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:
@@ -80,12 +116,24 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
 
 def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
     """Public keys of `--trust`; None when none is given."""
-    return [load_public_key(Path(path)) for path in paths] or None
+    return load_keys(paths) or None
+
+
+def load_keys(paths: Sequence[str]) -> list[PublicKey]:
+    """Public keys in these files; of `--trust-referee` for instance."""
+    return [load_public_key(Path(path)) for path in paths]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
+)
+trust_referee_option = click.option(
+    "--trust-referee",
+    "believed",
+    multiple=True,
+    metavar="KEY",
+    help="Take the word of the referee with this key that a party was silent (repeatable).",
 )
 threads_option = click.option(
     "--threads",

@@ -8,7 +8,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from tallystick.cli.output import note
+from tallystick.cli.output import note, shown
 from tallystick.run.estimate import human_seconds
 from tallystick.run.job import Job
 
@@ -44,10 +44,10 @@ class Reporter:
         console = Console(stderr=True)
         if console.is_terminal and sys.stderr.isatty():
             self._bar = Progress(
-                TextColumn(self._verb),
+                TextColumn(self._verb, markup=False),
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total} steps"),
-                TextColumn("{task.fields[loss]}"),
+                TextColumn("{task.completed}/{task.total} steps", markup=False),
+                TextColumn("{task.fields[loss]}", markup=False),
                 TimeRemainingColumn(),
                 console=console,
                 transient=False,
@@ -82,7 +82,8 @@ class Reporter:
 
     def _say(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(text)
+            console = self._bar.console
+            console.print(shown(text), markup=False, highlight=False, emoji=False)
         else:
             note(text)
 

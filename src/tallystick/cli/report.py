@@ -10,20 +10,23 @@ import click
 from tallystick.cli.output import (
     finish,
     json_option,
+    load_keys,
     load_trust,
     note,
     print_json,
     say,
     trust_option,
+    trust_referee_option,
 )
 from tallystick.commit.signing import PublicKey
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import is_directory, mode_of, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
-from tallystick.run.files import write_file
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
@@ -37,9 +40,13 @@ def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) ->
 
 
 def _of_evidence(
-    source: Path, job: Job, trust: Sequence[PublicKey] | None, runs: Sequence[RunFacts]
+    source: Path,
+    job: Job,
+    trust: Sequence[PublicKey] | None,
+    runs: Sequence[RunFacts],
+    believed: Sequence[PublicKey],
 ) -> Page:
-    dispute = read_dispute(source, job, trust, runs)
+    dispute = read_dispute(source, job, trust, runs, believed)
     return headline(dispute), dispute_page(dispute)
 
 
@@ -51,6 +58,7 @@ def _of_evidence(
     "--run", "beside", multiple=True, type=click.Path(), help="A party's run: draw its losses too."
 )
 @trust_option
+@trust_referee_option
 @json_option
 def report(
     path: str,
@@ -58,6 +66,7 @@ def report(
     job: str | None,
     beside: tuple[str, ...],
     trust: tuple[str, ...],
+    believed: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write PATH, a run or the evidence of a dispute, as one HTML page.
@@ -66,16 +75,19 @@ def report(
     says so and nothing else, and exit code 1 or 2.
     """
     source, target = Path(path), Path(out)
-    if target.is_dir() or not target.parent.is_dir():
+    if is_directory(target) or not is_directory(target.parent):
         raise UsageError(f"{out} is not a file in an existing directory.", "Name a file.")
-    if target.resolve() == source.resolve():
+    if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     is_run = RunStore(source).exists
-    if not is_run and not source.is_file():
+    if not is_run and (is_directory(source) or not mode_of(source)):
         raise UsageError(f"{path} is neither a run nor evidence.", "Name a run's directory.")
+    if is_run and believed:
+        raise UsageError("--trust-referee goes with evidence only.", "Leave it out for a run.")
     if is_run and beside:
         raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
-    keys, own = load_trust(trust), load_terms(Path(job)) if job else None
+    keys, referees = load_trust(trust), load_keys(believed)
+    own = load_terms(Path(job)) if job else None
     if not is_run and own is None:
         raise UsageError("Evidence is judged by a job.", "Pass your copy of it with --job.")
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
@@ -85,7 +97,7 @@ def report(
             sentence, page = _of_run(source, own, keys)
         else:
             assert own is not None
-            sentence, page = _of_evidence(source, own, keys, runs)
+            sentence, page = _of_evidence(source, own, keys, runs, referees)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code

@@ -19,7 +19,7 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.progress import Reporter
-from tallystick.commit.signing import load_private_key
+from tallystick.disk.keys import load_private_key
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.run.estimate import human_bytes, human_seconds
 from tallystick.run.followed import FollowReport

@@ -46,6 +46,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
         "value": v.value,
         "choices": {"left": v.choices[0], "taken": v.choices[1]},
         "forfeit": v.forfeit,
+        "rests_on": None if not v.convicted else ("referee" if v.forfeit else "parties"),
         "referee": found.referee,
         "run_roots": list(found.run_roots),
         "signers": list(found.signers),
@@ -97,7 +98,13 @@ def say_verdict(found: Judgement) -> None:
     for c in v.convicted:
         say(f"CONVICTED   {NAMES[c.party]}: {c.sentence} (PROTOCOL {c.clause})")
     if v.forfeit:
-        say(f"            by silence, on the word of referee {(found.referee or '')[:16]}")
+        named = f" {found.referee[:16]}" if found.referee else ", who has signed it with a new key"
+        say(
+            f"            by silence, which rests on the word of the referee{named}, and on nothing"
+        )
+        say("            that a party has signed; it counts for whoever takes that referee's word")
+    elif v.convicted:
+        say("            which rests on what the parties have signed; anyone can check it")
     if v.accepted is not None:
         say(f"ACCEPTED    {NAMES[v.accepted]}: run root {found.run_roots[v.accepted].hex()}")
         say("            (not shown wrong against this opponent; an audit says more)")

@@ -1,7 +1,8 @@
 """RFC 9162 Merkle trees: roots, inclusion, consistency and multi-leaf proofs (COMMITMENTS 2).
 
 A proof binds the leaf's index and the tree's size: both are the verifier's own arguments, never
-taken from the proof. Verifiers return a bool for a well-formed but wrong proof.
+taken from the proof. Verifiers return a bool for a well-formed but wrong proof. Whatever a
+verifier is given as a hash has 32 bytes, or nothing is proved by it (COMMITMENTS 2.8).
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def inclusion_root(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -
 
     RFC 9162 2.1.3.2; the proof's length must be exactly what index and size call for.
     """
-    if not 0 <= index < size:
+    if not 0 <= index < size or not _hashes(leaf):
         return None
     fn, sn, result = index, size - 1, leaf
     for sibling in proof:
@@ -172,12 +173,14 @@ def verify_consistency(
 
     An empty old tree is a prefix of every tree, with an empty proof (COMMITMENTS 2.6).
     """
-    if not 0 <= old <= new or any(len(h) != HASH_BYTES for h in proof):
+    if not 0 <= old <= new or not _hashes(old_root, new_root, *proof):
+        return False
+    if old == 0 and old_root != EMPTY_ROOT:
         return False
     if old == new:
         return not proof and old_root == new_root
     if old == 0:
-        return not proof and old_root == EMPTY_ROOT
+        return not proof
     path = list(proof) if old & (old - 1) else [old_root, *proof]
     if not path:
         return False
@@ -207,7 +210,7 @@ def multi_root(leaves: Mapping[int, bytes], size: int, proof: Sequence[bytes]) -
     wanted = sorted(leaves)
     if not wanted or wanted[0] < 0 or wanted[-1] >= size:
         return None
-    if any(len(h) != HASH_BYTES for h in proof):
+    if not _hashes(*proof, *leaves.values()):
         return None
     rest = iter(proof)
 
@@ -275,9 +278,14 @@ def combine_parts(count: int, depth: int, hashes: Sequence[bytes]) -> bytes | No
         a = visit(k, left - 1)
         return node_hash(a, visit(leaves - k, left - 1))
 
-    if len(hashes) != len(parts_of(0, count, depth)):
+    if len(hashes) != len(parts_of(0, count, depth)) or not _hashes(*hashes):
         return None
     return visit(count, depth)
+
+
+def _hashes(*values: bytes) -> bool:
+    """True if each of `values` has the length of a hash (COMMITMENTS 2.8)."""
+    return all(len(value) == HASH_BYTES for value in values)
 
 
 def _check_indices(indices: Sequence[int], size: int) -> None:

@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -33,11 +32,12 @@ from tallystick.commit.encoding import (
     check_hash,
     parse_canonical_json,
 )
+from tallystick.commit.points import ORDER, unfit_point
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
+    MachineFaultError,
     SignatureInvalidError,
-    StorageError,
     UsageError,
 )
 from tallystick.limits import LIMITS
@@ -47,17 +47,31 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 
 
 # ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
+# A signature is refused after so many refusals, each beside an acceptance of one known to be good:
+# the first of RFC 8032, 7.1.
+_REFUSALS = 3
+_KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+_KNOWN_SIGNATURE = bytes.fromhex(
+    "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
+    "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
+)
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 public key: 32 raw bytes."""
+    """An Ed25519 public key: 32 raw bytes, canonical and not of small order (COMMITMENTS 9.1.1).
+
+    Raises UsageError for any others; a parser of another party's bytes converts that.
+    """
 
     raw: bytes
 
     def __post_init__(self) -> None:
         if not isinstance(self.raw, bytes) or len(self.raw) != 32:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
+        why = unfit_point(self.raw)
+        if why:
+            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
 
     @property
     def key_id(self) -> str:
@@ -65,7 +79,26 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """True if `signature` is this key's over `message`."""
+        """True if `signature` is this key's over `message`, in its one form (9.1.1).
+
+        Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
+        it finds no memory, and an honest party must not lose its word by that.
+        """
+        if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= ORDER:
+            return False
+        if unfit_point(signature[:32]):
+            return False
+        for _ in range(_REFUSALS):
+            if self._verified(signature, message):
+                return True
+            if not PublicKey(_KNOWN_KEY)._verified(_KNOWN_SIGNATURE, b""):
+                raise MachineFaultError(
+                    "This machine cannot verify signatures at the moment.",
+                    "Free memory, then try again.",
+                )
+        return False
+
+    def _verified(self, signature: bytes, message: bytes) -> bool:
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -104,65 +137,34 @@ class PrivateKey:
         """PKCS #8 PEM, not encrypted: the secret itself."""
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
-    def save(self, path: Path) -> None:
-        """Write PKCS #8 PEM with mode 0600; never overwrites. Raises StorageError."""
-        pem = self.pem()
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise StorageError(
-                f"{path} exists and is not overwritten.", "Choose another name for the key."
-            ) from None
-        except OSError as error:
-            raise StorageError(
-                f"The key cannot be written to {path}: {error.strerror}.",
-                "Choose a directory you can write to.",
-            ) from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
 
+def private_key_of(data: bytes, name: str) -> PrivateKey:
+    """The key in the PEM bytes of `PrivateKey.pem`, from the file `name`.
 
-def load_private_key(path: Path) -> PrivateKey:
-    """Load a key that PrivateKey.save wrote. Raises CannotCheckError with the next action."""
-    data = _read_key_file(path)
+    Raises CannotCheckError with the next action.
+    """
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise CannotCheckError(
-            f"{path} holds no unencrypted Ed25519 private key.",
+            f"{name} holds no unencrypted Ed25519 private key.",
             "Make one with `tallystick keys new`.",
         )
     seed = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
     return PrivateKey(seed)
 
 
-def load_public_key(path: Path) -> PublicKey:
-    """Load a public key from PEM, or the public half of a private key file."""
-    data = _read_key_file(path)
+def public_key_of(data: bytes, name: str) -> PublicKey:
+    """The public key in PEM bytes, or the public half of a private key; as private_key_of."""
     try:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
-        return load_private_key(path).public
+        return private_key_of(data, name).public
     if not isinstance(key, Ed25519PublicKey):
-        raise CannotCheckError(f"{path} holds no Ed25519 key.", "Ask its owner for the right file.")
+        raise CannotCheckError(f"{name} holds no Ed25519 key.", "Ask its owner for the right file.")
     return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-
-def _read_key_file(path: Path) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LIMITS.key_file_bytes + 1)
-    except OSError as error:
-        raise CannotCheckError(
-            f"The key file {path} cannot be read: {error.strerror}.", "Check its name and mode."
-        ) from None
-    if len(data) > LIMITS.key_file_bytes:
-        raise CannotCheckError(f"{path} is too large for a key file.", "Check its name.")
-    return data
 
 
 # ---- DSSE (COMMITMENTS 9.2, 9.3) ----------------------------------------------------------------
@@ -203,9 +205,10 @@ class Envelope:
         )
 
     @staticmethod
-    def from_bytes(data: bytes) -> Envelope:
-        """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError."""
-        value = parse_canonical_json(data, "envelope", LIMITS.envelope_bytes)
+    def from_bytes(data: bytes, limit: int = LIMITS.envelope_bytes) -> Envelope:
+        """Inverse of to_bytes for untrusted bytes, at most `limit` of them, checked before they
+        are parsed. Raises CorruptFileError."""
+        value = parse_canonical_json(data, "envelope", limit)
         if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
             _bad_envelope("it is not a DSSE envelope")
         kind, signatures = value["payloadType"], value["signatures"]
@@ -344,7 +347,7 @@ class RunCommitment:
     @staticmethod
     def from_payload(payload: bytes) -> RunCommitment:
         """Parse an untrusted payload. Raises CorruptFileError."""
-        value = parse_canonical_json(payload, "run commitment", LIMITS.envelope_bytes)
+        value = parse_canonical_json(payload, "run commitment", LIMITS.commitment_bytes)
         names = {
             "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
             "signer",

@@ -11,7 +11,7 @@ import numpy as np
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics._arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.numerics.kernels import kernel, without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
@@ -87,6 +87,7 @@ def _resolve(
     raise errors[0]
 
 
+@exact_environment()
 def evaluate(
     op: str,
     *arrays: np.ndarray | None,
@@ -104,8 +105,8 @@ def evaluate(
     (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
     attributes that do not fit, UnsupportedOperatorError for an unknown operator,
     UnsupportedVersionError for an unknown contract or one that keeps a log, and
-    EnvironmentRefusedError where the process flushes subnormals or rounds otherwise than to
-    nearest (NUMERICS 1.7).
+    EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
+    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
     """
     meaning = without_log(contract)
     check_environment()

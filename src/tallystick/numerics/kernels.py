@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tallystick.errors import UnsupportedVersionError
+from tallystick import _core
+from tallystick.errors import RefusedOperandsError, UnsupportedVersionError
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import Attrs
@@ -25,6 +26,23 @@ def without_log(name: str) -> Contract:
             "Use rounded/1 (the value of an element without an entry), or train a job.",
         )
     return contract
+
+
+def refused_operands(error: BaseException) -> bool:
+    """Whether `error`, raised by a kernel, says that its operands' content is none it takes.
+
+    Every machine stops there. Anything else a kernel raises (MemoryError, an interrupt, a fault
+    of this program) says nothing about the run.
+    """
+    return isinstance(error, RefusedOperandsError | _core.OperandError)
+
+
+def check_products() -> None:
+    """Raise EnvironmentRefusedError where products for rounded operators cannot be relied upon:
+    by kernels that are not admissible (NUMERICS 14.3), or threads that flush (1.7)."""
+    from tallystick.numerics.rounded.engines import current_engine
+
+    current_engine()
 
 
 @lru_cache(maxsize=1024)

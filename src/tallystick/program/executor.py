@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import CannotCheckError, TallystickError, UsageError
+from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.kernels import kernel
+from tallystick.numerics.environment import exact_environment, reestablish
+from tallystick.numerics.kernels import check_products, kernel, refused_operands
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
 from tallystick.program.arena import ALIGNMENT
@@ -31,18 +32,28 @@ _Call = tuple[Callable[..., Any], Attrs, Sequence[Array | None], Sequence[Array]
 
 
 class NodeError(UsageError):
-    """A kernel refused its operands, for example an index out of range. `node` is its index.
+    """A kernel refused what its operands hold, for example an index out of range.
 
-    The state is as it was before the step.
+    Whoever executes the step gets this error: it is a fault of the job or of the run. `node` is
+    the node's index, `state_lost` says whether the step had begun to overwrite the state.
     """
 
-    def __init__(self, message: str, next_action: str, node: int) -> None:
+    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
         super().__init__(message, next_action)
         self.node = node
+        self.state_lost = state_lost
 
 
-class StateLostError(CannotCheckError):
-    """A step failed after it began to overwrite the state in place; the state is unusable."""
+class NodeFaultError(MachineFaultError):
+    """This machine could not execute a node: no memory, no thread, no disk, an interrupted call.
+
+    `node` and `state_lost` are as in NodeError.
+    """
+
+    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
+        super().__init__(message, next_action)
+        self.node = node
+        self.state_lost = state_lost
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,7 @@ class Executor:
         self.threads = threads
         self.contract = parse_contract(program.contract)
         self._kernels = kernels
+        self._rounds = any(n.op in self.contract.rounded_operators for n in program.nodes)
         self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None))
         self.state_intact = True
         self._staged = {
@@ -251,17 +263,23 @@ class Executor:
             self._fail(error, index)
 
     def _fail(self, error: Exception, index: int) -> NoReturn:
-        """Name the node; say whether the state survived."""
-        op = self.program.nodes[index].op
+        """Name the node; say whose fault it is, and whether the state survived."""
+        op, lost = self.program.nodes[index].op, not self.state_intact
         text = error.message if isinstance(error, TallystickError) else str(error)
         action = error.next_action if isinstance(error, TallystickError) else ""
-        if not self.state_intact:
-            raise StateLostError(
-                f"Node {index} ({op}) failed after the state began to change: {text}",
-                "Go back to a stored checkpoint.",
-            ) from error
-        raise NodeError(f"Node {index} ({op}): {text}", action, index) from error
+        if lost:
+            action = "The step had begun to change the state: go back to a stored checkpoint."
+        if refused_operands(error):
+            raise NodeError(f"Node {index} ({op}): {text}", action, index, lost) from error
+        raise NodeFaultError(
+            f"Node {index} ({op}) could not be executed on this machine: "
+            f"{text or type(error).__name__}",
+            action or "Free memory, threads or disk space, then try again.",
+            index,
+            lost,
+        ) from error
 
+    @exact_environment()
     def run_step(
         self,
         state: Mapping[str, Array],
@@ -279,9 +297,10 @@ class Executor:
         the arrays are valid during the call only, and may be strided views; what a tap writes
         into outputs, later nodes read. Without `advance`, for tapped steps only, the state stays.
 
-        Raises NodeError (a UsageError) where a kernel refuses its operands, the state being
-        unchanged; StateLostError where a step fails after it began to change the state. After
-        any other exception (KeyboardInterrupt) `state_intact` tells.
+        Raises NodeError (a UsageError) where a kernel refuses what its operands hold,
+        NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
+        threads of a library that it needs flush subnormals or do not round to nearest (NUMERICS
+        1.7). After any exception `state_intact` tells whether the state is as it was.
         """
         if tap is None and not advance:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
@@ -289,6 +308,8 @@ class Executor:
         self._stage_all(batch, scalars or {}, rng)
         if self.threads is not None:
             _core.set_threads(self.threads)
+        if self._rounds:  # before any kernel: it is this machine's fault, and no node's
+            check_products()
         self.state_intact = True
         if tap is None:
             bound = self._ready(arrays)
@@ -325,6 +346,7 @@ class Executor:
                 self._guarded(*call)
             start = end
             tap(step.index, self.program.nodes[step.index], inputs, outputs)
+            reestablish()  # a tap is foreign code (NUMERICS 1.7)
         return bound
 
     def _write_state(self, bound: _Bound, state: Mapping[str, Array]) -> None:

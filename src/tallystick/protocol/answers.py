@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
 from tallystick.commit.signing import PrivateKey, PublicKey, pae
-from tallystick.errors import CorruptFileError
+from tallystick.errors import CannotCheckError, CorruptFileError
 from tallystick.limits import LIMITS
 from tallystick.protocol.queries import (
     Checkpoints,
@@ -260,10 +260,21 @@ def sign_answer(key: PrivateKey, answer: Answer) -> bytes:
 def make_answer(
     key: PrivateKey, job_digest: bytes, run_root: bytes, query: Query, body: Body | None
 ) -> bytes:
-    """Sign `body` as the answer to `query`; None says that the party is unable."""
+    """Sign `body` as the answer to `query`; None says that the party is unable.
+
+    Raises CannotCheckError, and signs nothing, for an answer over the limit: it would be taken for
+    none (PROTOCOL 2.6). No referee asks for one (2.6.1).
+    """
     status = UNABLE if body is None else ANSWERED
     data = b"" if body is None else encode_body(query, body)
-    return sign_answer(key, Answer(job_digest, run_root, encode_query(query), status, data))
+    answer = Answer(job_digest, run_root, encode_query(query), status, data)
+    size = len(answer.to_bytes()) + 8 + SIGNATURE_BYTES
+    if size > LIMITS.answer_bytes:
+        raise CannotCheckError(
+            f"The answer to this query has {size} bytes, over the limit of {LIMITS.answer_bytes}.",
+            "Nothing was signed. Let a referee of this build or a newer one ask.",
+        )
+    return sign_answer(key, answer)
 
 
 def open_answer(message: bytes, signer: PublicKey) -> Answer:

@@ -13,6 +13,7 @@ from tallystick.limits import LIMITS
 from tallystick.protocol.referee import Referee
 
 EVIDENCE_TAG = tag("evidence/1")
+MIN_MESSAGE = 128  # bytes; a signed answer has more (PROTOCOL 2.3, 2.5)
 
 
 @dataclass(frozen=True)
@@ -47,26 +48,49 @@ class Evidence:
     @staticmethod
     def from_bytes(data: bytes) -> Evidence:
         """Inverse of to_bytes for untrusted bytes. Raises CorruptFileError (PROTOCOL 8.3)."""
+        return EvidenceHead.from_bytes(data).rest(LIMITS.evidence_bytes // MIN_MESSAGE)
+
+
+@dataclass(frozen=True)
+class EvidenceHead:
+    """What evidence begins with. It tells how much may follow; nothing of that is read yet."""
+
+    job_digest: bytes
+    arity: int
+    commitments: tuple[bytes, bytes]
+    source: Reader
+
+    @staticmethod
+    def from_bytes(data: bytes) -> EvidenceHead:
+        """The beginning of untrusted bytes, their digest checked. Raises CorruptFileError."""
         if len(data) > LIMITS.evidence_bytes:
             raise CorruptFileError("The evidence file is over the size limit.", "Refuse it.")
-        if sha256(data[:-HASH_BYTES]) != data[-HASH_BYTES:]:
+        body = memoryview(data)[:-HASH_BYTES]
+        if sha256(body) != data[-HASH_BYTES:]:
             raise CorruptFileError(
                 "The evidence file was altered or cut off: its digest does not match.",
                 "Ask for an intact copy; nobody can be judged by this one.",
             )
-        source = Reader(data[:-HASH_BYTES], "evidence file")
+        source = Reader(body, "evidence file")
         source.expect(EVIDENCE_TAG)
         job_digest, arity = source.hash(), source.u64()
-        commitments = (source.blob(LIMITS.envelope_bytes), source.blob(LIMITS.envelope_bytes))
-        messages = []
-        for _ in range(source.count(LIMITS.evidence_bytes // 9, "messages")):
+        limit = LIMITS.commitment_bytes
+        return EvidenceHead(job_digest, arity, (source.blob(limit), source.blob(limit)), source)
+
+    def rest(self, most: int) -> Evidence:
+        """The whole evidence, of at most `most` messages; to be called once.
+
+        Raises CorruptFileError (PROTOCOL 8.3).
+        """
+        source, messages = self.source, []
+        for _ in range(source.count(most, "messages")):
             party = source.u8()
             if party not in (0, 1):
                 source.fail(f"there is no party {party}")
             messages.append((party, source.blob(LIMITS.answer_bytes)))
-        forfeit = source.blob(LIMITS.envelope_bytes) if source.count(1, "forfeits") else None
+        forfeit = source.blob(LIMITS.forfeit_bytes) if source.count(1, "forfeits") else None
         source.end()
-        return Evidence(job_digest, arity, commitments, tuple(messages), forfeit)
+        return Evidence(self.job_digest, self.arity, self.commitments, tuple(messages), forfeit)
 
 
 def evidence_of(

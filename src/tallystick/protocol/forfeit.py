@@ -12,7 +12,7 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_envelope,
 )
-from tallystick.errors import CorruptFileError
+from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 
 FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json"
@@ -53,8 +53,8 @@ def open_forfeit(data: bytes) -> Forfeit:
 
     Raises CounterpartyError. Whether that key is to be believed is the reader's matter.
     """
-    envelope = Envelope.from_bytes(data)
-    value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.envelope_bytes)
+    envelope = Envelope.from_bytes(data, LIMITS.forfeit_bytes)
+    value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.forfeit_bytes)
     names = {"job_digest", "kind", "party", "query", "referee", "run_roots"}
     if not isinstance(value, dict) or set(value) != names or value["kind"] != FORFEIT_KIND:
         raise _malformed()
@@ -64,7 +64,12 @@ def open_forfeit(data: bytes) -> Forfeit:
     if not isinstance(roots, list) or len(roots) != 2:
         raise _malformed()
     first, second = (_hex(root, HASH_BYTES) for root in roots)
-    referee = PublicKey(_hex(value["referee"], 32))
+    try:
+        referee = PublicKey(_hex(value["referee"], 32))
+    except UsageError as error:
+        raise CorruptFileError(
+            f"The forfeit's referee has no key: {error.message}", "Refuse the forfeit."
+        ) from error
     verify_envelope(envelope, FORFEIT_TYPE, [referee], None)
     return Forfeit(
         _hex(value["job_digest"], HASH_BYTES),

@@ -144,6 +144,11 @@ class Game:
         """ "bounded" or "published" under a contract with logs, else None."""
         return parse_contract(self.terms.contract).form or None
 
+    @property
+    def rounds_exactly(self) -> bool:
+        """Whether exact sums are stated in this game (NUMERICS 13.5)."""
+        return bool(parse_contract(self.terms.contract).rounded_operators)
+
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """The sections of every step's log."""
@@ -185,15 +190,16 @@ class Game:
         numbers = [number for number, _, _ in self.operands(self.node)]
         return self.records[party].inputs[numbers.index(operand)]
 
-    def misfit(self, node: int, body: NodeBody) -> str | None:
-        """How a record differs from what the program says, None if it does not (5.2, 5.5)."""
+    def structure(self, node: int) -> tuple[str, bytes, int]:
+        """Operator, attributes and number of outputs of a node, by the program."""
         given = self.program.nodes[node]
         if given.op == COMMIT:
-            operator, outputs = COMMIT_OPERATOR, 3
-            attributes = commit_attributes(list(self.program.state_types))
-        else:
-            operator, outputs = given.op, len(given.out_types)
-            attributes = attribute_text(given.attrs).encode("ascii")
+            return COMMIT_OPERATOR, commit_attributes(list(self.program.state_types)), 3
+        return given.op, attribute_text(given.attrs).encode("ascii"), len(given.out_types)
+
+    def misfit(self, node: int, body: NodeBody) -> str | None:
+        """How a record differs from what the program says, None if it does not (5.2, 5.5)."""
+        operator, attributes, outputs = self.structure(node)
         if body.operator != operator:
             return f"its operator is {body.operator[:40]!r}, the program's {operator}"
         if body.attributes != attributes:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
-from tallystick.protocol.evidence import Evidence
+from tallystick.numerics.environment import exact_environment
+from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
@@ -22,7 +23,8 @@ from tallystick.run.job import Job
 @dataclass(frozen=True)
 class Judgement:
     """A verdict, the run commitments it is about, and whether their signers are trusted (None:
-    no trust list was given). `referee` is the key whose word a forfeit rests on."""
+    no trust list was given). `referee` is the key id of the referee whose word a forfeit rests on;
+    None where the verdict rests on what the parties have signed."""
 
     verdict: Verdict
     run_roots: tuple[bytes, bytes]
@@ -37,20 +39,34 @@ def _refused(why: str) -> CorruptFileError:
     )
 
 
-def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Judgement:
+@exact_environment()
+def judge(
+    job: Job,
+    data: bytes,
+    trust: Sequence[PublicKey] | None = None,
+    trust_referees: Sequence[PublicKey] = (),
+) -> Judgement:
     """The verdict that the evidence in `data` gives about `job`.
 
-    `job` needs its manifest and program only. `trust`: signers named by key; also the referees
-    whose forfeits are believed. Raises CorruptFileError for evidence that is refused (8.3),
-    CannotCheckError for a forfeit whose referee is not trusted (2.10).
+    `job` needs its manifest and program only. `trust`: the signers of runs that the caller knows.
+    `trust_referees`: the referees whose word that a party was silent the caller takes; the one
+    list says nothing about the other. Raises CorruptFileError for evidence that is refused (8.3),
+    CannotCheckError for a forfeit by a referee who is not in `trust_referees` (2.10).
     """
-    evidence = Evidence.from_bytes(data)
-    if evidence.job_digest != job.digest:
+    head = EvidenceHead.from_bytes(data)
+    if head.job_digest != job.digest:
         raise _refused("it is about another job")
     try:
-        referee = Referee(job, evidence.commitments, evidence.arity)
+        referee = Referee(job, head.commitments, head.arity)
     except UsageError as error:
         raise _refused(error.message) from error
+    bounds = referee.bounds  # PROTOCOL 8.5: before a message is looked at
+    if len(data) > bounds.evidence_bytes:
+        raise _refused(
+            f"it has {len(data)} bytes, and no game of this job leaves more than "
+            f"{bounds.evidence_bytes}"
+        )
+    evidence = head.rest(bounds.messages + 2)
     for party, message in evidence.messages:
         if referee.verdict is not None:
             raise _refused("messages follow the end of the game")
@@ -61,7 +77,7 @@ def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Ju
             raise _refused(error.message) from error
         if len(referee.transcript) == before:
             raise _refused("an answer is there twice")
-    named = _forfeit(referee, evidence, trust)
+    named = _forfeit(referee, evidence, trust_referees)
     if referee.verdict is None:
         raise _refused("messages are missing, the game has not ended")
     keys = [run.signer for run in referee.runs]
@@ -75,7 +91,7 @@ def judge(job: Job, data: bytes, trust: Sequence[PublicKey] | None = None) -> Ju
     )
 
 
-def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | None) -> str | None:
+def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]) -> str | None:
     """Apply the forfeit that ended the game, if one did; the key id of who signed it."""
     if evidence.forfeit is None:
         return None
@@ -85,16 +101,21 @@ def _forfeit(referee: Referee, evidence: Evidence, trust: Sequence[PublicKey] | 
         word = open_forfeit(evidence.forfeit)
     except CounterpartyError as error:
         raise _refused(error.message) from error
+    if word.referee in [run.signer for run in referee.runs]:  # PROTOCOL 2.10.1
+        raise _refused(
+            "its forfeit is signed with a party's key, and no party is the referee (2.10.1)"
+        )
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     if (word.job_digest, word.run_roots) != (evidence.job_digest, roots):
         raise _refused("its forfeit is of another game")
     if referee.pending.get(word.party) != word.query:
         raise _refused("its forfeit names a query that was not open")
-    if trust is None or word.referee not in trust:
+    if word.referee not in believed:
         raise CannotCheckError(
             f"The game ended by silence, which rests on the word of referee "
             f"{word.referee.key_id[:16]} alone.",
-            "Pass --trust with that referee's public key if you believe it.",
+            "Pass --trust-referee with that referee's public key if you take its word; trust in "
+            "the signer of a run (--trust) is something else.",
         )
     referee.silent(word.party)
     return word.referee.key_id

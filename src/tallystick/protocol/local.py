@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import process_time
 from typing import Protocol
 
 from tallystick.commit.signing import PrivateKey
-from tallystick.errors import CounterpartyError, TallystickError
+from tallystick.errors import (
+    CannotCheckError,
+    CounterpartyError,
+    MachineFaultError,
+    StorageError,
+    TallystickError,
+    UsageError,
+)
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Event, Verdict
 from tallystick.run.job import Job
+
+# How often a party whose machine fails is asked for the same answer, before play ends.
+ATTEMPTS = 3
+# Faults that may be gone when the same answer is asked for again.
+_FAULTS = (MachineFaultError, StorageError, MemoryError, OSError)
 
 
 class SilenceError(TallystickError):
@@ -47,17 +60,25 @@ def play(
     arity: int = 20,
     on_event: Callable[[Event], None] | None = None,
     key: PrivateKey | None = None,
+    on_fault: Callable[[int, str], None] = lambda _party, _why: None,
 ) -> Played:
     """Play `parties` (two) against each other to a verdict.
 
     A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
-    `key`, a new one if None. Raises what Referee raises for commitments that are no party to the
-    game, and what a party raises.
+    `key`, a new one if None. A party whose machine fails has given no answer yet: `on_fault` is
+    told its number and why, and it is asked again, ATTEMPTS times in all. Raises CannotCheckError
+    after that, UsageError where `key` is a party's own (PROTOCOL 2.10), what Referee raises for
+    commitments that are no party to the game, and what a party raises.
     """
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
     referee = Referee(job, commitments, arity)
     seconds, told, forfeit = process_time() - began, 0, None
+    if key is not None and key.public in [run.signer for run in referee.runs]:
+        raise UsageError(
+            "The referee's key is a party's key, with which no forfeit can be signed.",
+            "Name another key, or none: then a new one signs.",
+        )
     while True:
         if on_event is not None:
             for event in referee.events[told:]:
@@ -66,10 +87,7 @@ def play(
         if referee.verdict is not None:
             break
         for party, query in sorted(referee.pending.items()):
-            try:
-                message: bytes | None = parties[party].answer(query)
-            except SilenceError:
-                message = None
+            message = _asked(parties[party], query, partial(on_fault, party))
             began = process_time()
             if message is None or not _received(referee, party, message):
                 forfeit = _forfeited(referee, job, party, query, key)
@@ -78,6 +96,24 @@ def play(
                 break
     evidence = evidence_of(referee, job.digest, arity, commitments, forfeit)
     return Played(referee.verdict, evidence, seconds)
+
+
+def _asked(party: Party, query: bytes, on_fault: Callable[[str], None]) -> bytes | None:
+    """The party's answer, None for silence; a fault of the machine is neither (PROTOCOL 2.8)."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return party.answer(query)
+        except SilenceError:
+            return None
+        except _FAULTS as error:
+            why = str(error) or type(error).__name__
+            on_fault(f"attempt {attempt} of {ATTEMPTS}: {why}")
+            if attempt == ATTEMPTS:
+                raise CannotCheckError(
+                    f"The game could not be played to its end on this machine: {why}",
+                    "Nobody is convicted by that. Make room, or play it on a larger machine.",
+                ) from error
+    raise AssertionError("unreachable")
 
 
 def _received(referee: Referee, party: int, message: bytes) -> bool:

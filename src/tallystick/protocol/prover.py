@@ -3,28 +3,36 @@
 Theory of operation. A prover has the run's directory and its signer's key and nothing else: no
 memory of the other party, of the referee, or of what it was asked before, except to save work.
 Every answer is a fact about the job or the run, got by executing the disputed segment again, so
-that equal queries have equal answers (PROTOCOL 1.3, 2.9). A run that was made by a declared cheat
-is repeated with that cheat by the same code; only the cheat's `answer` hook can make it say
-anything else than what the repetition gives.
+that equal queries have equal answers (PROTOCOL 1.3, 2.9). Of the directory it takes only what the
+signed commitment covers: all else is a hint that is checked, or a stranger. Where this machine
+fails, there is no answer yet, and nothing is signed (PROTOCOL 2.8). A run that was made by a
+declared cheat is repeated with that cheat by the same code if its owner says so; only the cheat's
+`answer` hook can make it say anything else than what the repetition gives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.checkpoint import run_root, run_tree
+from tallystick.commit.checkpoint import run_tree
 from tallystick.commit.data import record_bytes, record_leaf_hashes
 from tallystick.commit.signing import PrivateKey, verify_run
 from tallystick.commit.state import CHAIN_SLOTS, CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
 from tallystick.commit.tensor import TensorHeader
-from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.errors import (
+    CannotCheckError,
+    MachineFaultError,
+    TallystickError,
+    UsageError,
+)
 from tallystick.limits import LIMITS
-from tallystick.numerics.environment import check_environment
-from tallystick.program.executor import NodeError, StateLostError
+from tallystick.numerics.environment import check_environment, exact_environment
+from tallystick.program.executor import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import (
     Body,
@@ -38,31 +46,40 @@ from tallystick.protocol.answers import (
     SlotBody,
     make_answer,
 )
+from tallystick.protocol.prover_covered import make_good, usable_journal
 from tallystick.protocol.prover_log import Logs
 from tallystick.protocol.prover_states import States
 from tallystick.protocol.prover_step import Steps, operand_type
-from tallystick.run.attacks import read_declaration
+from tallystick.run.attacks import declared_override
 from tallystick.run.engine import loss_of
-from tallystick.run.files import read_file
 from tallystick.run.override import Override
 from tallystick.run.signer import signing_key
 from tallystick.run.store import RunStore
+
+# Errors of this program, which a person should see as they are; nothing is signed either.
+_OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
 class Prover:
     """The party that the run at `run` is in a game.
 
-    `key` is the signer's private key where the run does not keep it; `override` the hooks of a
-    cheat that a program made itself, where the run declares none. Raises CannotCheckError for a
-    run that is not finished, UsageError for a wrong key, CounterpartyError for damaged files.
+    `key` is the signer's private key where the run does not keep it. `as_attack`: play the cheat
+    that the run's directory declares; without it that file is a stranger. `override`: the hooks
+    of a cheat that a program made itself. `notice` is told what of the directory is not used.
+
+    Raises CannotCheckError for a run that is not finished, UsageError for a wrong key or a cheat
+    that is not declared, CounterpartyError for files whose damage no execution makes good.
     """
 
+    @exact_environment()
     def __init__(
         self,
         run: Path,
         key: PrivateKey | None = None,
         threads: int | None = None,
         override: Override | None = None,
+        as_attack: bool = False,
+        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         check_environment()
         store = RunStore(Path(run))
@@ -73,33 +90,32 @@ class Prover:
                 f"{store.directory} is not finished: it has no signed commitment.",
                 "Run the same `tallystick train` command again to finish it.",
             )
-        self.commitment = read_file(store.commitment_path, LIMITS.envelope_bytes, "run commitment")
+        self.commitment = store.commitment_bytes()
         self.run = verify_run(envelope)[0]
         self._key = signing_key(store, self.run.signer, key)
-        declared = read_declaration(store.override_path)
-        if declared is not None:
-            override = declared.make(self.job)
+        if as_attack:
+            override = declared_override(store, self.job)
         if override is not None:
             override.begin(self.job)
         self._override = override
-        self._journal = store.journal()
-        self._check_journal(store)
-        self._tree = run_tree(self._journal.checkpoints)
-        self._states = States(store, self.job, self._journal, override, threads)
-        self._steps = Steps(self._states)
-        self._logs = Logs(self._states)
+        self._journal = usable_journal(store, self.job, self.run, override, notice)
+        self._states = States(store, self.job, self._journal, override, threads, notice)
+        try:
+            if override is None:
+                make_good(self._states, self.run, notice)
+            self._tree = run_tree(self._journal.checkpoints)
+        except BaseException:
+            self._states.close()
+            raise
         self._records: merkle.Tree | None = None
         self._sound = False
         self._said: dict[bytes, bytes] = {}
+        self._begin()
 
-    def _check_journal(self, store: RunStore) -> None:
-        """An honest run whose journal was damaged since must not answer from it."""
-        found = run_root(self.job.digest, self._journal.checkpoints)
-        if self._override is None and found != self.run.run_root:
-            raise DigestMismatchError(
-                f"The journal of {store.directory} does not give the signed run root.",
-                "Restore it; `tallystick fsck` lists what is damaged.",
-            )
+    def _begin(self) -> None:
+        """Nothing has been looked into yet."""
+        self._steps = Steps(self._states)
+        self._logs = Logs(self._states)
 
     @property
     def executed_steps(self) -> int:
@@ -118,29 +134,48 @@ class Prover:
 
     # -- answering -----------------------------------------------------------------------------
 
+    @exact_environment()
     def answer(self, query: bytes) -> bytes:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 
         Raises CorruptFileError for bytes that are no query, UsageError for a query that the job
-        has no sense for: neither is answered. Raises CannotCheckError where this machine, and
-        not the run, is at fault.
+        has no sense for: neither is answered. Raises CannotCheckError (MachineFaultError where it
+        may succeed later) where this machine, and not the run, is at fault: nothing is signed.
         """
         said = self._said.get(query)
         if said is None:
             asked = q.decode_query(query)
             self._check(asked)
-            said = make_answer(
-                self._key, self.job.digest, self.run.run_root, asked, self._body(asked)
-            )
+            try:
+                said = self._answer(asked)
+            except (TallystickError, *_OUR_FAULTS):
+                self._forget()
+                raise
+            except Exception as error:
+                self._forget()
+                raise MachineFaultError(
+                    f"The run could not be executed here: {str(error) or type(error).__name__}.",
+                    "Nothing was signed. Free memory, threads or disk space, then try again.",
+                ) from error
             self._said[query] = said
         return said
 
+    def _forget(self) -> None:
+        """Let go of what a broken-off execution has left in memory; it may need the room."""
+        self._states.forget()
+        self._begin()
+
+    def _answer(self, asked: q.Query) -> bytes:
+        body = self._body(asked)
+        return make_answer(self._key, self.job.digest, self.run.run_root, asked, body)
+
     def _body(self, query: q.Query) -> Body | None:
-        """The body; None where the repeated execution breaks off (PROTOCOL 2.8)."""
+        """The body; None, to be signed as *unable*, where a kernel refuses what its operands hold:
+        no honest run has a step that cannot be executed (PROTOCOL 2.8)."""
         body: Body | None
         try:
             body = self._facts(query)
-        except (NodeError, StateLostError):
+        except NodeError:
             body = None
         if self._override is None:
             return body
@@ -186,11 +221,16 @@ class Prover:
         return NodeBody(r.operator, r.attributes, r.inputs, r.outputs, proof)
 
     def _loss(self, step: int) -> LossBody:
-        losses, chain = self._journal.losses, CHAIN_START
+        _, proof = self._states.slot(step + 1, LOSS_CHAIN_SLOT)
+        after = self._states.at(step + 1).state.loss_chain
+        losses, chain = self._journal.losses[: step + 1], CHAIN_START
         for at, bits in enumerate(losses[:step]):
             chain = extend_loss_chain(chain, at, loss_of(bits))
-        _, proof = self._states.slot(step + 1, LOSS_CHAIN_SLOT)
-        return LossBody(chain, losses[step], proof)
+        # The journal is a hint: the chain in the state says whether it is right.
+        if len(losses) > step and extend_loss_chain(chain, step, loss_of(losses[step])) == after:
+            return LossBody(chain, losses[step], proof)
+        chain = self._states.at(step).state.loss_chain
+        return LossBody(chain, self._states.repeat(step), proof)
 
     def _record(self, index: int) -> RecordBody:
         columns, schema = self.job.columns, self.job.schema
@@ -221,7 +261,7 @@ class Prover:
             if query.name not in self.job.program.state_types and query.name not in CHAIN_SLOTS:
                 raise UsageError(f"The state has no slot {query.name[:80]!r}.", "Ask the program.")
         else:
-            _below(query.step, min(end, len(self._journal.losses)), "step")
+            _below(query.step, end, "step")
         if isinstance(query, q.NodeHashes):
             _subtree(nodes, query.first, query.count)
         elif isinstance(query, q.NodeRecord | q.TensorHashes | q.Leaf | q.Values | q.Opening):

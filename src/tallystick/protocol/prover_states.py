@@ -3,8 +3,10 @@
 Theory of operation. state[s] comes from the nearest state at or before s that is at hand: the one
 in memory, one of this dispute's scratch files, one that the run has stored, genesis. Every state
 that is asked for is kept as a scratch file, so that the next, narrower question of a search
-begins where the last one has left off (PROTOCOL 4.6). Scratch files are trusted, being our own
-and young; a stored state counts only if it still has the root in the journal.
+begins where the last one has left off (PROTOCOL 4.6). No file is believed: a stored state counts
+only at a step whose root the signed commitment covers, and every state is hashed in our own
+memory after it was read. One that does not fit is named and not used again: damage costs
+re-execution, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,17 +14,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
-from tallystick.commit.state import slot_order, state_tree
-from tallystick.errors import CounterpartyError, StorageError
+from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
+from tallystick.disk.files import free_bytes
+from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.program.executor import Tap
 from tallystick.run.engine import Engine
-from tallystick.run.files import free_bytes
 from tallystick.run.follow import own_logs
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
@@ -44,32 +48,42 @@ class Scratch:
         self._directory: Path | None = None
         with suppress(OSError):  # a run on a read-only disk: more is executed again
             self._directory = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=run))
-        self.steps: list[int] = []
+        self._roots: dict[int, bytes] = {}
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose states are kept."""
+        return list(self._roots)
 
     def _path(self, step: int) -> Path:
         assert self._directory is not None
         return self._directory / f"step-{step:08d}.safetensors"
 
-    def save(self, step: int, state: State) -> None:
-        """Keep state[step] if there is room."""
-        full = len(self.steps) >= SCRATCH_FILES
-        if self._directory is None or full or step in self.steps:
+    def save(self, step: int, state: State, root: bytes) -> None:
+        """Keep state[step], which has this root, if there is room."""
+        full = len(self._roots) >= SCRATCH_FILES
+        if self._directory is None or full or step in self._roots:
             return
         with suppress(StorageError):  # without it, more is executed again
             if state_file_bytes(state) <= SCRATCH_SHARE * free_bytes(self._directory):
                 metadata = {"format": STATE_FORMAT, "step": str(step)}
                 write_tensors(self._path(step), state.tensors(), metadata)
-                self.steps.append(step)
+                self._roots[step] = root
 
-    def load(self, job: Job, step: int) -> State:
-        """A kept state, its arrays memory-mapped."""
+    def load(self, job: Job, step: int) -> tuple[State, bytes]:
+        """A kept state, its arrays memory-mapped, and the root that it had."""
         tensors, _ = read_tensors(self._path(step), "scratch state")
-        return State.from_tensors(tensors, job.program.state_types, "scratch state")
+        state = State.from_tensors(tensors, job.program.state_types, "scratch state")
+        return state, self._roots[step]
+
+    def drop(self, step: int) -> None:
+        """Never use this state again."""
+        self._roots.pop(step, None)
 
     def close(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-        self.steps.clear()
+        self._roots.clear()
 
 
 class States:
@@ -82,16 +96,16 @@ class States:
         journal: JournalContent,
         override: Override | None,
         threads: int | None,
+        notice: Callable[[str], None],
     ) -> None:
         self.store, self.job, self.journal, self.override = store, job, journal, override
-        self.threads = threads
+        self.threads, self._notice = threads, notice
         self.executed = 0
         self.scratch = Scratch(store.directory)
         self._engine: Engine | None = None
         self._committed = dict(journal.checkpoints)
         self._live = False  # whether the engine's state is state[engine.step]
-        self._checked: set[int] = set()  # stored states that have the root in the journal
-        self._refused: set[int] = set()  # and those that have not
+        self._refused: set[int] = set()  # stored states that have not the committed root
         self._digests: OrderedDict[int, dict[str, bytes]] = OrderedDict()
 
     # -- state[s] in memory --------------------------------------------------------------------
@@ -115,14 +129,27 @@ class States:
         self.executed += 1
         return engine.look(tap)
 
+    def repeat(self, step: int) -> int:
+        """Execute the step after state[step]: the bits of its loss, as the run commits to it."""
+        engine = self.at(step)
+        self._live = False
+        bits, _, _ = engine.run()
+        self.executed += 1
+        self._live = True
+        return bits
+
     def _keep(self, step: int) -> None:
         """Make sure that state[step] need not be executed again, if there is room."""
         if step and step not in self.scratch.steps and step not in self._stored():
-            self.scratch.save(step, self.at(step).state)
+            state = self.at(step).state
+            known = self._digests.get(step)
+            root = state.root() if known is None else State.root_of(known)
+            self.scratch.save(step, state, root)
 
     def _stored(self) -> list[int]:
-        known = self.journal.roots
-        return [s for s in self.store.stored_steps() if s in known and s not in self._refused]
+        """Stored states whose roots are committed; that of a pause is not."""
+        there = self.store.stored_steps()
+        return [s for s in there if s in self._committed and s not in self._refused]
 
     def _nearest(self, step: int) -> Engine:
         """The engine in the nearest state at or before `step` that is at hand."""
@@ -132,33 +159,48 @@ class States:
             engine = self._engine
             if engine is not None and self._live and base <= engine.step <= step:
                 return engine
-            state = self._read(base)
-            if state is not None:
-                return self._enter(base, state)
+            try:
+                return self._load(base)
+            except (CounterpartyError, StorageError) as error:
+                if not base:
+                    raise
+                if base in self.scratch.steps:
+                    self.scratch.drop(base)
+                else:
+                    self._refused.add(base)
+                self._notice(f"The state of step {base} is executed again: {error.message}")
 
-    def _read(self, step: int) -> State | None:
-        """A state at hand, None (and never again) where its file is damaged."""
+    def _load(self, step: int) -> Engine:
+        """The engine in a state at hand. Raises CounterpartyError, StorageError where the file is
+        damaged, or holds another state than it must."""
         if step in self.scratch.steps:
-            return self.scratch.load(self.job, step)
-        if step == 0:
+            state, root = self.scratch.load(self.job, step)
+        elif step:
+            state, root = self.store.read_state(self.job, step), self._committed[step]
+        else:
             state = self.job.genesis()
             if self.override is not None:
                 self.override.genesis(state)
-            return state
-        try:
-            if step in self._checked:
-                return self.store.read_state(self.job, step)
-            root = self.journal.roots[step]
-            state = self.store.load_state(self.job, step, root, False, self.override)
-        except (CounterpartyError, StorageError):
-            self._refused.add(step)
-            return None
-        self._checked.add(step)
-        return state
+            return self._enter(step, state)
+        committed = step not in self.scratch.steps
+        engine = self._enter(step, state)
+        self._live = False
+        found = engine.state.root()
+        if committed and self.override is not None:
+            found = self.override.root(step, found)
+        if found != root:
+            raise DigestMismatchError(
+                f"The file of the state of step {step} in {self.store.directory} does not have "
+                "the root that the run has committed to.",
+                "Remove it; `tallystick fsck` lists what is damaged.",
+            )
+        self._live = True
+        return engine
 
     def _enter(self, step: int, state: State) -> Engine:
         """Put the engine into a state; its arrays stay where they are once there are any."""
-        before = self.journal.losses[step - 1] if step else 0
+        losses = self.journal.losses  # hints: only a cheat that skips steps looks at its last one
+        before = losses[step - 1] if 0 < step <= len(losses) else 0
         engine = self._engine
         if engine is None:
             own = {name: np.array(a, order="C") for name, a in state.slots.items()}
@@ -174,6 +216,22 @@ class States:
             engine.step, engine.last_bits = step, before
         self._live = True
         return engine
+
+    # -- what the commitment covers ----------------------------------------------------------------
+
+    def chains_fit(self, step: int) -> bool:
+        """Whether the journal's logs before `step` are those in the log chain of state[step]."""
+        chain = CHAIN_START
+        for at, digest in enumerate(self.journal.logs[:step]):
+            chain = extend_log_chain(chain, at, digest)
+        return len(self.journal.logs) >= step and chain == self.at(step).state.log_chain
+
+    def rebuild(self, last: int) -> None:
+        """Get all checkpoints up to step `last` by executing the run from its initial state."""
+        self._committed.clear()
+        found = [(s, self.root(s)) for s in checkpoint_steps(last, self.job.interval)]
+        self.journal.checkpoints[:] = found
+        self._committed = dict(found)
 
     # -- what is said of states ------------------------------------------------------------------
 
@@ -202,8 +260,12 @@ class States:
         tree: Tree = state_tree(digests)
         return digests[name], tuple(tree.inclusion(slot_order(list(digests)).index(name)))
 
+    def forget(self) -> None:
+        """Let go of all memory; what is needed of it is read or executed again."""
+        self._engine, self._live = None, False
+        self._digests.clear()
+
     def close(self) -> None:
         """Forget everything and remove the scratch files."""
-        self._engine = None
-        self._digests.clear()
+        self.forget()
         self.scratch.close()

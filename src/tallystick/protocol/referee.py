@@ -13,10 +13,13 @@ from collections.abc import Callable
 
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.numerics.environment import exact_environment
 from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
 from tallystick.protocol.queries import encode_query
+from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
 from tallystick.protocol.states import AGREEMENT, START, TABLE, UNDECIDED
 from tallystick.protocol.verdict import Conviction, Event, Verdict
 from tallystick.run.job import Job
@@ -52,7 +55,7 @@ STEPS: dict[str, Callable[[Game], Rounds]] = {
 def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
     """A party's run commitment; UsageError where it is no party to this game (3.1)."""
     try:
-        run, _ = verify_run(Envelope.from_bytes(data))
+        run, _ = verify_run(Envelope.from_bytes(data, LIMITS.commitment_bytes))
     except CounterpartyError as error:
         raise UsageError(
             f"Party {party} is no party to a game: {error.message}", "Ask for a signed run."
@@ -69,9 +72,11 @@ class Referee:
 
     `arity` is the dispute's (4.3). Of the job only commitment, scalars, schema and program are
     used. Raises UsageError for a commitment of another job, one whose signature does not verify
-    (3.1), or an arity out of range.
+    (3.1), or an arity out of range; CannotCheckError where the evidence could not hold what the
+    first round may bring (8.5).
     """
 
+    @exact_environment()
     def __init__(self, job: Job, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
         if not MIN_ARITY <= arity <= MAX_ARITY:
             raise UsageError(
@@ -91,6 +96,7 @@ class Referee:
             (first, second),
             arity,
         )
+        self.bounds: GameBounds = game_bounds(self._game)
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}
         self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
@@ -124,14 +130,15 @@ class Referee:
             return {}
         return {p: encode_query(q) for p, q in self._round.items() if p not in self._answers}
 
+    @exact_environment()
     def receive(self, party: int, message: bytes) -> None:
         """Take in a signed answer of `party` to its pending query.
 
         An answer repeated word for word is ignored; another one to a query it has answered
         convicts (2.9). Raises CorruptFileError for what is no answer of this game (2.6): nothing
         has then been said, and the query stays open. Raises UsageError once there is a verdict,
-        CannotCheckError where this build lacks the disputed operator's opening rule: the game
-        then stays without a verdict.
+        CannotCheckError where this build lacks the disputed operator's opening rule, or where true
+        answers to the next round would be too long (2.6.1): the game then stays without a verdict.
         """
         self._check_open(party)
         answer = self._open(party, message)
@@ -150,6 +157,7 @@ class Referee:
         if not self.pending:
             self._judge_round()
 
+    @exact_environment()
     def silent(self, party: int) -> None:
         """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes nothing."""
         self._check_open(party)
@@ -214,6 +222,9 @@ class Referee:
                 self._convict(guilty)
                 return
             else:
+                check_room(
+                    self._game, self.bounds, self._round, len(self.transcript), self.received
+                )
                 self._answers = {}
                 self.rounds += 1
                 return

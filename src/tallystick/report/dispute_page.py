@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tallystick.numerics.environment import exact_environment
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.html import Safe, el, join
@@ -19,6 +20,7 @@ from tallystick.report.ruling import ruling_section
 from tallystick.report.words import PARTIES, code, count, digest, facts, items, size
 
 
+@exact_environment()
 def dispute_page(dispute: DisputeFacts) -> str:
     """The page of a dispute: a whole HTML document."""
     verdict = dispute.verdict
@@ -39,6 +41,7 @@ def dispute_page(dispute: DisputeFacts) -> str:
     return page(headline(dispute), body, same=verdict.agreement)
 
 
+@exact_environment()
 def headline(dispute: DisputeFacts) -> str:
     """The verdict in one sentence."""
     verdict = dispute.verdict
@@ -49,7 +52,11 @@ def headline(dispute: DisputeFacts) -> str:
     if len(verdict.convicted) > 1:
         return "Both parties are convicted; no run is accepted."
     party = verdict.convicted[0].party
-    how = "by silence" if verdict.forfeit else f"of breaking clause {verdict.convicted[0].clause}"
+    how = (
+        "by silence, on a referee's word"
+        if verdict.forfeit
+        else f"of breaking clause {verdict.convicted[0].clause}"
+    )
     if verdict.accepted is None:
         return f"{PARTIES[party]} is convicted {how}; no run is accepted."
     return (
@@ -89,9 +96,11 @@ def _lead(dispute: DisputeFacts) -> list[Safe]:
     if verdict.forfeit:
         told.append(
             paragraph(
-                "A conviction by silence is the word of the referee with the key ",
+                "This rests on the word of a referee, and on nothing that a party has signed. The "
+                "referee has the key ",
                 code(dispute.referee or "(none named)"),
-                ": it counts for those who trust that key; nobody can check the silence itself.",
+                ", which the reader of this page has named with --trust-referee. Nobody else can "
+                "check the silence itself.",
             )
         )
     lead = [paragraph(" ".join(words), class_="lead")] if words else []
@@ -164,6 +173,7 @@ def _curves(dispute: DisputeFacts) -> Safe | None:
 
 def _again(dispute: DisputeFacts) -> Safe:
     name = dispute.name
+    referee = " --trust-referee REFEREE" if dispute.verdict.forfeit else ""
     rows = {"Evidence": join(code(name), ", ", size(dispute.size)),
             "SHA-256 of the file": digest(dispute.digest),
             "Arity of the search": count(dispute.arity)}  # fmt: skip
@@ -176,10 +186,13 @@ def _again(dispute: DisputeFacts) -> Safe:
             "verdict, this page's included. It needs seconds and no training.",
         ),
         commands(
-            f"tallystick judge {name} --job JOB",
-            f"tallystick judge {name} --job JOB --trust KEY",
+            f"tallystick judge {name} --job JOB{referee}",
+            f"tallystick judge {name} --job JOB{referee} --trust KEY",
         ),
         paragraph("The second form also says whether a signer has the key in the file KEY."),
+        paragraph("REFEREE is the file with the key of the referee whose word you take.")
+        if referee
+        else None,
         facts(rows),
     )
 
@@ -215,7 +228,8 @@ def _meaning(dispute: DisputeFacts) -> Safe:
             "was not shown wrong against this opponent; an audit repeats it.",
         ]
     open_ += [
-        "Who stands behind a key. --trust names the keys you know.",
+        "Who stands behind a key. --trust names the signers of runs that you know, "
+        "--trust-referee the referees whose word you take.",
         "That the job is a good one. The verdict says who followed it.",
     ]
     return join(

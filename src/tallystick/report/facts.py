@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
+from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.numerics.environment import exact_environment
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.claim import read_claim
-from tallystick.run.files import read_file
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
@@ -64,9 +66,10 @@ class DisputeFacts:
     arity: int
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
-    referee: str | None = None  # key id of the referee on whose word a forfeit rests
+    referee: str | None = None  # key id of the believed referee on whose word a forfeit rests
 
 
+@exact_environment()
 def read_run(
     directory: Path, job: Job | None = None, trust: Sequence[PublicKey] | None = None
 ) -> RunFacts:
@@ -85,22 +88,25 @@ def read_run(
         raise DigestMismatchError(
             f"{directory} is a run of another job.", "Name the job that it is of."
         )
-    return RunFacts(directory.resolve().name, own, inspect_run(directory), trusted)
+    name = os.path.basename(os.path.realpath(directory))
+    return RunFacts(name, own, inspect_run(directory), trusted)
 
 
+@exact_environment()
 def read_dispute(
     path: Path,
     job: Job,
     trust: Sequence[PublicKey] | None = None,
     runs: Sequence[RunFacts] = (),
+    trust_referees: Sequence[PublicKey] = (),
 ) -> DisputeFacts:
     """The evidence at `path`, judged under `job`; `runs` lend their losses.
 
     Raises CorruptFileError for evidence that is refused, CannotCheckError for a forfeit by a
-    referee who is not trusted, UsageError for a run that is of neither party.
+    referee who is not in `trust_referees`, UsageError for a run that is of neither party.
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-    judgement = judge(job, data, trust)
+    judgement = judge(job, data, trust, trust_referees)
     evidence = Evidence.from_bytes(data)
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tallystick.numerics.environment import exact_environment
 from tallystick.report.curve import Checkpoints, figure
 from tallystick.report.facts import RunFacts
 from tallystick.report.html import Safe, el, join
@@ -14,6 +15,7 @@ from tallystick.run.inspect import parameter_count
 _MOST_SETTINGS = 60
 
 
+@exact_environment()
 def run_page(run: RunFacts) -> str:
     """The page of a run: a whole HTML document."""
     body = join(
@@ -38,6 +40,7 @@ def _how_it_ended(run: RunFacts) -> str:
     return f"complete, {count(done, 'step')}"
 
 
+@exact_environment()
 def headline(run: RunFacts) -> str:
     """The run in one sentence."""
     signed = "signed" if run.found["signer"] is not None else "not signed"

@@ -28,6 +28,7 @@ from typing import Protocol
 
 from tallystick.commit.encoding import check_hash, tag
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
+from tallystick.disk.files import create_temporary, make_directory, sync_path
 from tallystick.errors import UsageError, storage_error
 from tallystick.rounding import blocks, codec
 
@@ -36,11 +37,10 @@ END = tag("log-file-end/1")
 HEADER = struct.Struct(f"<{len(MAGIC)}sQ32sBBQ")
 ENTRY = struct.Struct("<QQQQQQI32s")
 TRAILER = struct.Struct(f"<32sQI{len(END)}s")
-TEMPORARY_SUFFIX = ".part"  # run/files.py's: what a killed process leaves is dropped by it
 
 
 class Door(Protocol):
-    """What reaches the operating system: `run.files.OS` in a run, so that tests can fail it."""
+    """What reaches the operating system: `disk.files.OS` in a run, so that tests can fail it."""
 
     def write(self, descriptor: int, data: memoryview) -> int: ...
 
@@ -102,13 +102,11 @@ class LogWriter:
         self._codec = compression
         self._door = door or PlainDoor()
         self._stored: list[Stored | None] = [None] * len(sections)
-        self._temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         self._header = HEADER.pack(
             MAGIC, step, check_hash(job_digest, "job digest"), form, compression, len(sections)
         )
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            self._descriptor = os.open(self._temporary, flags, 0o644)
+            self._descriptor, self._temporary = create_temporary(path)
         except OSError as error:
             raise storage_error(path, error) from error
         self._offset = 0
@@ -222,10 +220,7 @@ class LogDirectory:
 
     def writer(self, step: int) -> LogWriter:
         """A writer of the log of `step`, which replaces one that is there. Raises StorageError."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+        make_directory(self.path)
         path = log_path(self.path, step)
         return LogWriter(
             path, step, self._job_digest, self.sections, self.form, self._codec, self._door
@@ -240,12 +235,5 @@ class LogDirectory:
         journaled. Raises StorageError."""
         door = self._door or PlainDoor()
         for path in [*self._unsynced, self.path] if self._unsynced else []:
-            try:
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    door.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise storage_error(path, error) from error
+            sync_path(path, door.fsync)
         self._unsynced.clear()

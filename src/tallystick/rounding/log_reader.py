@@ -6,7 +6,6 @@ where the caller has it from a chain, the digest. It holds the index and one sec
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
+from tallystick.disk.regular import open_file, present
 from tallystick.errors import CorruptFileError, storage_error
 from tallystick.rounding import blocks, codec
 from tallystick.rounding.faults import Fault, LogCorruptError
@@ -43,22 +43,25 @@ class Expected:
 class LogReader:
     """The log of `step` in the file `path`, checked against `expected` and, if given, `digest`.
 
+    `inside` is the run's directory: no link is followed in it.
     Raises LogCorruptError, here for what concerns the whole log and later for a section;
-    StorageError where the file cannot be read.
+    StorageError where the file cannot be read, CorruptFileError where it is no plain file.
     """
 
     def __init__(
-        self, path: Path, step: int, expected: Expected, digest: bytes | None = None
+        self,
+        path: Path,
+        step: int,
+        expected: Expected,
+        digest: bytes | None = None,
+        inside: Path | None = None,
     ) -> None:
         self.path = path
         self.step = step
         self.expected = expected
-        try:
-            self._file = open(path, "rb")  # noqa: SIM115 - held open while sections are read
-        except FileNotFoundError:
-            raise LogCorruptError("missing", f"there is no {path.name}", step) from None
-        except OSError as error:
-            raise storage_error(path, error) from error
+        if not present(path):
+            raise LogCorruptError("missing", f"there is no {path.name}", step)
+        self._file, self._size = open_file(path, "rounding log", inside)
         try:
             self.digest = self._open(digest)
         except BaseException:
@@ -100,7 +103,7 @@ class LogReader:
 
     def _open(self, digest: bytes | None) -> bytes:
         want = self.expected
-        size = os.fstat(self._file.fileno()).st_size
+        size = self._size
         if size < HEADER.size + TRAILER.size:
             self._fail("truncated", f"its file has {size} bytes")
         header = self._read(0, HEADER.size)
@@ -215,7 +218,11 @@ def _largest(section: Section) -> int:
 
 
 def open_log(
-    directory: Path, step: int, expected: Expected, digest: bytes | None = None
+    directory: Path,
+    step: int,
+    expected: Expected,
+    digest: bytes | None = None,
+    inside: Path | None = None,
 ) -> LogReader:
     """The log of `step` in a run's directory of logs. Raises as LogReader does."""
-    return LogReader(log_path(directory, step), step, expected, digest)
+    return LogReader(log_path(directory, step), step, expected, digest, inside)

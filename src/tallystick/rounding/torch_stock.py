@@ -18,11 +18,13 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.numerics.ops._common import rn32
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_order import Order
+from tallystick.rounding.torch_probe import check_torch_threads
 
 Array = np.ndarray
 Tensor = torch.Tensor
@@ -113,13 +115,20 @@ class Stock:
         return torch.matmul(a, b, out=self.result(shape))
 
     def prepare(self) -> None:
-        """Threads as the core has, one algorithm for each shape: called once a step."""
+        """Threads as the core has, one algorithm for each shape: called once a step.
+
+        Raises EnvironmentRefusedError where torch's threads flush subnormals or round otherwise
+        than to nearest (NUMERICS 1.7).
+        """
         if self.device != "cpu":
             torch.backends.cudnn.benchmark = False
             torch.backends.cudnn.deterministic = True
         threads = int(_core.threads())
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+        if self.device == "cpu":
+            with exact_environment():
+                check_torch_threads()
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -282,6 +291,9 @@ def rounded_number(attrs: Attrs, name: str) -> float:
 
 
 def check_indices(op: str, index: Tensor, size: int) -> None:
-    """Every index in [0, size): torch would read or write elsewhere. Raises UsageError."""
+    """Every index in [0, size): torch would read or write elsewhere.
+
+    Raises RefusedOperandsError.
+    """
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-        raise UsageError(f"{op}: an index is outside [0, {size}).")
+        raise RefusedOperandsError(op, f"an index is outside [0, {size}).")

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.ops.batch_norm import output_mask as batch_norm_mask
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
@@ -204,11 +204,11 @@ def _batch_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor
 
 # -- losses (7) ------------------------------------------------------------------------------------
 def _targets(op: str, attrs: Attrs, x: Tensor, t: Tensor) -> Tensor:
-    """Which rows count: bool[R]. Raises UsageError for a target that is no class (7.1)."""
+    """Which rows count: bool[R]. Raises RefusedOperandsError for one that is no class (7.1)."""
     counts = t != cast(int, attrs["ignore_index"])
     bad = ((t < 0) | (t >= x.shape[1])) & counts
     if bool(bad.any()):
-        raise UsageError(f"{op}: a target is not one of {x.shape[1]} classes.")
+        raise RefusedOperandsError(op, f"a target is not one of {x.shape[1]} classes.")
     return counts
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tallystick.commit.signing import PrivateKey, PublicKey, load_private_key, load_public_key
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.run.auditor import AuditReport as AuditReport
 from tallystick.run.auditor import audit_run
 from tallystick.run.job import Job as Job

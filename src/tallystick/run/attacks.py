@@ -17,11 +17,12 @@ from types import ModuleType
 from typing import Protocol
 
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
+from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.run.files import read_file
 from tallystick.run.job import Job
 from tallystick.run.override import Override
+from tallystick.run.store import RunStore
 
 Params = Mapping[str, JsonValue]
 
@@ -54,15 +55,27 @@ class Declaration:
 
 def read_declaration(path: Path) -> Declaration | None:
     """The declaration at `path`, None where there is no such file. Raises CorruptFileError."""
-    if not path.exists():
+    if not present(path):
         return None
-    data = read_file(path, LIMITS.key_file_bytes, "declared override")
+    data = read_file(path, LIMITS.key_file_bytes, "declared override", path.parent)
     value = parse_canonical_json(data, f"declared override {path}")
     if isinstance(value, dict) and set(value) == {"attack", "params"}:
         name, params = value["attack"], value["params"]
         if isinstance(name, str) and _NAME.fullmatch(name) and isinstance(params, dict):
             return Declaration(name, params)
     raise CorruptFileError(f"The declared override {path} is malformed.", "Restore it.")
+
+
+def declared_override(store: RunStore, job: Job) -> Override:
+    """The hooks of the cheat that the run at `store` declares. Raises UsageError where it declares
+    none, or one that this installation does not have."""
+    declared = read_declaration(store.override_path)
+    if declared is None:
+        raise UsageError(
+            f"{store.directory} declares no cheat.",
+            "Play it as the run that it is: no --as-attack.",
+        )
+    return declared.make(job)
 
 
 def attacks_directory() -> Path:

@@ -23,6 +23,7 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
+from tallystick.numerics.environment import exact_environment
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.claim import Claim, read_claim
 from tallystick.run.engine import Engine, check_environment, is_finite
@@ -30,10 +31,11 @@ from tallystick.run.follow import OwnLogs, own_logs
 from tallystick.run.found import finding_sentence
 from tallystick.run.job import Job
 from tallystick.run.journal import loss_value
+from tallystick.run.listener import Listener, Silent, Steady
 from tallystick.run.nodes import NodeTrace
 from tallystick.run.state import State
 from tallystick.run.store import RunStore
-from tallystick.run.trainer import Listener, Silent
+from tallystick.run.strangers import strangers
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ class _FoundError(Exception):
     """A difference was found; it is in the audit's `difference`."""
 
 
+@exact_environment()
 def audit_run(
     directory: Path,
     job: Job | None = None,
@@ -298,7 +301,7 @@ def audit_run(
     after B. Raises CannotCheckError for an unfinished run or missing files, CounterpartyError
     for files that do not match their digests, UsageError for steps outside the run.
     """
-    listener = listener or Silent()
+    listener = Steady(listener or Silent())
     check_environment()
     if threads is not None:
         _core.set_threads(threads)
@@ -317,6 +320,7 @@ def audit_run(
     if steps is not None:
         genesis = None  # a stored state may be loaded: memory for one is enough
     claim = read_claim(store, own, trust)
+    notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
     first, last = _segment(steps, claim.last_step)
     audit = _Audit(store, own, claim, listener, threads, genesis)
     reached = 0

@@ -7,13 +7,16 @@ by hiding disagreements, larger: take samples from machines you trust.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from tallystick.disk.files import clone_or_copy, make_directory, write_file
+from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.numerics.contracts import Contract
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.ir import Program
 from tallystick.rounding.calibrate import (
     ELEMENTS,
@@ -27,7 +30,6 @@ from tallystick.rounding.calibrate import (
 from tallystick.rounding.emulated import kind_named
 from tallystick.rounding.sections import sections_of
 from tallystick.run.engine import Engine
-from tallystick.run.files import clone_or_copy, make_directory, write_file
 from tallystick.run.job import (
     DATA,
     EVAL_PROGRAM,
@@ -40,7 +42,7 @@ from tallystick.run.job import (
 )
 from tallystick.run.job_file import job_manifest, load_job
 from tallystick.run.manifest import manifest_bytes
-from tallystick.run.tensorfile import read_tensors, write_tensors
+from tallystick.run.tensorfile import FileTypes, read_tensors, write_tensors
 
 FORMAT = "tallystick-calibration/1"
 _COLUMNS = ("element", "section", "step", "x")
@@ -58,6 +60,7 @@ class SampleFile:
     kind: str
 
 
+@exact_environment()
 def take_sample(
     job: Job,
     path: Path,
@@ -91,6 +94,7 @@ def take_sample(
     return SampleFile(path, found, steps, elements, facts["kind"])
 
 
+@exact_environment()
 def read_sample(job: Job, path: Path) -> SampleFile:
     """The sample at `path`, checked to be one of `job`.
 
@@ -103,7 +107,14 @@ def read_sample(job: Job, path: Path) -> SampleFile:
             "Make one with `tallystick calibrate sample`.",
         )
 
-    columns, facts = read_tensors(path, "calibration sample", copy=True)
+    def check(types: FileTypes, _: Mapping[str, str]) -> None:
+        """No more rows than this job's sections have elements, however many steps it says."""
+        most = job.steps * sum(s.elements for s in sections_of(job.program, contract))
+        if any(shape and shape[0] > most for _, shape in types.values()):
+            fail("it has more results than the job")
+
+    contract = published_contract(job.program)
+    columns, facts = read_tensors(path, "calibration sample", copy=True, check=check)
     if set(facts) != set(_FACTS) or facts["format"] != FORMAT:
         fail("it does not say so")
     if set(columns) != set(_COLUMNS):
@@ -122,7 +133,6 @@ def read_sample(job: Job, path: Path) -> SampleFile:
     if not 1 <= steps <= job.steps:
         fail(f"it has {steps} steps and the job {job.steps}")
     sample = Sample(*(columns[name] for name in ("step", "section", "element", "x")))
-    contract = published_contract(job.program)
     try:
         sample.check(sections_of(job.program, contract), steps)
     except UsageError as error:
@@ -130,6 +140,7 @@ def read_sample(job: Job, path: Path) -> SampleFile:
     return SampleFile(path, sample, steps, elements, facts["kind"])
 
 
+@exact_environment()
 def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:
     """Algorithm 4 over the samples at `paths`: the job with these thresholds at `out`.
 
@@ -150,7 +161,7 @@ def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list
 
 def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     """`job` under another contract, written to `directory`. Raises UsageError, StorageError."""
-    if (directory / MANIFEST).exists():
+    if present(directory / MANIFEST):
         raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
     job.verify()
 
@@ -178,7 +189,7 @@ def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     make_directory(directory / "data")
     for name in job.files():
         if name in (STATE0, DATA, VALIDATION):
-            clone_or_copy(job.directory / name, directory / name)
+            clone_or_copy(job.directory / name, directory / name, job.directory)
     for name, program in programs.items():
         write_file(directory / name, [program.text().encode("ascii")])
     write_file(directory / MANIFEST, [manifest_bytes(job_manifest(made))])

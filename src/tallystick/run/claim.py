@@ -39,7 +39,7 @@ def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = No
     Raises CannotCheckError for a run that is not finished, SignatureInvalidError, and
     DigestMismatchError where journal, commitment and job do not belong together.
     """
-    journal = store.journal()
+    journal = store.journal(job)
     envelope = store.envelope()
     if envelope is None:
         raise CannotCheckError(

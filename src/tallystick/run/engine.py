@@ -20,6 +20,7 @@ from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import check_environment as check_environment
+from tallystick.numerics.environment import exact_environment
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
@@ -133,6 +134,7 @@ class Engine:
         root = self.state.root() if digests is None else self.state.root_of(digests)
         return root if self.override is None else self.override.root(self.step, root)
 
+    @exact_environment()
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step: bits of its loss, the program's metrics, the node trace.
 
@@ -167,6 +169,7 @@ class Engine:
         digest = self.job.commitment.program_digest
         return NodeTracer(self.job.program, digest, self.step, self._watched())
 
+    @exact_environment()
     def look(self, tap: Tap) -> tuple[int, int]:
         """Execute the next step node by node and stay where we are: bits of the loss as computed
         and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).

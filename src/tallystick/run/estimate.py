@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.checkpoint import checkpoint_count
+from tallystick.disk.files import free_bytes
 from tallystick.errors import StorageError
-from tallystick.run.files import free_bytes
 from tallystick.run.job import Job
 from tallystick.run.journal import journal_bytes
 

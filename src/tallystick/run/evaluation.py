@@ -8,6 +8,7 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.executor import Executor
 from tallystick.run.job import Job
 
@@ -29,6 +30,7 @@ class Evaluator:
         self._batches = job.evaluation.record_count // self._size
         self._executor = Executor(job.eval_program)
 
+    @exact_environment()
     def loss(self, slots: Mapping[str, Array], batches: int | None = None) -> float:
         """The validation loss of the state `slots`, a binary32 value; of `batches`, to time it."""
         count = self._batches if batches is None else batches

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tallystick.commit.signing import PublicKey
-from tallystick.commit.tensor import tensor_digest
-from tallystick.errors import DigestMismatchError, StorageError, UsageError
+from tallystick.commit.tensor import Array, canonical_array
+from tallystick.disk.regular import is_directory
+from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.run.claim import Claim, read_claim
 from tallystick.run.job import Job
 from tallystick.run.state import State
 from tallystick.run.store import RunStore
-from tallystick.run.tensorfile import read_tensors, write_tensors
+from tallystick.run.tensorfile import is_canonical, read_tensors, write_tensors
 
 PREFIXES = ("param.", "buffer.")
+_EXPORT_AGAIN = "Write the canonical file with `tallystick export RUN -o FILE`, and use that one."
 
 
 @dataclass(frozen=True)
@@ -66,27 +70,30 @@ def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = No
     state = final_state(store, job, claim.last_step, root)
     weights = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
     output = Path(output)
-    if output.is_dir():
+    if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
-    write_tensors(
-        output,
-        weights,
-        {
-            "format": "pt",  # what transformers and other readers look for
-            "tallystick.job_digest": job.digest.hex(),
-            "tallystick.run_root": claim.run_root.hex(),
-            "tallystick.state_root": root.hex(),
-            "tallystick.step": str(claim.last_step),
-        },
-    )
+    write_tensors(output, weights, _metadata(claim, job))
     return _report(output, len(weights), claim, job)
 
 
-def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
-    """Check that the file's tensors are bit for bit the weights of the run's final state.
+def _metadata(claim: Claim, job: Job) -> dict[str, str]:
+    """What an exported file says about itself: a function of the run's commitment."""
+    return {
+        "format": "pt",  # what transformers and other readers look for
+        "tallystick.job_digest": job.digest.hex(),
+        "tallystick.run_root": claim.run_root.hex(),
+        "tallystick.state_root": claim.commitment.final_state_root.hex(),
+        "tallystick.step": str(claim.last_step),
+    }
 
-    Metadata and tensor order of the file do not matter; names, dtypes, shapes and bits do.
-    Raises DigestMismatchError naming the first tensor that differs.
+
+def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
+    """Check that the file is, byte for byte, the one that `export_model` writes for the run.
+
+    A file has one canonical form for a run's weights, metadata included; any other could carry
+    bytes that no digest covers. Raises DigestMismatchError: it names the first tensor that
+    differs, or says that the tensors agree and the file is another one. Raises StorageError where
+    the file cannot be read.
     """
     store = RunStore(Path(run))
     store.require()
@@ -94,7 +101,12 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
     claim = read_claim(store, job, trust)
     root = claim.commitment.final_state_root
     state = final_state(store, job, claim.last_step, root)
-    tensors, _ = read_tensors(Path(path), "model file", strict=False)
+    try:
+        tensors, _ = read_tensors(Path(path), "model file", strict=False)
+    except CorruptFileError as error:
+        raise DigestMismatchError(
+            f"{error.message} So it is not this run's model.", _EXPORT_AGAIN
+        ) from error
     wanted = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
     if set(tensors) != set(wanted):
         odd = sorted(set(tensors) ^ set(wanted))[0]
@@ -103,12 +115,28 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
             f"The model file {path} {where} tensor {odd}.", "It is not this run's model."
         )
     for name in sorted(wanted):
-        if tensor_digest(tensors[name]) != tensor_digest(wanted[name]):
+        if not _same_bytes(tensors[name], wanted[name]):
             raise DigestMismatchError(
                 f"Tensor {name} of {path} is not the one of the committed final state.",
                 "It is not this run's model, or it was altered.",
             )
+    if not is_canonical(Path(path), wanted, _metadata(claim, job)):
+        raise DigestMismatchError(
+            f"The tensors of {path} are those of the committed final state, but the file is not "
+            "the one that `tallystick export` writes for this run: it may carry other bytes.",
+            _EXPORT_AGAIN,
+        )
     return _report(Path(path), len(tensors), claim, job)
+
+
+def _same_bytes(a: Array, b: Array) -> bool:
+    """True for equal dtypes, shapes and bytes; values that compare equal may differ (-0, NaN)."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if not a.size:
+        return True
+    mine, theirs = (x.reshape(-1).view(np.uint8) for x in (a, canonical_array(b)))
+    return np.array_equal(mine, theirs)
 
 
 def _report(path: Path, tensors: int, claim: Claim, job: Job) -> ModelReport:

@@ -56,7 +56,7 @@ class LogShape:
 
         Raises LogCorruptError where it is missing or another, StorageError.
         """
-        reader = open_log(store.logs_path, step, self.expected, digest)
+        reader = open_log(store.logs_path, step, self.expected, digest, store.directory)
         if verify:
             try:
                 reader.verify()

@@ -15,65 +15,18 @@ from tallystick.commit.state import (
     extend_log_chain,
     extend_loss_chain,
 )
+from tallystick.disk.regular import names, present
 from tallystick.errors import TallystickError
-from tallystick.run.attacks import read_declaration
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.claim import claim_problem
-from tallystick.run.files import TEMPORARY_SUFFIX
 from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import FILES, MANIFEST, Job
 from tallystick.run.job_file import load_job
 from tallystick.run.journal import JournalContent, loss_value
 from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
-from tallystick.run.store import SCRATCH_PREFIX, RunStore, checkpoint_name, trace_name
-
-_RESTORE = "Restore it from an intact copy."
-_RETRAIN = "Run the same `tallystick train` command again."
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One fault: which file, what is wrong, what to do."""
-
-    path: str
-    message: str
-    next_action: str
-
-
-class _Checker:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.problems: list[Problem] = []
-        self.checked: list[str] = []
-
-    def add(self, path: Path, message: str, action: str = _RESTORE) -> None:
-        name = str(path.relative_to(self.root)) if path != self.root else "."
-        problem = Problem(name, message, action)
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def guard(self, path: Path, check: Callable[[], object]) -> bool:
-        """Run one check; its error becomes a problem of `path`."""
-        self.checked.append(str(path.relative_to(self.root)))
-        try:
-            check()
-        except TallystickError as error:
-            self.add(path, error.message, error.next_action)
-            return False
-        return True
-
-    def foreign(self, directory: Path, known: set[str]) -> None:
-        """Files that do not belong in `directory`."""
-        if not directory.is_dir():
-            return
-        for path in sorted(directory.iterdir()):
-            if path.name.endswith(TEMPORARY_SUFFIX):
-                self.add(path, "It was left by an interrupted write.", _RETRAIN)
-            elif path.name.startswith(SCRATCH_PREFIX):
-                why = "It holds states of a dispute under way, or of one that was killed."
-                self.add(path, why, "Remove it when the dispute is over.")
-            elif path.name not in known:
-                self.add(path, "It does not belong here.", "Remove it.")
+from tallystick.run.store import RunStore
+from tallystick.run.strangers import RESTORE, RETRAIN, Checker, Problem, check_strangers
 
 
 @dataclass(frozen=True)
@@ -90,17 +43,22 @@ class FsckReport:
         return not self.problems
 
 
+@exact_environment()
 def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckReport:
     """Check the run, or the job, at `directory`. Raises UsageError if it is neither."""
     directory = Path(directory)
-    checker = _Checker(directory)
+    checker = Checker(directory)
     store = RunStore(directory)
-    if not store.exists and (directory / MANIFEST).is_file():
+    if not store.exists and present(directory / MANIFEST):
         _check_job(checker, directory)
         return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), True)
-    if not store.journal_path.exists():
+    if not present(store.journal_path):
         store.require()
-    job = _check_job(checker, store.job_path)
+    job = None
+    if MANIFEST in checker.listed(store.job_path, lambda: names(store.job_path, directory)):
+        job = _check_job(checker, store.job_path)
+    else:
+        checker.add(store.job_path / MANIFEST, "The run's copy of the job is missing.")
     checker.guard(store.manifest_path, store.manifest)
     if job is not None:
         checker.guard(store.manifest_path, store.job)
@@ -114,7 +72,7 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
         _check_logs(checker, store, job, journal)
         _check_commitment(checker, store, job, journal, trust)
     _check_own_files(checker, store)
-    _check_layout(checker, store)
+    check_strangers(checker, store, journal)
     finished = journal is not None and journal.finished
     return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), finished)
 
@@ -126,7 +84,7 @@ def _contract(store: RunStore) -> str:
         return ""
 
 
-def _check_job(checker: _Checker, directory: Path) -> Job | None:
+def _check_job(checker: Checker, directory: Path) -> Job | None:
     found: list[Job] = []
     if not checker.guard(directory / MANIFEST, lambda: found.append(load_job(directory))):
         return None
@@ -155,30 +113,28 @@ def _usable(job: Job) -> bool:
         return False
 
 
-def _check_journal(checker: _Checker, store: RunStore, job: Job | None) -> JournalContent | None:
+def _check_journal(checker: Checker, store: RunStore, job: Job | None) -> JournalContent | None:
     found: list[JournalContent] = []
-    if not checker.guard(store.journal_path, lambda: found.append(store.journal())):
+    if not checker.guard(store.journal_path, lambda: found.append(store.journal(job))):
         return None
     journal = found[0]
     if journal.torn_bytes:
         checker.add(
             store.journal_path,
             f"Its last {journal.torn_bytes} bytes are damaged ({journal.torn_why}).",
-            _RETRAIN if not store.commitment_path.exists() else _RESTORE,
+            RETRAIN if not store.signed else RESTORE,
         )
     if job is not None and journal.job_digest != job.digest:
         checker.add(store.journal_path, "It is the journal of another job.")
     return journal
 
 
-def _check_states(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
+def _check_states(checker: Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
     roots = journal.roots
-    stored = store.stored_steps()
+    stored = checker.listed(store.checkpoints_path, store.stored_steps)
     for step in stored:
         path = store.checkpoint_path(step)
-        if path.name != checkpoint_name(step):
-            checker.add(path, "Its name is not in the usual form.", "Rename it.")
-        elif step not in roots:
+        if step not in roots:
             checker.add(path, f"The journal knows no root for step {step}.", "Remove it.")
         else:
             _check_state(checker, store, job, journal, step)
@@ -191,7 +147,7 @@ def _check_states(checker: _Checker, store: RunStore, job: Job, journal: Journal
 
 
 def _check_state(
-    checker: _Checker, store: RunStore, job: Job, journal: JournalContent, step: int
+    checker: Checker, store: RunStore, job: Job, journal: JournalContent, step: int
 ) -> None:
     path = store.checkpoint_path(step)
     states: list[State] = []
@@ -221,13 +177,13 @@ def _check_state(
         )
 
 
-def _check_traces(checker: _Checker, store: RunStore, job: Job) -> None:
-    for step in store.traced_steps():
-        path = store.nodes_path / trace_name(step)
+def _check_traces(checker: Checker, store: RunStore, job: Job) -> None:
+    for step in checker.listed(store.nodes_path, store.traced_steps):
+        path = store.trace_path(step)
         checker.guard(path, lambda step=step: store.load_trace(job, step))  # type: ignore[misc]
 
 
-def _check_logs(checker: _Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
+def _check_logs(checker: Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
     """Every step's log against its digest in the journal, which the log chain covers."""
     if not keeps_log(job):
         return
@@ -235,23 +191,23 @@ def _check_logs(checker: _Checker, store: RunStore, job: Job, journal: JournalCo
     for step, digest in enumerate(journal.logs):
         path = store.log_path(step)
         checker.guard(path, partial(shape.check, store, step, digest))
-    for step in store.logged_steps():
+    for step in checker.listed(store.logs_path, store.logged_steps):
         if step >= len(journal.logs):
             why = f"The journal has no step {step}: it was being written when the run stopped."
-            checker.add(store.log_path(step), why, _RETRAIN)
+            checker.add(store.log_path(step), why, RETRAIN)
 
 
 def _check_commitment(
-    checker: _Checker,
+    checker: Checker,
     store: RunStore,
     job: Job,
     journal: JournalContent,
     trust: Sequence[PublicKey] | None,
 ) -> None:
     path = store.commitment_path
-    if not path.exists():
+    if not store.signed:
         if journal.finished:
-            checker.add(path, "The run is finished but not signed.", _RETRAIN)
+            checker.add(path, "The run is finished but not signed.", RETRAIN)
         return
 
     def check() -> None:
@@ -265,12 +221,10 @@ def _check_commitment(
     checker.guard(path, check)
 
 
-def _check_own_files(checker: _Checker, store: RunStore) -> None:
-    """The key of a run that was signed without one, and the cheat that it declares."""
-    if store.signer_path.exists():
+def _check_own_files(checker: Checker, store: RunStore) -> None:
+    """The key of a run that was signed without one."""
+    if present(store.signer_path):
         checker.guard(store.signer_path, lambda: check_own_key(store.signer_path, _signer(store)))
-    if store.override_path.exists():
-        checker.guard(store.override_path, lambda: read_declaration(store.override_path))
 
 
 def _signer(store: RunStore) -> PublicKey | None:
@@ -280,28 +234,3 @@ def _signer(store: RunStore) -> PublicKey | None:
         return None if envelope is None else verify_run(envelope)[0].signer
     except TallystickError:
         return None
-
-
-def _check_layout(checker: _Checker, store: RunStore) -> None:
-    checker.foreign(
-        store.directory,
-        {
-            "run.json",
-            "job",
-            "journal",
-            "checkpoints",
-            "nodes",
-            "logs",
-            "commitment.json",
-            "lock",
-            "signer.pem",
-            "override.json",
-        },
-    )
-    checker.foreign(
-        store.checkpoints_path, {checkpoint_name(step) for step in store.stored_steps()}
-    )
-    checker.foreign(store.nodes_path, {trace_name(step) for step in store.traced_steps()})
-    checker.foreign(store.logs_path, {store.log_path(step).name for step in store.logged_steps()})
-    if store.lock_path.exists() and store.lock_path.stat().st_size:
-        checker.add(store.lock_path, "The lock file is not empty.", "Empty it.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.attacks import read_declaration
 from tallystick.run.followed import follow_report
 from tallystick.run.job import Job
@@ -15,6 +16,7 @@ from tallystick.run.journal import loss_value
 from tallystick.run.store import RunStore
 
 
+@exact_environment()
 def inspect_job(directory: Path) -> dict[str, Any]:
     """The job at `directory`: its digest and everything it fixes."""
     job = load_job(directory)
@@ -48,6 +50,7 @@ def parameter_count(job: Job) -> int:
     return sum(t.numel for name, t in types.items() if name.startswith("param."))
 
 
+@exact_environment()
 def inspect_run(directory: Path) -> dict[str, Any]:
     """The run at `directory`; the keys of DESIGN 9 and some more.
 
@@ -57,7 +60,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     store = RunStore(directory)
     manifest = store.manifest()
     job = store.job()
-    journal = store.journal()
+    journal = store.journal(job)
     declared = read_declaration(store.override_path)
     envelope = store.envelope()
     signer = None
@@ -95,5 +98,5 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "threads": session.get("threads"),
         "sessions": journal.sessions,
         "recipe": job.recipe["name"] if job.recipe else None,
-        "disk_bytes": sum(p.stat().st_size for p in directory.rglob("*") if p.is_file()),
+        "disk_bytes": store.disk_bytes(),
     }

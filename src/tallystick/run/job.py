@@ -13,6 +13,7 @@ the manifest, the manifest against its own digest and the job digest it names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,8 @@ import numpy as np
 
 from tallystick.commit.data import DataSchema, data_root
 from tallystick.commit.job import JobCommitment, ScalarTable
-from tallystick.commit.tensor import DTYPES, Array, dtype_name
+from tallystick.commit.tensor import DTYPES, Array
+from tallystick.disk.regular import read_file, size_of
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
@@ -31,11 +33,8 @@ from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.text import parse_text, text_digest
-from tallystick.run.files import (
-    read_file,
-)
-from tallystick.run.state import State, check_slots
-from tallystick.run.tensorfile import read_tensors
+from tallystick.run.state import State, check_slot_types, check_slots
+from tallystick.run.tensorfile import FileTypes, read_tensors
 
 if TYPE_CHECKING:
     pass
@@ -112,7 +111,7 @@ class Job:
 
     def _program(self, name: str, digest: bytes) -> Program:
         path = self.directory / name
-        data = read_file(path, LIMITS.program_bytes, "program")
+        data = read_file(path, LIMITS.program_bytes, "program", self.directory)
         if text_digest(data) != digest:
             altered(path)
         return parse_text(data)
@@ -130,27 +129,36 @@ class Job:
 
     def _columns(self, name: str, count: int) -> dict[str, Array]:
         path = self.directory / name
-        columns, metadata = read_tensors(path, "data file")
         wanted = {f.name: (f.dtype, (count, *f.shape)) for f in self.schema.fields}
-        found = {n: (dtype_name(a.dtype), tuple(a.shape)) for n, a in columns.items()}
-        if metadata or found != wanted:
-            raise CorruptFileError(
-                f"The data file {path} does not have the job's fields and number of records.",
-                "Restore it from an intact copy.",
-            )
-        return columns
+
+        def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
+            if metadata or types != wanted:
+                raise CorruptFileError(
+                    f"The data file {path} does not have the job's fields and number of records.",
+                    "Restore it from an intact copy.",
+                )
+
+        return read_tensors(path, "data file", check=check, inside=self.directory)[0]
 
     def genesis(self) -> State:
         """state[0], writable. Raises CounterpartyError unless it is the one committed to."""
         path = self.directory / STATE0
-        tensors, metadata = read_tensors(path, "initial state", copy=True)
         types = self.program.state_types
+
+        def check(found: FileTypes, metadata: Mapping[str, str]) -> None:
+            for name in self.fills:
+                if name not in types or name in found:
+                    raise CorruptFileError(
+                        f"The job {self.directory} fills a slot {name!r} that it has not.",
+                        "Restore it from an intact copy.",
+                    )
+            stored = {name: t for name, t in types.items() if name not in self.fills}
+            check_slot_types(found, stored, f"initial state {path}")
+
+        tensors, metadata = read_tensors(
+            path, "initial state", copy=True, check=check, inside=self.directory
+        )
         for name, value in self.fills.items():
-            if name not in types or name in tensors:
-                raise CorruptFileError(
-                    f"The job {self.directory} fills a slot {name!r} that it has not.",
-                    "Restore it from an intact copy.",
-                )
             tensors[name] = np.full(types[name].shape, value, DTYPES[types[name].dtype])
         check_slots(tensors, types, f"initial state {path}")
         state = State({name: tensors[name] for name in types})
@@ -194,7 +202,7 @@ class Job:
     @property
     def disk_bytes(self) -> int:
         """Bytes of the directory's files."""
-        return sum((self.directory / name).stat().st_size for name in self.files())
+        return sum(size_of(self.directory / n, "file", self.directory) for n in self.files())
 
 
 def altered(path: Path) -> NoReturn:

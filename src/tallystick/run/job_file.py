@@ -13,10 +13,12 @@ from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES
+from tallystick.disk.files import clone_or_copy, make_directory, sync_directory
+from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
-from tallystick.run.files import clone_or_copy, make_directory, sync_directory
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.job import (
     FORMAT,
     MANIFEST,
@@ -109,6 +111,7 @@ class _Fields:
         return _Fields(self.value.get(name), self.path)
 
 
+@exact_environment()
 def load_terms(directory: Path) -> Job:
     """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
 
@@ -119,6 +122,7 @@ def load_terms(directory: Path) -> Job:
     return job
 
 
+@exact_environment()
 def load_job(directory: Path) -> Job:
     """Load the manifest of the job at `directory` and check that its parts hash to its digest.
 
@@ -126,7 +130,7 @@ def load_job(directory: Path) -> Job:
     Raises StorageError, CorruptFileError, DigestMismatchError, UnsupportedVersionError.
     """
     path = Path(directory) / MANIFEST
-    if not path.is_file():
+    if not present(path):
         raise UsageError(
             f"{directory} is not a job: it has no {MANIFEST}.",
             "Make one with `tallystick job new`.",
@@ -218,10 +222,14 @@ def _read_evaluation(top: _Fields) -> Evaluation | None:
     )
 
 
-def copy_job(job: Job, target: Path) -> Job:
-    """Put a copy of `job` at `target`, the manifest last, and load that. Raises StorageError."""
-    make_directory(target / "data")
+def copy_job(job: Job, target: Path, inside: Path) -> Job:
+    """Put a copy of `job` at `target`, a directory in `inside`, the manifest last, and load that.
+
+    Raises StorageError, CorruptFileError where a link is in the way.
+    """
+    make_directory(target, inside)
+    make_directory(target / "data", inside)
     for name in job.files():
-        clone_or_copy(job.directory / name, target / name)
+        clone_or_copy(job.directory / name, target / name, job.directory)
     sync_directory(target)
     return load_job(target)

@@ -8,11 +8,13 @@ appends leaves a torn last record; the reader takes the intact prefix and says h
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,16 +26,20 @@ from tallystick.commit.encoding import (
     sha256,
     tag,
 )
-from tallystick.errors import CorruptFileError, StorageError, TallystickError
-from tallystick.run.files import OS, storage_error, write_all, write_file
+from tallystick.disk.files import OS, write_all, write_file
+from tallystick.disk.regular import open_file, open_regular, os_errors, present
+from tallystick.errors import CorruptFileError, TallystickError, storage_error
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
 from tallystick.run.found import Found, found_problem
+from tallystick.run.job import Job
 
 MAGIC = b"tallystick journal 1\n"
 _CHAIN_TAG = tag("journal/1")
 _HEAD = struct.Struct("<BI")
 _CHECK_BYTES = 16
 _MAX_PAYLOAD = 1 << 16
-_BYTES_LIMIT = 1 << 36
+_LARGEST_RECORD = _HEAD.size + _MAX_PAYLOAD + _CHECK_BYTES
 
 SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END, LOGGED, FOLLOWED = range(1, 9)
 _STEP_BITS = struct.Struct("<QI")
@@ -84,9 +90,9 @@ class JournalContent:
             return "a record follows the end"
         try:
             if kind == SESSION:
-                value = parse_canonical_json(payload, "session record", _MAX_PAYLOAD)
-                if not isinstance(value, dict):
-                    return "a session record is not an object"
+                value: Any = parse_canonical_json(payload, "session record", _MAX_PAYLOAD)
+                if not is_session(value):
+                    return "a session record is malformed"
                 self.sessions.append(value)
             elif kind == FOLLOWED:
                 found: Any = parse_canonical_json(payload, "record of a find", _MAX_PAYLOAD)
@@ -134,6 +140,32 @@ class JournalContent:
         return ""
 
 
+# Members of a session record that are read again, and their types.
+_SESSION: dict[str, type] = {
+    "compiler": str,
+    "isa": str,
+    "keep_checkpoints": int,
+    "replay": str,
+    "start_step": int,
+    "tallystick": str,
+    "threads": int,
+}
+_SESSION_MEMBERS = 64
+
+
+def is_session(value: Any) -> bool:
+    """Whether `value` is a session record: what this build knows has its type, and members of
+    other builds are no more than a number, a text or a truth value."""
+    return (
+        isinstance(value, dict)
+        and len(value) <= _SESSION_MEMBERS
+        and all(
+            type(v) is _SESSION[k] if k in _SESSION else type(v) in (str, int, bool, NoneType)
+            for k, v in value.items()
+        )
+    )
+
+
 class _Chain:
     def __init__(self, job_digest: bytes) -> None:
         self.value = Writer(_CHAIN_TAG).hash(job_digest, "job digest").digest()
@@ -145,63 +177,71 @@ class _Chain:
         return record + self.value[:_CHECK_BYTES]
 
 
-def read_journal(path: Path) -> JournalContent:
+def read_journal(
+    path: Path, limit: int = LIMITS.journal_bytes, inside: Path | None = None
+) -> JournalContent:
     """The intact prefix of the journal; what follows it is counted in `torn_bytes`.
 
-    Raises StorageError where it cannot be read, CorruptFileError when even its beginning is not
-    a journal's.
+    It is read record by record, to the first that does not fit. Raises StorageError where it
+    cannot be read, CorruptFileError when even its beginning is not a journal's, or when it has
+    more than `limit` bytes.
     """
-    return _read(path)[0]
+    return _read(path, limit, inside)[0]
 
 
-def _read(path: Path) -> tuple[JournalContent, _Chain, int]:
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > _BYTES_LIMIT:
-                raise CorruptFileError(f"The journal {path} is too large.", "Restore it.")
-            data = file.read()
-    except FileNotFoundError:
-        raise StorageError(f"The journal {path} is missing.", "Is this a run directory?") from None
-    except OSError as error:
-        raise storage_error(path, error) from error
-    return parse_journal(data, path)
+def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, _Chain, int]:
+    file, size = open_file(path, "journal", inside)
+    with os_errors(path), file:
+        return _parse(file, size, path, limit)
 
 
 def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, _Chain, int]:
     """The content of a journal's bytes, the hash chain at its end, and where its intact part
     ends. Raises CorruptFileError for bytes that do not begin as a journal."""
-    start = len(MAGIC) + 32
-    if data[: len(MAGIC)] != MAGIC or len(data) < start:
+    return _parse(io.BytesIO(data), len(data), path, LIMITS.journal_bytes)
+
+
+def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalContent, _Chain, int]:
+    at = len(MAGIC) + 32
+    start = file.read(at)
+    if start[: len(MAGIC)] != MAGIC or len(start) < at:
         raise CorruptFileError(
             f"{path} does not begin as a journal.", "Restore it, or train into another directory."
         )
-    content = JournalContent(data[len(MAGIC) : start])
+    if size > limit:
+        raise CorruptFileError(
+            f"The journal {path} has {size} bytes, more than the {limit} that its job can need.",
+            "Restore it from an intact copy.",
+        )
+    content = JournalContent(start[len(MAGIC) :])
     chain = _Chain(content.job_digest)
-    at = start
-    while at < len(data):
-        why = ""
-        if at + _HEAD.size > len(data):
-            why = "a record is cut off"
-        else:
-            kind, length = _HEAD.unpack_from(data, at)
-            end = at + _HEAD.size + length + _CHECK_BYTES
-            if length > _MAX_PAYLOAD or end > len(data):
-                why = "a record is cut off"
-            else:
-                before = chain.value
-                payload = data[at + _HEAD.size : end - _CHECK_BYTES]
-                if chain.frame(kind, payload) != data[at:end]:
-                    why = "a record does not match its check"
-                else:
-                    why = content.apply(kind, payload)
-                if why:
-                    chain.value = before
+    while at < size:
+        before = chain.value
+        why, record_bytes = _take(file, min(size - at, _LARGEST_RECORD), chain, content)
         if why:
-            content.torn_bytes, content.torn_why = len(data) - at, why
+            chain.value = before
+            content.torn_bytes, content.torn_why = size - at, why
             break
-        at = end
+        at += record_bytes
     return content, chain, at
+
+
+def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> tuple[str, int]:
+    """Read one record of at most `room` bytes into `content`: why it does not fit, its size."""
+    head = file.read(min(room, _HEAD.size))
+    if len(head) < _HEAD.size:
+        return "a record is cut off", 0
+    kind, length = _HEAD.unpack(head)
+    rest = length + _CHECK_BYTES
+    if length > _MAX_PAYLOAD or rest > room - _HEAD.size:
+        return "a record is cut off", 0
+    body = file.read(rest)
+    if len(body) < rest:
+        return "a record is cut off", 0
+    payload = body[:length]
+    if chain.frame(kind, payload) != head + body:
+        return "a record does not match its check", 0
+    return content.apply(kind, payload), len(head) + rest
 
 
 class Journal:
@@ -213,7 +253,7 @@ class Journal:
         self._chain = chain
         self._end = end
         try:
-            self._descriptor = os.open(path, os.O_WRONLY)
+            self._descriptor = open_regular(path, "journal", path.parent, os.O_WRONLY)
             os.ftruncate(self._descriptor, end)
             os.lseek(self._descriptor, end, os.SEEK_SET)
         except OSError as error:
@@ -221,14 +261,14 @@ class Journal:
         content.torn_bytes, content.torn_why = 0, ""
 
     @staticmethod
-    def open(path: Path, job_digest: bytes) -> Journal:
-        """Open or create the journal at `path`.
+    def open(path: Path, job_digest: bytes, limit: int = LIMITS.journal_bytes) -> Journal:
+        """Open or create the journal at `path`, of at most `limit` bytes.
 
         Raises CorruptFileError for a file that is no journal, or one of another job.
         """
-        if not path.exists():
+        if not present(path):
             write_file(path, [MAGIC + job_digest])
-        content, chain, end = _read(path)
+        content, chain, end = _read(path, limit, path.parent)
         if content.job_digest != job_digest:
             raise CorruptFileError(
                 f"The journal {path} belongs to another job.", "Choose another --out directory."
@@ -304,3 +344,15 @@ def journal_bytes(steps: int, checkpoints: int, logs: bool = False) -> int:
     frame = _HEAD.size + _CHECK_BYTES
     step = (_STEP_BITS_LOG if logs else _STEP_BITS).size
     return 256 + steps * (frame + step) + checkpoints * (frame + _STEP_ROOT.size)
+
+
+def journal_limit(job: Job | None) -> int:
+    """Bytes that the journal of a run of `job` can have, sessions and finds included; without a
+    job, LIMITS.journal_bytes."""
+    if job is None:
+        return LIMITS.journal_bytes
+    logs = parse_contract(job.commitment.contract).keeps_log
+    steps = job.steps
+    # Each step may be an evaluation and a pause too; one that follows a log may have two finds.
+    finds = 2 * steps * _LARGEST_RECORD if logs else 0
+    return journal_bytes(steps, 3 * (steps + 1), logs) + finds + LIMITS.journal_session_bytes

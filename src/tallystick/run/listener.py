@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tallystick.numerics.environment import reestablish
 from tallystick.run.job import Job
 
 
@@ -21,6 +22,30 @@ class Listener(Protocol):
 
     def evaluated(self, step: int, loss: float) -> None:
         """The validation loss of state[step]."""
+
+
+class Steady:
+    """Tells `other`, and sets the floating-point environment again after each call: a listener is
+    foreign code, which may leave the thread in any (NUMERICS 1.7)."""
+
+    def __init__(self, other: Listener) -> None:
+        self._other = other
+
+    def notice(self, text: str) -> None:
+        self._other.notice(text)
+        reestablish()
+
+    def begin(self, job: Job, start: int) -> None:
+        self._other.begin(job, start)
+        reestablish()
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        self._other.step(step, loss, seconds)
+        reestablish()
+
+    def evaluated(self, step: int, loss: float) -> None:
+        self._other.evaluated(step, loss)
+        reestablish()
 
 
 class Silent:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.log import FORMS
+from tallystick.disk import files
+from tallystick.disk.regular import size_of
 from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.program.ir import Node
@@ -26,7 +28,6 @@ from tallystick.rounding.blocks import Blocks, decode, encode
 from tallystick.rounding.log_file import LogDirectory, LogWriter, log_path
 from tallystick.rounding.log_reader import LogReader
 from tallystick.rounding.session import DigestOnly, Sink
-from tallystick.run import files
 from tallystick.run.follow import LogShape, StepFindings, follower, keeps_log, recorder
 from tallystick.run.followed import FollowedRun
 from tallystick.run.found import Found, damaged_log, log_record
@@ -38,7 +39,7 @@ from tallystick.run.store import RunStore
 
 
 class _Door:
-    """run/files.py's door, looked up at every call: a test may have replaced it."""
+    """disk/files.py's door, looked up at every call: a test may have replaced it."""
 
     def write(self, descriptor: int, data: memoryview) -> int:
         return files.OS.write(descriptor, data)
@@ -270,7 +271,7 @@ class ScratchLogs:
         """The digest of the step's log, which is then removed."""
         digest = self._recorder.finish()
         path = log_path(self._directory.path, self._step)
-        self.bytes = path.stat().st_size
+        self.bytes = size_of(path, "log")
         path.unlink()
         return digest
 

@@ -15,9 +15,9 @@ from tallystick.commit.encoding import (
     parse_canonical_json,
     tag,
 )
+from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, UnsupportedVersionError
 from tallystick.limits import LIMITS
-from tallystick.run.files import read_file
 
 MANIFEST_TAG = tag("manifest/1")
 DIGEST_KEY = "manifest_digest"
@@ -41,7 +41,7 @@ def load_manifest(path: Path, what: str, kind: str) -> Manifest:
     Raises StorageError, CorruptFileError, DigestMismatchError, and UnsupportedVersionError when
     its `format` is another version of `kind` (as `tallystick-job/1`).
     """
-    data = read_file(path, LIMITS.manifest_bytes, what)
+    data = read_file(path, LIMITS.manifest_bytes, what, path.parent)
     value = parse_canonical_json(data, f"{what} {path}")
     if not isinstance(value, dict):
         raise CorruptFileError(f"The {what} {path} is not an object.", "Restore it.")

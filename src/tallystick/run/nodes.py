@@ -15,11 +15,12 @@ from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.commit.node import node_digest, node_root
 from tallystick.commit.state import COMMIT_OPERATOR, CommitNode
 from tallystick.commit.tensor import Array, tensor_digest
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError
 from tallystick.limits import LIMITS
 from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.text import attribute_text
-from tallystick.run.files import read_file, write_file
 from tallystick.run.state import State
 
 TRACE_TAG = tag("node-trace/1")
@@ -55,13 +56,15 @@ class NodeTrace:
         write_file(path, [body, sha256(body)])
 
 
-def load_trace(path: Path, program_digest: bytes, step: int, nodes: int) -> NodeTrace:
-    """The trace `save` wrote for this program and step.
+def load_trace(
+    path: Path, program_digest: bytes, step: int, nodes: int, inside: Path | None = None
+) -> NodeTrace:
+    """The trace `save` wrote for this program and step, read inside the run's directory.
 
     Raises CorruptFileError, or DigestMismatchError where it does not hash to what it says.
     """
     limit = len(TRACE_TAG) + 16 + (nodes + 3) * HASH_BYTES
-    data = read_file(path, limit, "node trace")
+    data = read_file(path, limit, "node trace", inside)
     source = Reader(data, f"node trace {path}")
     source.expect(TRACE_TAG)
     if source.hash() != program_digest or source.u64() != step:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick import _core
+from tallystick.disk.files import free_bytes
 from tallystick.run.engine import Engine
 from tallystick.run.estimate import DiskEstimate, estimate_disk, human_bytes, human_seconds
 from tallystick.run.evaluation import Evaluator
-from tallystick.run.files import free_bytes
 from tallystick.run.job import Job
 from tallystick.run.logs import scratch_logs
 from tallystick.run.state import State

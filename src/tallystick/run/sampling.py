@@ -9,6 +9,7 @@ import numpy as np
 from tallystick.commit.philox import philox4x32
 from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.executor import Executor
 from tallystick.run.job import Job
 
@@ -17,6 +18,7 @@ def _word(seed: int, position: int) -> int:
     return philox4x32((position, 0, 0, 0), (seed & 0xFFFFFFFF, seed >> 32))[0]
 
 
+@exact_environment()
 def pick(logits: Array, temperature: float, word: int) -> int:
     """The token for one row of logits: the largest at temperature 0, else drawn by `word`.
 

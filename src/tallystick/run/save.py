@@ -11,12 +11,14 @@ import numpy as np
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
+from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.environment import exact_environment
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.rounding.published import check_program
-from tallystick.run.files import make_directory, write_file
 from tallystick.run.job import (
     DATA,
     DEFAULT_INTERVAL,
@@ -108,6 +110,7 @@ def _repeated_value(array: Array) -> float | None:
     return float(array.reshape(-1)[0])
 
 
+@exact_environment()
 def save_job(
     captured: CapturedStep,
     directory: str | Path,
@@ -139,7 +142,7 @@ def save_job(
     published form cannot run, StorageError where the directory cannot be written.
     """
     directory = Path(directory)
-    if (directory / MANIFEST).exists():
+    if present(directory / MANIFEST):
         raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
     if find_contract(captured.program.contract).form == "published":
         check_program(captured.program)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallystick.commit.checkpoint import run_root
-from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment, load_private_key
+from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
 from tallystick.commit.signing import sign_run as sign_commitment
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, TallystickError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.run.files import read_file, write_file
 from tallystick.run.job import Job
 from tallystick.run.journal import Journal
 from tallystick.run.store import RunStore
@@ -47,7 +49,7 @@ def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) ->
 
 def _own_key(path: Path) -> PrivateKey:
     """The key in the run directory; a new one, durable before it signs, if there is none."""
-    if path.exists():
+    if present(path):
         return read_own_key(path)
     key = PrivateKey.generate()
     write_file(path, [key.pem()], mode=0o600)
@@ -56,8 +58,8 @@ def _own_key(path: Path) -> PrivateKey:
 
 def read_own_key(path: Path) -> PrivateKey:
     """The key that write_file wrote to `path`, to the byte. Raises CannotCheckError."""
-    key = load_private_key(path)
-    if read_file(path, LIMITS.key_file_bytes, "signer's key") != key.pem():
+    key = load_private_key(path, path.parent)
+    if read_file(path, LIMITS.key_file_bytes, "signer's key", path.parent) != key.pem():
         raise CorruptFileError(f"The signer's key {path} was altered.", "Restore it.")
     return key
 
@@ -77,7 +79,7 @@ def signing_key(store: RunStore, signer: PublicKey, key: PrivateKey | None) -> P
     Raises UsageError where there is none, or another.
     """
     if key is None:
-        if not store.signer_path.exists():
+        if not present(store.signer_path):
             raise UsageError(
                 f"{store.directory} was signed with a key of its own that is not kept there.",
                 "Pass the signer's private key.",

@@ -66,26 +66,44 @@ class State:
         CounterpartyError for a value that no honest party writes (COMMITMENTS 3.3).
         """
         slots = dict(tensors)
-        chains = []
-        for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
-            chain = slots.pop(name, None)
-            if chain is None or chain.dtype != np.uint8 or chain.shape != (32,):
-                _corrupt(what, f"slot {name} is not a chain of 32 bytes")
-            chains.append(chain.tobytes())
+        found = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in slots.items()}
+        check_file_types(found, types, what)
+        chains = [slots.pop(name).tobytes() for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT)]
         check_slots(slots, types, what)
         return State({name: slots[name] for name in types}, *chains)
 
 
-def check_slots(slots: Mapping[str, Array], types: Mapping[str, TensorType], what: str) -> None:
-    """Raise unless `slots` are exactly those of `types`, with canonical values."""
-    if set(slots) != set(types):
-        odd = sorted(set(slots) ^ set(types))[0]
+def check_file_types(
+    found: Mapping[str, tuple[str, tuple[int, ...]]], types: Mapping[str, TensorType], what: str
+) -> None:
+    """Raise CorruptFileError unless these (dtype, shape) are those of a checkpoint file of a
+    state of `types`: its slots, and the two chains."""
+    slots = dict(found)
+    for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
+        if slots.pop(name, None) != ("u8", (32,)):
+            _corrupt(what, f"slot {name} is not a chain of 32 bytes")
+    check_slot_types(slots, types, what)
+
+
+def check_slot_types(
+    found: Mapping[str, tuple[str, tuple[int, ...]]], types: Mapping[str, TensorType], what: str
+) -> None:
+    """Raise CorruptFileError unless `found`, (dtype, shape) by slot, are those of `types`."""
+    if set(found) != set(types):
+        odd = min(set(found) ^ set(types))
         _corrupt(what, f"its slots are not the program's ({odd})")
     for name, wanted in types.items():
-        array = slots[name]
-        if (dtype_name(array.dtype), tuple(array.shape)) != (wanted.dtype, wanted.shape):
-            _corrupt(what, f"slot {name} is {array.dtype}{list(array.shape)}, not {wanted}")
-        check_canonical(array, f"slot {name} of the {what}")
+        dtype, shape = found[name]
+        if (dtype, shape) != (wanted.dtype, wanted.shape):
+            _corrupt(what, f"slot {name} is {dtype}{list(shape)}, not {wanted}")
+
+
+def check_slots(slots: Mapping[str, Array], types: Mapping[str, TensorType], what: str) -> None:
+    """Raise unless `slots` are exactly those of `types`, with canonical values."""
+    found = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in slots.items()}
+    check_slot_types(found, types, what)
+    for name in types:
+        check_canonical(slots[name], f"slot {name} of the {what}")
 
 
 def _corrupt(what: str, why: str) -> NoReturn:

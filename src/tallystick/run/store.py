@@ -16,12 +16,24 @@ lock           empty; held by a running trainer
 from __future__ import annotations
 
 import re
+import stat
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.signing import Envelope
+from tallystick.disk.files import make_directory, remove_temporaries, write_file
+from tallystick.disk.regular import (
+    check_directory,
+    entries,
+    is_directory,
+    names,
+    present,
+    read_file,
+    refuse_kind,
+)
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
@@ -31,22 +43,15 @@ from tallystick.errors import (
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.rounding.log_file import log_path
-from tallystick.run.files import (
-    make_directory,
-    read_file,
-    remove_temporaries,
-    storage_error,
-    write_file,
-)
 from tallystick.run.job import MANIFEST as JOB_MANIFEST
 from tallystick.run.job import Job
 from tallystick.run.job_file import copy_job, load_job
-from tallystick.run.journal import JournalContent, read_journal
+from tallystick.run.journal import JournalContent, journal_limit, read_journal
 from tallystick.run.manifest import load_manifest, manifest_bytes
 from tallystick.run.nodes import NodeTrace, load_trace
 from tallystick.run.override import Override
-from tallystick.run.state import State
-from tallystick.run.tensorfile import file_size, read_tensors, write_tensors
+from tallystick.run.state import State, check_file_types
+from tallystick.run.tensorfile import FileTypes, file_size, read_tensors, write_tensors
 from tallystick.run.version import tallystick_version
 
 FORMAT = "tallystick-run/1"
@@ -116,7 +121,7 @@ class RunStore:
 
     @property
     def exists(self) -> bool:
-        return self.manifest_path.is_file()
+        return present(self.manifest_path)
 
     def require(self) -> None:
         """Raise UsageError unless this is a run directory."""
@@ -140,12 +145,14 @@ class RunStore:
                 )
         else:
             self._refuse_foreign_files()
-        for path in (self.directory, self.checkpoints_path, self.nodes_path):
-            make_directory(path)
+        make_directory(self.directory)
+        for path in (self.checkpoints_path, self.nodes_path):
+            make_directory(path, self.directory)
         if parse_contract(job.commitment.contract).keeps_log:
-            make_directory(self.logs_path)  # its name is durable with the manifest's
+            # Its name is durable with the manifest's.
+            make_directory(self.logs_path, self.directory)
         if not self.exists:
-            copy_job(job, self.job_path)
+            copy_job(job, self.job_path, self.directory)
             body: dict[str, JsonValue] = {
                 "contract": job.commitment.contract,
                 "format": FORMAT,
@@ -154,21 +161,16 @@ class RunStore:
             }
             write_file(self.manifest_path, [manifest_bytes(body)])
         for path in (self.directory, self.checkpoints_path, self.nodes_path, self.logs_path):
-            remove_temporaries(path)
+            remove_temporaries(path, self.directory)
 
     def _refuse_foreign_files(self) -> None:
         ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}
-        try:
-            names = {path.name for path in self.directory.iterdir()}
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise UsageError(f"{self.directory} is a file.", "Name a directory.") from None
-        except OSError as error:
-            raise storage_error(self.directory, error) from error
-        if names - ours:
+        if present(self.directory) and not is_directory(self.directory):
+            raise UsageError(f"{self.directory} is a file.", "Name a directory.")
+        others = set(names(self.directory)) - ours
+        if others:
             raise UsageError(
-                f"{self.directory} holds other files ({sorted(names - ours)[0]}).",
+                f"{self.directory} holds other files ({min(others)}).",
                 "Choose a new or empty --out directory.",
             )
 
@@ -193,7 +195,8 @@ class RunStore:
 
     def job(self) -> Job:
         """The run's own copy of the job, which must be the one the manifest names."""
-        if not (self.job_path / JOB_MANIFEST).is_file():
+        check_directory(self.job_path, self.directory)
+        if not present(self.job_path / JOB_MANIFEST):
             raise StorageError(
                 f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
                 "Restore it, or pass your own copy with --job.",
@@ -206,50 +209,82 @@ class RunStore:
             )
         return job
 
-    def journal(self) -> JournalContent:
-        """The journal, read only."""
+    def journal(self, job: Job | None = None) -> JournalContent:
+        """The journal, read only; no more of it than a run of `job`, where given, can need."""
         self.require()
-        return read_journal(self.journal_path)
+        return read_journal(self.journal_path, journal_limit(job), self.directory)
 
     def envelope(self) -> Envelope | None:
         """The signed run commitment, not yet verified; None while the run is unfinished."""
-        if not self.commitment_path.exists():
+        if not self.signed:
             return None
-        data = read_file(self.commitment_path, LIMITS.envelope_bytes, "run commitment")
-        return Envelope.from_bytes(data)
+        return Envelope.from_bytes(self.commitment_bytes(), LIMITS.commitment_bytes)
+
+    @property
+    def signed(self) -> bool:
+        return present(self.commitment_path)
+
+    def commitment_bytes(self) -> bytes:
+        """The file of the signed run commitment. Raises StorageError, CorruptFileError."""
+        path, limit = self.commitment_path, LIMITS.commitment_bytes
+        return read_file(path, limit, "run commitment", self.directory)
 
     # ---- stored states --------------------------------------------------------------------------
 
-    def _steps(self, directory: Path, pattern: re.Pattern[str]) -> list[int]:
-        try:
-            names = [path.name for path in directory.iterdir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise storage_error(directory, error) from error
-        return sorted(int(m[1]) for name in names if (m := pattern.fullmatch(name)))
+    def _steps(
+        self, directory: Path, pattern: re.Pattern[str], name_of: Callable[[int], str]
+    ) -> list[int]:
+        found = []
+        for name in names(directory, self.directory):
+            match = pattern.fullmatch(name)
+            # One step has one name: 13 digits that begin with zeros are a stranger's.
+            if match and (step := int(match[1])) <= LIMITS.steps and name_of(step) == name:
+                found.append(step)
+        return sorted(found)
 
     def stored_steps(self) -> list[int]:
         """Steps with a checkpoint file, ascending."""
-        return self._steps(self.checkpoints_path, _STEP)
+        return self._steps(self.checkpoints_path, _STEP, checkpoint_name)
 
     def traced_steps(self) -> list[int]:
         """Steps with a node trace, ascending."""
-        return self._steps(self.nodes_path, _TRACE)
+        return self._steps(self.nodes_path, _TRACE, trace_name)
 
     def log_path(self, step: int) -> Path:
         return log_path(self.logs_path, step)
 
     def logged_steps(self) -> list[int]:
         """Steps with a rounding log, ascending."""
-        return self._steps(self.logs_path, _LOG)
+        return self._steps(self.logs_path, _LOG, self._log_name)
+
+    def _log_name(self, step: int) -> str:
+        return self.log_path(step).name
 
     def log_bytes(self) -> int:
-        """Bytes of all rounding logs."""
-        return sum(self.log_path(step).stat().st_size for step in self.logged_steps())
+        """Bytes of all rounding logs. Raises CorruptFileError where one is no plain file."""
+        total = 0
+        for name, mode, size in entries(self.logs_path, self.directory):
+            if _LOG.fullmatch(name):
+                if not stat.S_ISREG(mode):
+                    refuse_kind(self.logs_path / name, "rounding log", mode)
+                total += size
+        return total
+
+    def disk_bytes(self) -> int:
+        """Bytes of the plain files in the run's own directories; others are not looked into."""
+        own = (self.checkpoints_path, self.nodes_path, self.logs_path)
+        job = (self.job_path, self.job_path / "data")
+        return sum(
+            entry.size
+            for path in (self.directory, *own, *job)
+            for entry in entries(path, self.directory)
+        )
 
     def checkpoint_path(self, step: int) -> Path:
         return self.checkpoints_path / checkpoint_name(step)
+
+    def trace_path(self, step: int) -> Path:
+        return self.nodes_path / trace_name(step)
 
     def store_state(self, step: int, state: State) -> None:
         """Write state[step], whole or not at all. Raises StorageError."""
@@ -283,11 +318,15 @@ class RunStore:
     def read_state(self, job: Job, step: int, copy: bool = False) -> State:
         """state[step] as the file has it: well formed, its digest not yet checked."""
         path = self.checkpoint_path(step)
-        tensors, metadata = read_tensors(path, "checkpoint", copy=copy)
-        if metadata != {"format": STATE_FORMAT, "step": str(step)}:
-            raise CorruptFileError(
-                f"The checkpoint {path} is of another step or format.", "Restore it."
-            )
+
+        def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
+            if metadata != {"format": STATE_FORMAT, "step": str(step)}:
+                raise CorruptFileError(
+                    f"The checkpoint {path} is of another step or format.", "Restore it."
+                )
+            check_file_types(types, job.program.state_types, f"checkpoint {path}")
+
+        tensors, _ = read_tensors(path, "checkpoint", copy=copy, check=check, inside=self.directory)
         return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
 
     def drop_state(self, step: int) -> None:
@@ -297,12 +336,14 @@ class RunStore:
 
     def load_trace(self, job: Job, step: int) -> NodeTrace:
         """The node trace of `step`."""
-        path = self.nodes_path / trace_name(step)
-        return load_trace(path, job.commitment.program_digest, step, len(job.program.nodes))
+        path = self.trace_path(step)
+        return load_trace(
+            path, job.commitment.program_digest, step, len(job.program.nodes), self.directory
+        )
 
     def save_trace(self, trace: NodeTrace) -> None:
         """Write the node trace of one step."""
-        trace.save(self.nodes_path / trace_name(trace.step))
+        trace.save(self.trace_path(trace.step))
 
 
 def state_file_bytes(state: State) -> int:

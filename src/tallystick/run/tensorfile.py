@@ -8,8 +8,6 @@ digest covers; sizes are checked before anything is mapped or allocated.
 from __future__ import annotations
 
 import json
-import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -18,15 +16,19 @@ import numpy as np
 
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.tensor import DTYPES, Array, canonical_array, dtype_name
-from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import map_file, open_file, os_errors
+from tallystick.errors import CorruptFileError, UsageError, storage_error
 from tallystick.limits import LIMITS
-from tallystick.run.files import storage_error, write_file
 
 _NAMES = {"f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL"}
 _DTYPES = {file_name: name for name, file_name in _NAMES.items()}
 _ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
 METADATA = "__metadata__"
 _Type = tuple[str, tuple[int, ...]]
+FileTypes = Mapping[str, _Type]  # (dtype, shape) by tensor name
+# Looks at what a header says before a byte of data is read; raises to refuse it.
+Check = Callable[[FileTypes, Mapping[str, str]], None]
 
 
 def _order(item: tuple[str, tuple[str, tuple[int, ...]]]) -> tuple[int, bytes]:
@@ -89,14 +91,22 @@ def file_size(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None =
 
 
 def read_tensors(
-    path: Path, what: str, *, copy: bool = False, strict: bool = True
+    path: Path,
+    what: str,
+    *,
+    copy: bool = False,
+    strict: bool = True,
+    check: Check | None = None,
+    inside: Path | None = None,
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """(tensors, metadata) of a file that `write_tensors` wrote.
 
     Tensors are read-only views of a memory map, or writable copies. Without `strict`, any well
-    formed safetensors file is taken, whoever wrote it. Raises StorageError where
-    the file cannot be read, CorruptFileError for anything but the canonical form. Values are
-    not checked here: that is what digests are for.
+    formed safetensors file is taken, whoever wrote it: no name twice, and each byte after the
+    header in exactly one tensor. `check` sees types and metadata before any data is read, mapped
+    or allocated for. A file of a run or a job is opened `inside` its directory. Raises
+    StorageError where the file cannot be read, CorruptFileError for anything but the canonical
+    form. Values are not checked here: that is what digests are for.
     """
 
     def fail(why: str) -> NoReturn:
@@ -104,9 +114,9 @@ def read_tensors(
             f"The {what} {path} is corrupt: {why}.", "Restore it from an intact copy."
         )
 
+    file, size = open_file(path, what, inside)
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
             if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
@@ -123,12 +133,12 @@ def read_tensors(
             start_of_data = 8 + length
             if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
                 fail("its size does not fit its header")
+            if check is not None:
+                check(types, metadata)
             places = {name: start_of_data + start for name, (start, _) in ranges.items()}
             if copy:
                 return _read_each(file, types, places, fail), metadata
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+            mapped = map_file(file, size)
     except OSError as error:
         raise storage_error(path, error) from error
     tensors: dict[str, Array] = {}
@@ -137,6 +147,18 @@ def read_tensors(
         count = _nbytes(dtype, shape) // DTYPES[dtype].itemsize
         tensors[name] = np.frombuffer(mapped, DTYPES[dtype], count, place).reshape(shape)
     return tensors, metadata
+
+
+def is_canonical(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bool:
+    """True if `path` has the header and the size that `write_tensors` would give it.
+
+    `tensors` are those that `read_tensors` found there. Raises StorageError.
+    """
+    types = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in tensors.items()}
+    header, _ = header_bytes(types, metadata)
+    file, size = open_file(path, "model file")
+    with os_errors(path), file:
+        return size == file_size(tensors, metadata) and file.read(len(header)) == header
 
 
 def _read_each(
@@ -165,8 +187,14 @@ def _read_each(
 def _parse_header(
     header: bytes, fail: Callable[[str], NoReturn]
 ) -> tuple[dict[str, _Type], dict[str, tuple[int, int]], dict[str, str]]:
+    def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            fail("its header has a name twice")
+        return found
+
     try:
-        table = json.loads(header.decode("utf-8"))
+        table = json.loads(header.decode("utf-8"), object_pairs_hook=members)
     except (ValueError, RecursionError):
         fail("its header is not JSON")
     if not isinstance(table, dict) or len(table) > LIMITS.slots:
@@ -177,15 +205,16 @@ def _parse_header(
     types: dict[str, _Type] = {}
     ranges: dict[str, tuple[int, int]] = {}
     for name, entry in table.items():
-        dtype = _DTYPES.get(str(entry.get("dtype"))) if isinstance(entry, dict) else None
-        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or set(entry) != {"data_offsets", "dtype", "shape"}:
+            fail(f"the entry of tensor {name[:80]!r} is malformed")
+        dtype, shape = _DTYPES.get(str(entry["dtype"])), entry["shape"]
         if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
         if any(type(d) is not int or not 0 <= d <= LIMITS.tensor_bytes for d in shape):
             fail(f"tensor {name[:80]!r} has an impossible shape")
         if _nbytes(dtype, tuple(shape)) > LIMITS.tensor_bytes:
             fail(f"tensor {name[:80]!r} is too large")
-        offsets = entry.get("data_offsets")
+        offsets = entry["data_offsets"]
         if (
             not isinstance(offsets, list)
             or [type(v) for v in offsets] != [int, int]
@@ -194,4 +223,9 @@ def _parse_header(
         ):
             fail(f"the data of tensor {name[:80]!r} is not where its shape allows")
         types[name], ranges[name] = (dtype, tuple(shape)), (offsets[0], offsets[1])
+    at = 0
+    for start, end in sorted(ranges.values()):
+        if start != at:
+            fail("its tensors overlap, or bytes lie between them")
+        at = end
     return types, ranges, metadata

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.run.files import read_file
 
 TEXT_LIMIT = 1 << 30
 DEFAULT_BYTES = 1_000_000
@@ -28,7 +28,8 @@ def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
     root = Path(sysconfig.get_paths()["stdlib"])
     parts: list[str] = []
     size = 0
-    for path in sorted(root.glob("*.py")) + sorted(root.glob("[a-z]*/*.py")):
+    sources = sorted(root.glob("*.py")) + sorted(root.glob("[a-z]*/*.py"))  # our own Python's
+    for path in sources:
         if "test" in path.parts[-2] or "site-packages" in path.parts or size > limit:
             continue
         try:

@@ -19,22 +19,25 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
+from tallystick.disk.files import locked, write_file
+from tallystick.disk.regular import present
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
     StorageError,
     UsageError,
 )
+from tallystick.numerics.environment import exact_environment
 from tallystick.run.attacks import Declaration, read_declaration
 from tallystick.run.engine import Engine, check_environment
 from tallystick.run.estimate import check_disk, estimate_disk
 from tallystick.run.evaluation import Evaluator
-from tallystick.run.files import locked, write_file
 from tallystick.run.interrupts import Stop, interrupts
 from tallystick.run.job import Job
-from tallystick.run.journal import REASONS, Journal, loss_value
+from tallystick.run.journal import REASONS, Journal, journal_limit, loss_value
 from tallystick.run.listener import Listener as Listener
 from tallystick.run.listener import Silent as Silent
+from tallystick.run.listener import Steady
 from tallystick.run.logs import TrainerLogs, trainer_logs
 from tallystick.run.nodes import TraceRange, traced
 from tallystick.run.override import Override
@@ -298,10 +301,18 @@ class _Training:
             self._store(step)
         reason = REASONS[1] if step and self.engine.stops(bits) else REASONS[0]
         root = run_root(self.job.digest, self.journal.content.checkpoints)
+        self._drop_pauses()
         self.journal.end(step, reason, root)
         return True
 
+    def _drop_pauses(self) -> None:
+        """States of pauses have served: no signature will cover them."""
+        content = self.journal.content
+        for paused in set(content.pauses) - dict(content.checkpoints).keys():
+            self.store.drop_state(paused)
 
+
+@exact_environment()
 def train_job(
     job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
 ) -> RunSummary:
@@ -312,7 +323,7 @@ def train_job(
     repeated steps give other bits than before, CounterpartyError for an altered job.
     """
     options = options or Options()
-    listener = listener or Silent()
+    listener = Steady(listener or Silent())
     check_environment()
     store = RunStore(out)
     began = options.clock()
@@ -333,7 +344,7 @@ def train_job(
     store.create(job)
     with locked(store.lock_path):
         _declare(job, store, options)
-        journal = Journal.open(store.journal_path, job.digest)
+        journal = Journal.open(store.journal_path, job.digest, journal_limit(job))
         try:
             return _train_locked(job, store, journal, options, listener, genesis, began)
         finally:
@@ -343,7 +354,7 @@ def train_job(
 def _declare(job: Job, store: RunStore, options: Options) -> None:
     """Write down the cheat of a new run; compare it with what the run that is there declares."""
     before, now = read_declaration(store.override_path), options.declared
-    if before is None and now is not None and not store.journal_path.exists():
+    if before is None and now is not None and not present(store.journal_path):
         write_file(store.override_path, [now.to_bytes()])
     elif before != now:
         was = f"by the declared override {before.attack}" if before else "without an override"

@@ -155,3 +155,20 @@ def test_float_hex(value: float) -> None:  # 1.10
 def test_float_hex_refuses(text: object) -> None:
     with pytest.raises(TallystickError):
         parse_float_hex(text, "lr")  # type: ignore[arg-type]
+
+
+def test_every_character_is_quoted_as_rfc_8785_says() -> None:  # COMMITMENTS 1.8
+    short = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
+    for code in (*range(0xD800), *range(0xE000, 0x11000), 0x1F600, 0x10FFFF):
+        plain = f"\\u{code:04x}" if code < 32 else chr(code)
+        assert canonical_json(chr(code)) == f'"{short.get(code, plain)}"'.encode()
+
+
+def test_more_values_than_any_manifest_has() -> None:
+    """1.11: counted before they are made; a value takes many times its bytes."""
+    many = b"[" + b"1," * LIMITS.json_values + b"1]"
+    assert len(many) < LIMITS.manifest_bytes
+    with pytest.raises(CorruptFileError, match="more than"):
+        parse_canonical_json(many)
+    fits = b"[" + b"1," * 1000 + b"1]"
+    assert parse_canonical_json(fits) == [1] * 1001

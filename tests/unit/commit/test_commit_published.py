@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.commit import merkle
+from tallystick.commit.encoding import sha256
 
 INPUTS = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657",
           "606162636465666768696a6b6c6d6e6f"]  # fmt: skip
@@ -34,6 +35,64 @@ TREE = merkle.Tree([merkle.leaf_hash(bytes.fromhex(x)) for x in INPUTS])
 
 def hexes(proof: list[bytes]) -> list[str]:
     return [h.hex() for h in proof]
+
+
+EMPTY, SOME, OTHER = merkle.EMPTY_ROOT, sha256(b"some root"), sha256(b"another root")
+CARELESS = b"don't care 1", b"don't care 2"
+
+
+# The probes of transparency-dev's `merkle` project (testdata, proof/verify_test.go) that this
+# build once answered otherwise, and those beside them.
+@pytest.mark.parametrize(
+    ("old", "new", "roots", "proof"),
+    [
+        (0, 0, (SOME, SOME), []),
+        (0, 0, (EMPTY, SOME), []),
+        (0, 0, (EMPTY, CARELESS[1]), []),
+        (0, 0, (EMPTY, EMPTY), [EMPTY]),
+        (0, 1, CARELESS, []),
+        (0, 1, (EMPTY, CARELESS[1]), []),
+        (0, 1, (EMPTY, EMPTY), [EMPTY]),
+        (1, 1, (CARELESS[0], CARELESS[0]), []),
+        (1, 1, (EMPTY, CARELESS[1]), []),
+        (1, 1, (EMPTY, EMPTY), [EMPTY]),
+        (1, 0, (SOME, OTHER), []),
+        (2, 1, (SOME, OTHER), []),
+        (1, 2, (SOME, OTHER), []),
+        (1, 2, (SOME, OTHER), [b""]),
+        (2, 2, (b"", b""), []),
+    ],
+)
+def test_refused_consistency(
+    old: int, new: int, roots: tuple[bytes, bytes], proof: list[bytes]
+) -> None:  # COMMITMENTS 2.6, 2.8
+    assert not merkle.verify_consistency(old, new, *roots, proof)
+
+
+def test_consistency_of_equal_sizes() -> None:  # COMMITMENTS 2.6
+    assert merkle.verify_consistency(0, 0, EMPTY, EMPTY, [])
+    assert merkle.verify_consistency(1, 1, SOME, SOME, [])
+    assert not merkle.verify_consistency(1, 1, SOME, OTHER, [])
+
+
+@pytest.mark.parametrize("leaf", [SOME, EMPTY, b"", b"WrongLeaf", SOME + b"\0"], ids=bytes.hex)
+@pytest.mark.parametrize("root", [OTHER, b"", b"WrongLeaf", SOME + b"\0"], ids=bytes.hex)
+def test_hashes_of_any_other_length_are_refused(leaf: bytes, root: bytes) -> None:
+    """COMMITMENTS 2.8: in a tree of one leaf, leaf hash and root are equal and the proof empty."""
+    for wrong in (root, leaf if len(leaf) != 32 else b""):
+        assert not merkle.verify_inclusion(leaf, 0, 1, [], wrong)
+        assert not merkle.verify_multi({0: leaf}, 1, [], wrong)
+    if len(leaf) != 32:
+        assert merkle.inclusion_root(leaf, 0, 2, [SOME]) is None
+        assert merkle.multi_root({0: leaf}, 2, [SOME]) is None
+        assert merkle.combine_parts(2, 5, [SOME, leaf]) is None
+        assert merkle.combine_parts(1, 5, [leaf]) is None
+
+
+@pytest.mark.parametrize(("index", "size"), [(0, 0), (1, 0), (2, 1)])
+def test_no_leaf_beyond_the_tree(index: int, size: int) -> None:  # COMMITMENTS 2.5
+    for leaf, root in ((SOME, b""), (b"", EMPTY), (SOME, EMPTY)):
+        assert not merkle.verify_inclusion(leaf, index, size, [], root)
 
 
 def test_roots() -> None:  # COMMITMENTS 2.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,10 +19,11 @@ from program_samples import (
 )
 
 from tallystick.errors import UsageError
+from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.executor import Executor, NodeError, StateLostError
+from tallystick.program.executor import Executor, NodeError, NodeFaultError
 from tallystick.program.ir import Node, Program, Value
 
 LR = {"lr": 0.5}
@@ -128,15 +130,44 @@ def _lookup(first_update: bool) -> Program:
 def test_failures_name_the_node_and_say_whether_the_state_survived(first_update: bool) -> None:
     state = {"w": np.ones((4, 2), np.float32), "counter": np.zeros((), np.int64)}
     executor = Executor(_lookup(first_update))
-    kind = StateLostError if first_update else NodeError
-    with pytest.raises(kind, match=r"Node \d \(aten\.embedding\)"):
+    with pytest.raises(NodeError, match=r"Node \d \(aten\.embedding\)") as caught:
         executor.run_step(state, {"i": np.array([0, 9, 1])})
     assert executor.state_intact == (not first_update)
+    assert caught.value.state_lost == first_update
     assert int(state["counter"]) == int(first_update)
     if not first_update:
         result = executor.run_step(state, {"i": np.array([0, 3, 1])})
         assert result.outputs["logits"].shape == (3, 2)
         assert int(state["counter"]) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        MemoryError("no room"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError("can't start new thread"),
+        InterruptedError(errno.EINTR, "Interrupted system call"),
+        ValueError("an unexpected one"),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_machine_is_not_one_of_the_run(fault: Exception) -> None:
+    """PROTOCOL 2.8: only operands that no kernel takes are a fault of the run."""
+
+    def kernels(index: int, node: Node, spec: OpSpec) -> Run | None:
+        def run(*_: object) -> None:
+            raise fault
+
+        return run if node.op == "aten.embedding" else None
+
+    state = {"w": np.ones((4, 2), np.float32), "counter": np.zeros((), np.int64)}
+    executor = Executor(_lookup(False), kernels=kernels)
+    with pytest.raises(NodeFaultError, match=r"Node \d \(aten\.embedding\)") as caught:
+        executor.run_step(state, {"i": np.array([0, 3, 1])})
+    assert caught.value.exit_code == 2 and not caught.value.state_lost
+    assert caught.value.__cause__ is fault
 
 
 def test_wrong_inputs_are_named() -> None:

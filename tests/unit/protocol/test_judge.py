@@ -129,22 +129,57 @@ def test_silence_forfeits(game_job: Job, honest: Party, cheat: Party, garbage: b
     played = play(game_job, [honest, Mute(cheat, 3, garbage)], key=REFEREE)
     assert played.verdict.forfeit
     assert [c.party for c in played.verdict.convicted] == [1]
-    found = judge(game_job, played.evidence.to_bytes(), [REFEREE.public])
+    found = judge(game_job, played.evidence.to_bytes(), trust_referees=[REFEREE.public])
     assert found.verdict == played.verdict
     assert found.referee == REFEREE.public.key_id
 
 
 def test_a_forfeit_is_the_referees_word_only(game_job: Job, silent: Evidence) -> None:
-    for trust in (None, [PrivateKey(bytes(32)).public]):
-        with pytest.raises(CannotCheckError, match="word of referee"):
-            judge(game_job, silent.to_bytes(), trust)
+    for believed in ((), [PrivateKey(bytes(32)).public]):
+        with pytest.raises(CannotCheckError, match="word of referee") as caught:
+            judge(game_job, silent.to_bytes(), trust_referees=believed)
+        assert "--trust-referee" in caught.value.next_action
+
+
+def test_trust_in_a_signer_is_no_trust_in_a_referee(game_job: Job, silent: Evidence) -> None:
+    """2.10: whom we believe to sign runs is another question than whose word we take."""
+    with pytest.raises(CannotCheckError, match="word of referee"):
+        judge(game_job, silent.to_bytes(), [REFEREE.public])
+
+
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("against", [0, 1])
+def test_a_party_signs_no_forfeit(
+    game_job: Job, honest: Party, cheat: Party, by: int, against: int
+) -> None:
+    """2.10: no message, one party's own signature, and the honest one would be convicted."""
+    parties = (honest, cheat)
+    commitments = (honest.commitment, cheat.commitment)
+    referee, key = Referee(game_job, commitments), parties[by].key
+    word = forfeits.Forfeit(
+        game_job.digest, (honest.run.run_root, cheat.run.run_root), against,
+        referee.pending[against], key.public,
+    )  # fmt: skip
+    envelope = forfeits.sign_forfeit(key, word)
+    evidence = evidence_of(referee, game_job.digest, 20, commitments, envelope)
+    for trust in (None, [key.public]):
+        for believed in ((), [key.public]):
+            found = refused(game_job, evidence, trust=trust, trust_referees=believed)
+            assert "a party's key" in found
+
+
+def test_no_game_is_played_with_a_partys_key(game_job: Job, honest: Party, cheat: Party) -> None:
+    """2.10: it could not end by silence; said before the first query."""
+    for party in (honest, cheat):
+        with pytest.raises(UsageError, match="a party's key"):
+            play(game_job, [Mute(honest, 0), Mute(cheat, 0)], key=party.key)
 
 
 def test_a_forfeit_fits_the_game_where_it_ended(
     game_job: Job, silent: Evidence, honest: Party, cheat: Party
 ) -> None:
     assert silent.forfeit is not None
-    trust = [REFEREE.public]
+    believed = [REFEREE.public]
     word = forfeits.open_forfeit(silent.forfeit)
     roots = (honest.run.run_root, cheat.run.run_root)
     assert word.run_roots == roots
@@ -153,17 +188,21 @@ def test_a_forfeit_fits_the_game_where_it_ended(
         changed = replace(word, **changes)  # type: ignore[arg-type]
         return replace(silent, forfeit=forfeits.sign_forfeit(REFEREE, changed))
 
-    assert "another game" in refused(game_job, signed(job_digest=bytes(32)), trust=trust)
-    assert "another game" in refused(game_job, signed(run_roots=roots[::-1]), trust=trust)
-    assert "not open" in refused(game_job, signed(query=b"q"), trust=trust)
-    assert "not open" in refused(game_job, signed(party=0), trust=trust)
+    assert "another game" in refused(
+        game_job, signed(job_digest=bytes(32)), trust_referees=believed
+    )
+    assert "another game" in refused(
+        game_job, signed(run_roots=roots[::-1]), trust_referees=believed
+    )
+    assert "not open" in refused(game_job, signed(query=b"q"), trust_referees=believed)
+    assert "not open" in refused(game_job, signed(party=0), trust_referees=believed)
     early = replace(silent, messages=silent.messages[:1])
-    assert "not open" in refused(game_job, early, trust=trust)
+    assert "not open" in refused(game_job, early, trust_referees=believed)
 
 
 def test_a_forfeit_after_the_end(game_job: Job, played: Played, silent: Evidence) -> None:
     late = replace(played.evidence, forfeit=silent.forfeit)
-    assert "follows" in refused(game_job, late, trust=[REFEREE.public])
+    assert "follows" in refused(game_job, late, trust_referees=[REFEREE.public])
 
 
 def test_malformed_forfeits(silent: Evidence) -> None:

@@ -363,7 +363,10 @@ def test_a_declared_cheat_answers_for_itself(
     monkeypatch.setattr(attacks, "attacks_directory", lambda: tmp_path / "attacks")
     declared = attacks.Declaration("drifts", {"step": 10})
     train_job(game_job, tmp_path / "run", Options(declared=declared))
-    with Prover(honest_run, honest.key) as good, Prover(tmp_path / "run") as bad:
+    with (
+        Prover(honest_run, honest.key) as good,
+        Prover(tmp_path / "run", as_attack=True) as bad,
+    ):
         referee = Referee(game_job, (bad.commitment, good.commitment))
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):

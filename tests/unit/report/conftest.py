@@ -11,6 +11,7 @@ import pytest
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
+from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
 from tallystick.protocol.local import SilenceError, play
@@ -46,9 +47,9 @@ def upright(logreg_job: Job) -> Party:
 def evidence(logreg_job: Job, upright: Party, tmp_path: Path) -> Callable[..., Path]:
     """Evidence of a game: honest party 0, and party 1 with these hooks."""
 
-    def made(silent: bool = False, **hooks: Any) -> Path:
+    def made(silent: bool = False, key: PrivateKey | None = None, **hooks: Any) -> Path:
         other: Any = Party(logreg_job, Lie(**hooks)) if hooks else Party(logreg_job)
-        played = play(logreg_job, (upright, Mute(other) if silent else other))
+        played = play(logreg_job, (upright, Mute(other) if silent else other), key=key)
         path = tmp_path / "case.evidence"
         path.write_bytes(played.evidence.to_bytes())
         return path

@@ -19,6 +19,8 @@ from unit.report.pages import Page
 
 from tallystick.cli import main
 from tallystick.commit.encoding import sha256
+from tallystick.commit.signing import PrivateKey
+from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.protocol.local import play
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
@@ -211,7 +213,23 @@ def test_a_forfeit_of_an_unknown_referee(logreg_job: Job, evidence: Evidence,
     path, out = evidence(silent=True, node=wrong_node), tmp_path / "page.html"
     given = ["report", str(path), "-o", str(out), "--job", str(logreg_job.directory)]
     assert main.run(given) == 2
-    assert "word of referee" in Page(out.read_text("utf-8")).text
+    text = Page(out.read_text("utf-8")).text
+    assert "word of referee" in text and "--trust-referee" in text
+
+
+def test_a_page_says_that_it_rests_on_a_referee(logreg_job: Job, upright: Party, evidence: Evidence,
+                                                tmp_path: Path) -> None:  # fmt: skip
+    """PROTOCOL 2.10: `--trust` makes nobody a referee; who is believed as one is named as one."""
+    key, file = PrivateKey(bytes([3]) * 32), tmp_path / "referee.pem"
+    save_private_key(key, file)
+    path, out = evidence(silent=True, key=key, node=wrong_node), tmp_path / "page.html"
+    given = ["report", str(path), "-o", str(out), "--job", str(logreg_job.directory)]
+    assert main.run([*given, "--trust", str(file)]) == 2
+    assert main.run([*given, "--trust-referee", str(file)]) == 0
+    text = Page(out.read_text("utf-8")).text
+    assert "by silence, on a referee's word" in text and "rests on the word of a referee" in text
+    assert key.public.key_id in text and "--trust-referee REFEREE" in text
+    assert "✓ trusted signer" not in text
 
 
 def test_terms_are_enough_and_torch_is_not_needed(logreg_job: Job, evidence: Evidence,

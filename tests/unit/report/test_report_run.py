@@ -14,6 +14,7 @@ from unit.report.pages import Page
 
 from tallystick.cli import main
 from tallystick.commit.signing import PrivateKey
+from tallystick.disk.keys import save_private_key
 from tallystick.report.clauses import clause_text, clauses_of
 from tallystick.report.curve import Checkpoints, figure, thinned, ticks
 from tallystick.report.facts import Curve, read_run
@@ -151,7 +152,7 @@ def test_command_on_what_does_not_check_out(
     assert main.run(["report", str(run), "-o", str(out), "--job", str(mlp_job.directory)]) == 1
     assert "does not check out" in Page(out.read_text("utf-8")).text
     stranger = tmp_path / "stranger.pem"
-    PrivateKey.generate().save(stranger)
+    save_private_key(PrivateKey.generate(), stranger)
     assert main.run(["report", str(run), "-o", str(out), "--trust", str(stranger)]) == 1
     shown = Page(out.read_text("utf-8")).text
     assert "not in the trust list" in shown and logreg_run.run_root.hex() not in shown

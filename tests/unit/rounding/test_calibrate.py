@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +30,7 @@ from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
-from tallystick.run.tensorfile import read_tensors, write_tensors
+from tallystick.run.tensorfile import header_bytes, read_tensors, write_tensors
 
 ELEMENTS = 500
 
@@ -204,6 +205,14 @@ def test_files_that_are_no_samples_are_refused(
         path = rewritten(samples[0], tmp_path / f"bad{number}", x=change)
         with pytest.raises(CorruptFileError, match="no calibration sample"):
             calibration.read_sample(job, path)
+    # More results than the job has elements are refused before there is room for them.
+    header, _ = header_bytes(
+        {name: ("f32" if name == "x" else "i64", (1 << 36,)) for name in vars(sample)}, {}
+    )
+    (tmp_path / "huge").write_bytes(header)
+    os.truncate(tmp_path / "huge", len(header) + (1 << 36) * 28)
+    with pytest.raises(CorruptFileError, match="more results than the job"):
+        calibration.read_sample(job, tmp_path / "huge")
     truncated = tmp_path / "truncated"
     truncated.write_bytes(samples[0].read_bytes()[:-9])
     with pytest.raises(CorruptFileError):

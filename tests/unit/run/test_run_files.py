@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.disk.files import clone_or_copy, write_file
+from tallystick.disk.regular import read_file
 from tallystick.errors import (
     CorruptFileError,
     CounterpartyError,
@@ -16,7 +18,6 @@ from tallystick.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from tallystick.run.files import clone_or_copy, read_file, write_file
 from tallystick.run.manifest import load_manifest, manifest_bytes
 from tallystick.run.tensorfile import file_size, read_tensors, write_tensors
 
@@ -141,7 +142,7 @@ def test_reads_are_bounded_before_they_allocate(tmp_path: Path) -> None:
         read_file(tmp_path / "huge", 1000, "test file")
     with pytest.raises(StorageError):
         read_file(tmp_path / "none", 1000, "test file")
-    with pytest.raises(StorageError):
+    with pytest.raises(CorruptFileError, match="a directory, not a regular file"):
         read_file(tmp_path, 1000, "test file")
 
 

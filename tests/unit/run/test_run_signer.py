@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.commit.checkpoint import checkpoint_steps
-from tallystick.commit.signing import PrivateKey, load_private_key, verify_run
+from tallystick.commit.signing import PrivateKey, verify_run
+from tallystick.disk.keys import load_private_key
 from tallystick.run.fsck import fsck
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore, spread, to_drop

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.errors import UsageError
 from tallystick.numerics.evaluate import evaluate
 from tallystick.numerics.opening.approx import Approx, at_most_one
 from tallystick.numerics.opening.arithmetic import canonical, only, quotient, rn32, root
@@ -21,7 +20,6 @@ from tallystick.numerics.opening.quantity import (
     Local,
     Needs,
     Quantity,
-    RefusedOperandsError,
     Site,
     Source,
     Terms,
@@ -96,10 +94,7 @@ def _pointwise(site: Site) -> Quantity:
             for k, type_ in enumerate(site.inputs)
         ]
         attributes = cast(dict[str, Any], dict(site.attrs))
-        try:
-            result = evaluate(site.op, *given, **attributes)
-        except UsageError as error:  # types and attributes are the program's, and were checked
-            raise RefusedOperandsError(site.op, error.message) from error
+        result = evaluate(site.op, *given, **attributes)  # raises RefusedOperandsError
         chosen = result[site.out] if isinstance(result, tuple) else result
         return np.asarray(chosen).reshape(-1)[0]
 

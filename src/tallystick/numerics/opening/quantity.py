@@ -23,7 +23,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError as RefusedOperandsError
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.grid import Doubt, Reach
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
@@ -61,16 +61,6 @@ class MissingElements(Exception):  # noqa: N818 (a request for more, not an erro
         super().__init__(f"elements of operand {operand} are not opened")
         self.operand = operand
         self.flat = flat
-
-
-class RefusedOperandsError(UsageError):
-    """Operands hold values that the operator refuses, such as an index outside of another operand.
-
-    Its kernel stops there, so no honest run has agreed on them (PROTOCOL 6.5).
-    """
-
-    def __init__(self, op: str, why: str) -> None:
-        super().__init__(f"{op}: {why}", "Refuse a run that has such operands.")
 
 
 # Values of what a quantity needs, in that order: numpy scalars of their dtypes.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     ANY,
     FLOATS,
@@ -314,7 +314,7 @@ def _run_to_copy(op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> No
         return
     # 2^63 is exact in binary32; every value below it in magnitude fits.
     if is_f32(x) and not bool(np.all((x >= np.float32(-(2.0**63))) & (x < np.float32(2.0**63)))):
-        raise UsageError(f"{op}: a NaN or out-of-range value has no 64-bit integer.")
+        raise RefusedOperandsError(op, "a NaN or out-of-range value has no 64-bit integer.")
     np.copyto(out, x, casting="unsafe")
 
 

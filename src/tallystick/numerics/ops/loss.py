@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     FLOATS,
     Arrays,
@@ -49,12 +49,13 @@ def _loss_type(op: str, attrs: Attrs, rows: int) -> TensorType:
 
 
 def _check_targets(op: str, attrs: Attrs, target: np.ndarray, classes: int) -> None:
-    """Every target a class or ignore_index (NUMERICS 7.1). Raises UsageError."""
+    """Every target a class or ignore_index (NUMERICS 7.1). Raises RefusedOperandsError."""
     ignored = target == integer(attrs, "ignore_index")
     bad = np.flatnonzero(((target < 0) | (target >= classes)) & ~ignored)
     if bad.size:
-        raise UsageError(
-            f"{op}: target {target[bad[0]]} in row {bad[0]} is not one of {classes} classes.",
+        raise RefusedOperandsError(
+            op,
+            f"target {target[bad[0]]} in row {bad[0]} is not one of {classes} classes.",
             "Mark rows to skip with ignore_index.",
         )
 

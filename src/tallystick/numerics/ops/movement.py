@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     ANY,
     Arrays,
@@ -192,7 +192,7 @@ _register("aten.cat", {"dim": _INT}, _infer_cat, _run_cat)
 # --- reading by index -----------------------------------------------------------------------------
 def _check_indices(op: str, index: np.ndarray, size: int) -> None:
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < size:
-        raise UsageError(f"{op}: an index is outside [0, {size}).")
+        raise RefusedOperandsError(op, f"an index is outside [0, {size}).")
 
 
 def _infer_gather(op: str, attrs: Attrs, inputs: Types) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     FLOATS,
     Arrays,
@@ -114,7 +114,7 @@ def _run_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
     limit = out.shape[-2] * out.shape[-1]
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < limit:
-        raise UsageError(f"{BACKWARD}: an index is outside [0, {limit}).")
+        raise RefusedOperandsError(BACKWARD, f"an index is outside [0, {limit}).")
     _core.max_pool2d_backward(grad, index, out)
 
 

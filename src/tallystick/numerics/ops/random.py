@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     FLOATS,
     Arrays,
@@ -30,10 +30,12 @@ _DRAW = {"draw": AttrSpec("int"), "shape": AttrSpec("ints")}
 
 
 def _key(op: str, inputs: Arrays) -> tuple[int, int]:
-    """(seed, step) from the rng input (NUMERICS 8.3). Raises UsageError out of range."""
+    """(seed, step) from the rng input (NUMERICS 8.3). Raises RefusedOperandsError out of range."""
     seed, step = (int(v) for v in operand(inputs, 0))
     if seed < 0 or not 0 <= step < _WORD:
-        raise UsageError(f"{op}: seed {seed} must not be negative, step {step} must be below 2^32.")
+        raise RefusedOperandsError(
+            op, f"seed {seed} must not be negative, step {step} must be below 2^32."
+        )
     return seed, step
 
 

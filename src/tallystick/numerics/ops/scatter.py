@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.ops._common import (
     FLOATS,
     Arrays,
@@ -27,12 +27,12 @@ from tallystick.numerics.types import Attrs, TensorType
 
 
 def _check_range(op: str, index: np.ndarray, limit: int) -> None:
-    """Every index in [0, limit) (NUMERICS 4.2, 9). Raises UsageError."""
+    """Every index in [0, limit) (NUMERICS 4.2, 9). Raises RefusedOperandsError."""
     flat = index.reshape(-1)
     bad = np.flatnonzero((flat < 0) | (flat >= limit))
     if bad.size:
-        raise UsageError(
-            f"{op}: index {flat[bad[0]]} at position {bad[0]} is outside [0, {limit})."
+        raise RefusedOperandsError(
+            op, f"index {flat[bad[0]]} at position {bad[0]} is outside [0, {limit})."
         )
 
 

@@ -6,6 +6,7 @@ Bits of results do not depend on it (NUMERICS 13.6); a person who says `--thread
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +54,12 @@ def _setters() -> tuple[Callable[[int], None], ...]:
                 found.append(function)
                 break
     return tuple(found)
+
+
+def threads_used(count: int) -> int:
+    """How many threads BLAS uses after `limit_threads(count)`: all it likes where it cannot be
+    told."""
+    return count if _setters() else max(count, os.cpu_count() or 1)
 
 
 def limit_threads(count: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.numerics.rounded.blas import limit_threads
 from tallystick.numerics.rounded.probe import check_engine
+from tallystick.numerics.rounded.thread_probe import check_threads
 
 
 class ProductEngine(Protocol):
@@ -70,12 +71,14 @@ _engine: ContextVar[ProductEngine] = ContextVar("tallystick_product_engine", def
 
 
 def current_engine() -> ProductEngine:
-    """The engine in use here, probed once a process.
+    """The engine in use here, probed once a process, and numpy's own threads, once a step.
 
-    Raises EnvironmentRefusedError, naming the engine, where it is not admissible.
+    Raises EnvironmentRefusedError, naming the engine, where it is not admissible (NUMERICS 14.3),
+    or naming numpy, where its threads flush or round otherwise (1.7).
     """
     engine = _engine.get()
     check_engine(engine)
+    check_threads(DEFAULT)  # other orders, too, are made of its products
     return engine
 
 

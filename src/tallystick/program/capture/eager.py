@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.numerics.kernels import without_log
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
@@ -110,6 +110,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.contract = contract
         self.calls: dict[Any, _OneCall] = {}
 
+    @exact_environment()
     def __torch_dispatch__(
         self,
         func: Any,

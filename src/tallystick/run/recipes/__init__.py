@@ -8,7 +8,7 @@ from typing import Any
 
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.numerics.environment import check_environment
+from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.numerics.types import TensorType
 from tallystick.run.job import DEFAULT_INTERVAL, Job
 from tallystick.run.recipes.base import Built, Recipe, Sources, under
@@ -56,6 +56,7 @@ def _require_torch() -> None:
         ) from None
 
 
+@exact_environment()
 def new_job(
     recipe_name: str,
     directory: Path,
@@ -120,6 +121,7 @@ def _dtype(array: Any) -> str:
     return dtype_name(array.dtype)
 
 
+@exact_environment()
 def rederive(job: Job) -> Built:
     """Build again, from the recipe and the settings in the manifest, what the job fixes."""
     if job.recipe is None:
@@ -136,6 +138,7 @@ def rederive(job: Job) -> Built:
     return under(job.commitment.contract, built)
 
 
+@exact_environment()
 def verify_job(job: Job) -> list[str]:
     """Check the job's bytes, derive it again from its recipe, and compare. Needs torch.
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.disk.regular import names, open_file, read_file
 from tallystick.errors import StorageError, UsageError
 from tallystick.numerics.types import TensorType
-from tallystick.run.files import read_file
 from tallystick.run.recipes.base import Built, DataSet, Recipe, Sources, normal, split, uniform
 from tallystick.run.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.run.recipes.settings import setting
@@ -95,7 +95,8 @@ def cifar10(directory: Path) -> dict[str, Array]:
 
     Every `.bin` file in name order, but for those called `test…` (`data_batch_1.bin` …).
     """
-    found = sorted(p for p in directory.glob("*.bin") if not p.name.startswith("test"))
+    listed = (n for n in names(directory) if n.endswith(".bin") and not n.startswith("test"))
+    found = [directory / name for name in sorted(listed)]
     if not found:
         raise StorageError(
             f"{directory} holds no data_batch_1.bin.",
@@ -120,9 +121,10 @@ def data_file(path: Path) -> dict[str, Array]:
         found, _ = read_tensors(path, "data file", strict=False)
     else:
         try:
-            if path.stat().st_size > _DATA_LIMIT:
+            file, size = open_file(path, "data file")
+            if size > _DATA_LIMIT:
                 raise UsageError(f"{path} is too large.", f"Use at most {_DATA_LIMIT} bytes.")
-            with np.load(path, allow_pickle=False) as archive:
+            with file, np.load(file, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
         except FileNotFoundError:
             raise StorageError(f"The data file {path} is missing.", "Check the path.") from None

@@ -1,0 +1,38 @@
+"""Gives a judge a run commitment of 16 MiB that is nothing but brackets.
+
+    python attacks/around/commitment-of-brackets.py --job JOB --out EVIDENCE
+
+It needs no run, no key and no signature: evidence names two commitments, and the judge parsed them
+before it knew anything about them. A parsed value takes many times the bytes it is made of: 800 MiB
+and 6 s. Sizes now come first (PROTOCOL 8.5): a commitment has at most 64 KiB, and evidence at most
+what a game of the job can leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tallystick.protocol.evidence import Evidence
+from tallystick.run.job_file import load_terms
+
+SIZE = (16 << 20) - 1024
+
+
+def forged(job: Path) -> bytes:
+    """Evidence about `job` whose first commitment is `[[],[],...]`."""
+    brackets = b"[" + b"[]," * (SIZE // 3) + b"[]]"
+    return Evidence(load_terms(job).digest, 20, (brackets, b"{}"), ()).to_bytes()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the forged evidence."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--job", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    given.out.write_bytes(forged(given.job))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Makes itself the referee: signs with its own run's key that its opponent was silent.
+
+    python attacks/around/forfeit-of-ones-own.py RUN OPPONENT --job JOB --out EVIDENCE
+
+RUN is the liar's run with its key; of OPPONENT only the published commitment is needed. The
+evidence has no message at all. Whoever passed the liar's key as `--trust` (the key of a trainer
+that is known) had `judge` and `report` convict the opponent by silence.
+
+No game is needed and no false answer: the lie is about who the referee is. PROTOCOL 2.10 refuses
+it, whatever is trusted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tallystick.protocol.evidence import evidence_of
+from tallystick.protocol.forfeit import Forfeit, sign_forfeit
+from tallystick.protocol.referee import Referee
+from tallystick.run.job_file import load_terms
+from tallystick.run.signer import read_own_key
+from tallystick.run.store import RunStore
+
+ARITY = 20
+
+
+def forged(run: Path, opponent: Path, job: Path) -> bytes:
+    """Evidence by which the signer of `run`, party 0, has the signer of `opponent` lose."""
+    terms, mine = load_terms(job), RunStore(run)
+    key = read_own_key(mine.signer_path)
+    commitments = (
+        mine.commitment_path.read_bytes(),
+        RunStore(opponent).commitment_path.read_bytes(),
+    )
+    referee = Referee(terms, commitments, ARITY)
+    roots = (referee.runs[0].run_root, referee.runs[1].run_root)
+    word = Forfeit(terms.digest, roots, 1, referee.pending[1], key.public)
+    forfeit = sign_forfeit(key, word)
+    return evidence_of(referee, terms.digest, ARITY, commitments, forfeit).to_bytes()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the forged evidence."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("opponent", type=Path)
+    parser.add_argument("--job", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    given.out.write_bytes(forged(given.run, given.opponent, given.job))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Opening files that another party may have put there: what is not a plain file is refused.
+
+Theory of operation. A path that a person has named may be a link, but has to end at a regular
+file. A file of a run or a job is named with `inside`, its directory, which may be a link itself;
+from there on every component is opened without following links, so that nothing outside is
+reached. What a path is, is looked at before it is opened (opening a FIFO waits, opening a device
+may do things) and once more on the open file. A reader knows the size before the first byte and
+reads exactly that. Lists of directories are bounded (limits.directory_entries).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn
+
+from tallystick.errors import CorruptFileError, StorageError, storage_error
+from tallystick.limits import LIMITS
+
+_OPEN = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# What `present` takes for "there is nothing": no such name, or nothing a name could be in.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR)
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a file with this `st_mode` is, for a person."""
+    return next((name for test, name in _KINDS if test(mode)), "a regular file")
+
+
+def refuse_kind(path: Path, what: str, mode: int) -> NoReturn:
+    """Raise CorruptFileError: `path` is another kind of file than the `what` that it should be."""
+    raise CorruptFileError(
+        f"The {what} {path} is {kind_of(mode)}, not a regular file.",
+        "Put a plain copy of the file there.",
+    )
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Every fault of the operating system at `path` becomes a StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error
+    except ValueError:  # a NUL byte in a name
+        raise StorageError(f"{str(path)!r} cannot be a file's name.", "Check it.") from None
+
+
+@contextmanager
+def _within(path: Path, inside: Path | None) -> Iterator[tuple[int | None, Path | str]]:
+    """The directory `path` is in, open, and its name there; without `inside`, None and `path`.
+
+    Raises CorruptFileError where a directory on the way is a link or something else, OSError.
+    """
+    if inside is None:
+        yield None, path
+        return
+    *directories, name = path.relative_to(inside).parts
+    descriptor = os.open(inside, _DIRECTORY)
+    try:
+        at = inside
+        for part in directories:
+            at = at / part
+            _require_real_directory(at, os.lstat(part, dir_fd=descriptor).st_mode)
+            below = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+
+
+def _require_real_directory(path: Path, mode: int) -> None:
+    if not stat.S_ISDIR(mode):
+        raise CorruptFileError(
+            f"{path} is {kind_of(mode)}, not a directory.",
+            "Put a real directory there: no link is followed inside a run or a job.",
+        )
+
+
+def check_directory(path: Path, inside: Path) -> None:
+    """Raise CorruptFileError unless `path`, where it is there at all, is a directory that no link
+    leads to from `inside`, which may be one. Raises StorageError."""
+    with os_errors(path), suppress(FileNotFoundError):
+        os.close(_open_directory(path, inside))
+
+
+def open_regular(
+    path: Path, what: str, inside: Path | None = None, flags: int = os.O_RDONLY
+) -> int:
+    """A descriptor of the regular file `path`, close-on-exec; `flags` are os.open's.
+
+    Raises CorruptFileError, naming what it is, for anything else and for a link inside `inside`;
+    StorageError where it is missing or cannot be opened.
+    """
+    with os_errors(path):
+        try:
+            with _within(path, inside) as (at, name):
+                follow = inside is None
+                mode = os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
+                if not stat.S_ISREG(mode):
+                    refuse_kind(path, what, mode)
+                stay = 0 if follow else os.O_NOFOLLOW
+                descriptor = os.open(name, flags | _OPEN | stay, dir_fd=at)
+        except FileNotFoundError:
+            raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):  # changed between the two looks
+            os.close(descriptor)
+            refuse_kind(path, what, mode)
+    return descriptor
+
+
+def open_file(path: Path, what: str, inside: Path | None = None) -> tuple[BinaryIO, int]:
+    """The regular file `path`, open for reading, and its size in bytes. Raises as open_regular."""
+    file = os.fdopen(open_regular(path, what, inside), "rb")
+    return file, os.fstat(file.fileno()).st_size
+
+
+def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> bytes:
+    """All bytes of `path`, refused above `limit` before the first is read.
+
+    Raises as open_regular, and CorruptFileError where it is too large or changes meanwhile.
+    """
+    file, size = open_file(path, what, inside)
+    with os_errors(path), file:
+        if size > limit:
+            raise CorruptFileError(
+                f"The {what} {path} has {size} bytes, more than the limit of {limit}.",
+                "Ask its sender for an intact copy.",
+            )
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise CorruptFileError(
+            f"The {what} {path} had {size} bytes and changed while it was read.",
+            "Try again when nothing writes it.",
+        )
+    return data
+
+
+def map_file(file: BinaryIO, size: int) -> mmap.mmap:
+    """The first `size` bytes of a file of `open_file`, mapped read-only. Raises OSError."""
+    return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+
+
+class Entry(NamedTuple):
+    """One name in a directory; `size` is 0 for what is no regular file."""
+
+    name: str
+    mode: int
+    size: int
+
+
+def names(
+    directory: Path, inside: Path | None = None, limit: int = LIMITS.directory_entries
+) -> list[str]:
+    """Names in `directory`, in no order; none where it is missing.
+
+    Raises CorruptFileError where it is no directory, a link leads to it from `inside`, or it has
+    more than `limit` names; StorageError.
+    """
+    return [name for name, _ in _listed(directory, inside, limit)]
+
+
+def entries(directory: Path, inside: Path | None = None) -> list[Entry]:
+    """As `names`, with what each one is. Raises the same."""
+    return [
+        Entry(name, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
+        for name, found in _listed(directory, inside, LIMITS.directory_entries, looked=True)
+    ]
+
+
+_UNSEEN = os.stat_result((0,) * 10)
+
+
+def _listed(
+    directory: Path, inside: Path | None, limit: int, looked: bool = False
+) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    with os_errors(directory):
+        try:
+            descriptor = _open_directory(directory, inside)
+        except FileNotFoundError:
+            return []
+        try:
+            with os.scandir(descriptor) as listing:
+                for entry in listing:
+                    if len(found) == limit:
+                        raise CorruptFileError(
+                            f"The directory {directory} has more than {limit} entries.",
+                            "Remove what does not belong there.",
+                        )
+                    with suppress(FileNotFoundError):  # whoever writes here has renamed it
+                        seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN
+                        found.append((entry.name, seen))
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def _open_directory(directory: Path, inside: Path | None) -> int:
+    if directory == inside:
+        inside = None  # the directory that was named may be a link
+    with _within(directory, inside) as (at, name):
+        follow = inside is None
+        _require_real_directory(directory, os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode)
+        return os.open(name, _DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=at)
+
+
+def present(path: Path) -> bool:
+    """Whether there is anything of this name: a dangling link too. Raises StorageError."""
+    with os_errors(path):
+        try:
+            os.lstat(path)
+        except OSError as error:
+            if error.errno in _NOTHING:
+                return False
+            raise
+    return True
+
+
+def mode_of(path: Path) -> int:
+    """`st_mode` of what `path`, named by a person, leads to; 0 for nothing. Raises StorageError."""
+    with os_errors(path):
+        try:
+            return os.stat(path).st_mode
+        except OSError as error:
+            if error.errno in _NOTHING:
+                return 0
+            raise
+
+
+def is_directory(path: Path) -> bool:
+    """Whether `path`, named by a person, is a directory or a link to one. Raises StorageError."""
+    return stat.S_ISDIR(mode_of(path))
+
+
+def size_of(path: Path, what: str, inside: Path | None = None) -> int:
+    """Bytes of the regular file `path`, which is not opened. Raises as open_regular."""
+    with os_errors(path):
+        try:
+            with _within(path, inside) as (at, name):
+                found = os.stat(name, dir_fd=at, follow_symlinks=inside is None)
+        except FileNotFoundError:
+            raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+    if not stat.S_ISREG(found.st_mode):
+        refuse_kind(path, what, found.st_mode)
+    return found.st_size
+
+
+def same_file(a: Path, b: Path) -> bool:
+    """Whether two paths lead to one file that is there. Raises StorageError."""
+    if not (mode_of(a) and mode_of(b)):
+        return False
+    with os_errors(a):
+        return os.path.samefile(a, b)

@@ -1,0 +1,90 @@
+"""What of a run's directory a prover may take: what the signed commitment covers (PROTOCOL 1.4).
+
+The signature covers the run root, so the checkpoints; each of these covers a state, and with it
+the chains of losses and of log digests. The journal itself is signed by nobody. Where it does not
+give the signed run root, or its logs are not those of the chain, the run is executed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tallystick.commit.checkpoint import checkpoint_steps, run_root
+from tallystick.commit.signing import RunCommitment
+from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
+from tallystick.protocol.prover_states import States
+from tallystick.rounding.log_reader import open_log
+from tallystick.run.follow import LogShape, keeps_log
+from tallystick.run.job import Job
+from tallystick.run.journal import JournalContent
+from tallystick.run.override import Override
+from tallystick.run.store import RunStore
+
+Notice = Callable[[str], None]
+
+
+def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -> bool:
+    """Whether these are the checkpoints under the signed run root."""
+    if len(checkpoints) != run.checkpoints or run.job_digest != job.digest:
+        return False
+    steps = [step for step, _ in checkpoints]
+    if steps != checkpoint_steps(run.final_step, job.interval):
+        return False
+    return run_root(job.digest, checkpoints) == run.run_root
+
+
+def usable_journal(
+    store: RunStore, job: Job, run: RunCommitment, override: Override | None, notice: Notice
+) -> JournalContent:
+    """The journal of the run; without its checkpoints where they are not the signed ones.
+
+    Losses and log digests in it are hints. The journal of a declared cheat is what the cheat made.
+    """
+    try:
+        found = store.journal(job)
+    except (CounterpartyError, StorageError) as error:
+        if override is not None:
+            raise
+        notice(f"The journal is not used: {error.message}")
+        return JournalContent(job.digest)
+    if override is None and not _gives(found.checkpoints, job, run):
+        notice(f"The checkpoints in {store.journal_path} do not give the signed run root.")
+        found.checkpoints.clear()
+    return found
+
+
+def make_good(states: States, run: RunCommitment, notice: Notice) -> None:
+    """Execute the run again where the journal does not serve, to the signed run root.
+
+    Raises DigestMismatchError where that gives another one: nothing is then answered.
+    """
+    journal, job, last = states.journal, states.job, run.final_step
+    if journal.checkpoints and _logs_fit(states, last):
+        return
+    notice("The run is executed again from its initial state: this takes as long as training.")
+    if keeps_log(job):
+        journal.logs[:] = _digests_of_files(states.store, job, last)
+    states.rebuild(last)
+    if not _gives(journal.checkpoints, job, run):
+        raise DigestMismatchError(
+            f"Neither the journal of {states.store.directory} nor its repetition gives the signed "
+            "run root.",
+            "Restore the run; `tallystick fsck` lists what is damaged.",
+        )
+
+
+def _logs_fit(states: States, last: int) -> bool:
+    """Whether the journal's log digests are those of the chain in a stored state at the end."""
+    if not keeps_log(states.job):
+        return True
+    stored = last in states.store.stored_steps()
+    return stored and states.chains_fit(last)
+
+
+def _digests_of_files(store: RunStore, job: Job, last: int) -> list[bytes]:
+    """The digests of the run's log files, which the chain in the states then confirms or not."""
+    shape, found = LogShape(job), []
+    for step in range(last):
+        with open_log(store.logs_path, step, shape.expected) as reader:
+            found.append(reader.digest)
+    return found

@@ -1,0 +1,152 @@
+"""Faults of the machine: what fails while a prover answers or a judge judges is no lie (P2, P9).
+
+A few calls to the C library fail here, one in a child each; all of them in docs/proofs/faults.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fault_driver
+
+from tallystick.commit import signing
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
+from tallystick.protocol.local import ATTEMPTS, SilenceError, play
+from tallystick.protocol.prover import Prover
+from tallystick.run.engine import Engine
+from tallystick.run.job import Job
+from tallystick.run.trainer import Options, RunSummary, train_job
+
+A, F = fault_driver.ALLOCATION, fault_driver.FILES
+# Subject, contract, kinds of calls, from there on, every how many-th call.
+SAMPLES = [
+    ("prover", "ordered/1", F, "--lasting", 11),
+    ("prover", "rounded/1", A, "", 997),
+    ("prover", "replay/1", F, "", 17),
+    ("game", "ordered/1", A, "", 797),
+    ("judge", "ordered/1", A, "--lasting", 197),
+]
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = fault_driver.build_shim(tmp_path_factory.mktemp("shim"))
+    if built is None:
+        pytest.skip("the shim needs a C compiler and Linux")
+    return built
+
+
+@pytest.mark.parametrize(("subject", "contract", "kinds", "lasting", "stride"), SAMPLES)
+def test_a_call_that_fails_is_no_lie(
+    subject: str, contract: str, kinds: int, lasting: str, stride: int, shim: Path
+) -> None:
+    words = [subject, "--contract", contract, "--kinds", str(kinds), "--stride", str(stride)]
+    found = fault_driver.run_preloaded(shim, [*words, *filter(None, [lasting])], malloc=False)
+    assert found["false"] == [] and "FALSE" not in found["outcomes"], found
+    assert found["points"] >= 3 and found["outcomes"].get("refused", 0) > 0, found
+
+
+# --- what a prover and local play do about it -----------------------------------------------------
+FAULTS: list[Exception] = [
+    MemoryError(),
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EMFILE, "Too many open files"),
+    RuntimeError("can't start new thread"),
+]
+
+
+class Failing:
+    """An engine whose steps fail so many times before they run."""
+
+    def __init__(self, fault: BaseException, times: int, patch: pytest.MonkeyPatch) -> None:
+        self.left, honest = times, Engine._execute
+
+        def execute(engine: Engine, *arguments: Any, **named: Any) -> object:
+            if self.left:
+                self.left -= 1
+                raise fault
+            return honest(engine, *arguments, **named)
+
+        patch.setattr(Engine, "_execute", execute)
+
+
+@pytest.fixture(scope="module")
+def liar(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tallystick.run.attacks import Declaration
+
+    out = tmp_path_factory.mktemp("faults") / "liar"
+    train_job(mlp_job, out, Options(declared=Declaration("lie-output", {"step": 7})))
+    return out
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+def test_it_is_told_and_tried_again(
+    fault: Exception,
+    mlp_job: Job,
+    mlp_run: RunSummary,
+    liar: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PROTOCOL 2.8: no answer yet, and then the answer; a lasting fault ends the game undecided."""
+    told: list[tuple[int, str]] = []
+
+    def game(times: int) -> list[int]:
+        told.clear()
+        with Prover(mlp_run.directory) as good, Prover(liar, as_attack=True) as bad:
+            Failing(fault, times, monkeypatch)
+            played = play(
+                mlp_job, [good, bad], on_fault=lambda party, why: told.append((party, why))
+            )
+        return [conviction.party for conviction in played.verdict.convicted]
+
+    assert game(ATTEMPTS - 1) == [1]
+    assert len(told) == ATTEMPTS - 1 and all("attempt" in why for _, why in told)
+    with pytest.raises(CannotCheckError, match="could not be played to its end") as caught:
+        game(10**6)
+    assert caught.value.exit_code == 2 and len(told) == ATTEMPTS
+
+
+def test_silence_is_not_a_fault(mlp_job: Job, mlp_run: RunSummary) -> None:
+    class Mute(Prover):
+        def answer(self, query: bytes) -> bytes:
+            raise SilenceError("It says nothing.")
+
+    other = PrivateKey.generate()
+    with Prover(mlp_run.directory) as good, Mute(mlp_run.directory) as bad:
+        verdict = play(mlp_job, [good, bad], key=other).verdict
+    assert verdict.forfeit or verdict.agreement
+
+
+# --- signatures -----------------------------------------------------------------------------------
+def _says(answers: list[bool]) -> Callable[[PublicKey, bytes, bytes], bool]:
+    """A library that answers so, and truly after that."""
+    honest = PublicKey._verified
+
+    def verified(self: PublicKey, signature: bytes, message: bytes) -> bool:
+        return answers.pop(0) if answers else honest(self, signature, message)
+
+    return verified
+
+
+def test_a_library_that_cannot_verify_refuses_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL says "invalid" for want of memory: 9 of 557 games convicted an honest party so."""
+    key = PrivateKey(bytes(32))
+    good = key.sign(b"message")
+    assert signing.PublicKey(signing._KNOWN_KEY)._verified(signing._KNOWN_SIGNATURE, b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(PublicKey, "_verified", _says([False]))
+        assert key.public.verifies(good, b"message")
+    with monkeypatch.context() as patch:
+        patch.setattr(PublicKey, "_verified", lambda *_: False)
+        with pytest.raises(MachineFaultError) as caught:
+            key.public.verifies(good, b"message")
+        assert isinstance(caught.value, TallystickError) and caught.value.exit_code == 2
+    assert not key.public.verifies(good, b"another")
