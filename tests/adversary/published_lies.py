@@ -5,7 +5,9 @@
 
 Real runs by torch's kernels: the liar trains with one false element and the honest party follows
 its logs. Three sizes of lie: the largest element doubled, one bit in the middle of a significand,
-and the smallest step of the grid. A lie without effect leaves equal runs and is not counted.
+and the smallest step of the grid. The fourth lie takes an element whose x is a number of the grid
+(where the output has one), goes one step from it, and logs the entry that names that step. A lie
+without effect leaves equal runs and is not counted.
 """
 
 from __future__ import annotations
@@ -17,11 +19,18 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tallystick.numerics.contracts import parse_contract
 from tallystick.protocol.local import play
 from tallystick.protocol.prover import Prover
+from tallystick.rounding.codec import pack, unpack
+from tallystick.rounding.published import PublishedRecorder
 from tallystick.rounding.sections import sections_of
 from tallystick.run.attacks import Declaration
 from tallystick.run.job import Job
@@ -37,7 +46,58 @@ RECIPES = {
     "resnet50": {"size": "tiny", "batch_size": "2", "records": "16"},
 }  # fmt: skip
 BITS, STEPS, AT = 32, 2, 0
-SIZES = {"doubled": -1, "a bit in the middle": 12, "the smallest step": 0}
+NAMED = "one step, and the entry that names it"
+SIZES = {"doubled": -1, "a bit in the middle": 12, "the smallest step": 0, NAMED: 0}
+
+# Session, call, x, out, packed: what a trainer has settled.
+Settled = Callable[[Any, Any, np.ndarray, np.ndarray, np.ndarray], None]
+
+
+@contextmanager
+def settling(then: Settled) -> Iterator[None]:
+    """`then` is called for every output that a trainer has rounded and logged."""
+    plain = PublishedRecorder._settle
+
+    def settle(self: Any, call: Any, x: Any, out: Any, packed: Any) -> None:
+        plain(self, call, x, out, packed)
+        then(self, call, x, out, packed)
+
+    PublishedRecorder._settle = settle  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        PublishedRecorder._settle = plain  # type: ignore[method-assign]
+
+
+def exact_elements(job: Job, directory: Path) -> dict[int, int]:
+    """By section: an element whose x is a number of the grid at step AT, not zero if there is one
+    that is not. Outputs are small here, so no call is cut."""
+    found: dict[int, int] = {}
+
+    def look(session: Any, call: Any, x: np.ndarray, out: np.ndarray, _: np.ndarray) -> None:
+        exact = np.flatnonzero((x.reshape(-1) == out.reshape(-1)) & np.isfinite(out.reshape(-1)))
+        if session._step == AT and len(exact):
+            found[call.number] = int(max(exact, key=lambda k: out.reshape(-1)[k] != 0))
+
+    with settling(look):
+        train_job(job, directory, Options())
+    shutil.rmtree(directory)
+    return found
+
+
+def naming(number: int, element: int) -> Settled:
+    """The entry of an element of a section is the one that names its lowest bit's change."""
+
+    def craft(session: Any, call: Any, _: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
+        if (session._step, call.number) != (AT, number):
+            return
+        value = out.reshape(-1)[element : element + 1]
+        other = (value.view(np.uint32) ^ 1).view(np.float32)
+        entries = unpack(packed.tobytes(), out.size)
+        entries[element] = 2 if other > value else 0
+        packed[:] = np.frombuffer(pack(entries), np.uint8)
+
+    return craft
 
 
 def make_job(recipe: str, directory: Path) -> Job:
@@ -50,17 +110,19 @@ def make_job(recipe: str, directory: Path) -> Job:
     )  # fmt: skip
 
 
-def one_lie(job: Job, directory: Path, params: dict[str, int]) -> list[str]:
+def one_lie(job: Job, directory: Path, params: dict[str, int], also: Settled) -> list[str]:
     """How the games in both seats end; nothing where the lie has no effect."""
     cheat, follower = directory / "cheat", directory / "follower"
     try:
-        train_job(job, cheat, Options(declared=Declaration("lie-output", params)))
+        with settling(also):
+            train_job(job, cheat, Options(declared=Declaration("lie-output", params)))
         train_job(job, follower, Options(replay=cheat))
         ends = []
         for seat in (0, 1):
             runs = [follower, follower]
             runs[seat] = cheat
-            with Prover(runs[0]) as first, Prover(runs[1]) as second:
+            first, second = (Prover(run, as_attack=run == cheat) for run in runs)
+            with first, second:
                 verdict = play(job, [first, second]).verdict
             if verdict.agreement:
                 return []
@@ -73,6 +135,10 @@ def one_lie(job: Job, directory: Path, params: dict[str, int]) -> list[str]:
     finally:
         shutil.rmtree(cheat, ignore_errors=True)
         shutil.rmtree(follower, ignore_errors=True)
+
+
+def settled_as_it_is(*_: Any) -> None:
+    """A trainer that logs what it should."""
 
 
 def main() -> None:
@@ -100,14 +166,21 @@ def main() -> None:
                 ranks.append((seen[op], s.node, s.output))
                 seen[op] += 1
             operators[recipe] = set()
+            numbers = {(s.node, s.output): k for k, s in enumerate(sections)}
+            exact = exact_elements(job, Path(scratch) / "exact") if NAMED in given.sizes else {}
             for number, (_, node, output) in enumerate(sorted(ranks)):
                 if number % given.every or time.monotonic() > until:
                     continue
                 op = job.program.nodes[node].op
                 for size in given.sizes:
-                    bit = SIZES[size]
+                    section, also = numbers[node, output], settled_as_it_is
                     params = {"step": AT, "node": node, "output": output, "element": -1}
-                    found = one_lie(job, Path(scratch), {**params, "bit": bit})
+                    if size == NAMED:
+                        if section not in exact:
+                            continue
+                        params["element"] = exact[section]
+                        also = naming(section, exact[section])
+                    found = one_lie(job, Path(scratch), {**params, "bit": SIZES[size]}, also)
                     lies += bool(found)
                     without += not found
                     operators[recipe].add(op)

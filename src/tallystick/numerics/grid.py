@@ -23,6 +23,8 @@ _MIDDLES = 150  # every boundary is a multiple of 2^-150
 BOUND_FACTOR = float.fromhex("0x1.00001p-53")
 
 DOWN, UP = 0, 1  # an entry's direction (NUMERICS 14.2)
+# Of a published entry: on which side of x the value lies (NUMERICS 14.9).
+_SIDES: dict[int | None, int] = {0: -1, 2: 1}
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Reach:
         rev(x, 0) is the greatest element of the grid that is not above x, rev(x, 2) the least one
         that is not below it: all three are monotone in x.
         """
-        side = {0: -1, 2: 1}.get(entry, 0) if entry is not None else 0
+        side = _SIDES.get(entry, 0)
         return self._reversed(self.least, side), self._reversed(self.most, side)
 
     def _reversed(self, x: int, side: int) -> int:
@@ -180,6 +182,15 @@ class Reach:
         """True if some x in reach has this rev(x, entry); None is no element of the grid."""
         low, high = self.ends(entry)
         return index is not None and low <= index <= high
+
+    def true(self, index: int | None, entry: int | None) -> bool:
+        """Whether the value may be that of a party with this entry: some x in reach has this
+        rev(x, entry), and some x in reach rounds to it.
+
+        The entry alone is not enough. Where x* is a number of the grid, kernels lie on both sides
+        of it: of one below it the entry 0 makes the neighbour, to which no kernel rounds.
+        """
+        return self.allows(index, None) and self.allows(index, entry)
 
     def forged(self, entry: int | None) -> bool:
         """True if the entry changes the value by every x in reach to one that none rounds to."""

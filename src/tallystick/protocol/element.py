@@ -183,12 +183,13 @@ def _entry_words(entry: int | None, found: Doubt | None) -> str:
 
 
 def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
-    """6.11, NUMERICS 14.10: a value that no kernel and the party's own entry can make is false."""
+    """6.11, NUMERICS 14.10: a value that no kernel rounds to is false, and one that the party's own
+    entry makes of no kernel's result."""
     reach, plain = q.reach(source, needs), scalar(q.dtype, q.compute(source, needs, None))
     if reach is None:
         return Outcome((False, False), "6.11", q.name, (), 1, claims, plain)
     at = [reach.grid.index(claim) for claim in claims]
-    wrong = tuple(not reach.allows(*pair) for pair in zip(at, entries, strict=True))
+    wrong = tuple(not reach.true(*pair) for pair in zip(at, entries, strict=True))
     taken = reach.open and any(index != reach.nearest for index in at)
     choices = (int(reach.open), int(taken))
     return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
@@ -196,7 +197,7 @@ def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: 
 
 def examine(q: Logged, entries: Entries, value: Scalar, source: Source, published: bool) -> Game:
     """Whose entry is forged or makes another value than `value`, on which both agree
-    (PROTOCOL 6.13).
+    (PROTOCOL 6.13). Of a published log both are wrong where no kernel rounds to `value`.
 
     `entries` differ; `published`: they are those of a published log, None standing for 1.
     """
@@ -204,25 +205,31 @@ def examine(q: Logged, entries: Entries, value: Scalar, source: Source, publishe
     k = _first_difference(mine, theirs)
     if k is not None:
         return (yield from resolve(q.needs[k], (mine[k], theirs[k]), source, (k,)))
-    shown = tuple("no entry" if e is None else f"entry {e}" for e in entries)
-    why, wrong = ["", ""], [False, False]
+    lacking = "entry 1" if published else "no entry"
+    shown = tuple(lacking if e is None else f"entry {e}" for e in entries)
+    why, wrong, unmade = ["", ""], [False, False], False
     if published:
         reach = yield from _execute(source, lambda s: q.reach(s, mine))
         left = reach is not None and reach.open
+        index = None if reach is None else reach.grid.index(value)
+        unmade = reach is not None and not reach.allows(index, None)
     else:
         found = yield from _execute(source, lambda s: q.doubtful(s, mine))
         left = found is not None and found.open
     for party, entry in enumerate(entries):
         if published:
             forged = reach is not None and reach.forged(entry)
-            denied = reach is not None and not reach.allows(reach.grid.index(value), entry)
+            denied = reach is not None and not reach.true(index, entry)
         else:
             forged = _forged(found, entry)
             due = yield from _execute(source, partial(_made, q, mine, entry))
             denied = not same_bits(scalar(q.dtype, due), value)
         wrong[party] = bool(forged or denied)
-        why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
-        if not forged:
+        if forged:
+            why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
+        elif unmade:
+            why[party] = f"no kernel rounds to its value {value!s}, whatever {shown[party]} says"
+        else:
             why[party] = (
                 f"its value {value!s} is not what the {shown[party]} in its log makes of it"
             )

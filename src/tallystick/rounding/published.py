@@ -16,18 +16,12 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.errors import CannotCheckError, UnsupportedOperatorError
-from tallystick.numerics.contracts import ROUNDED_OPERATORS
-from tallystick.numerics.grid import Grid, doubt
-from tallystick.numerics.opening.accumulators import parts
-from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.registry import OpSpec, Run
-from tallystick.numerics.rounded import Piece, run_rounded
-from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.codec import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.rules import indices_of
+from tallystick.rounding.published_reach import Call, entries_at, true_values
 from tallystick.rounding.session import LogSource, MakeSink, Session
 
 if TYPE_CHECKING:
@@ -38,11 +32,6 @@ Array = np.ndarray
 _AT_ONCE = ENTRIES_PER_BYTE << 15
 # Corrections of an output, beside one in a hundred, that two kernels may well need.
 _PLAUSIBLE = 4
-# Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
-_EXACT_AT_ONCE = 4096
-# Forged entries of one output, of an operator that is no sum, after which this party's own entries
-# of it take their place: each costs an evaluation of an opening rule, in Python.
-_FORGED_LOOKED_AT = 16
 
 
 @dataclass
@@ -136,7 +125,7 @@ class _Published(Session):
                     if x is not None:
                         entries = packed[out][part.first : part.last]
                         offset = part.first * ENTRIES_PER_BYTE
-                        call = _Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
+                        call = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
                         self._settle(call, x, part.outputs[out], entries)
             for out, entries in packed.items():
                 self.sink.published(sections[out], entries.tobytes())
@@ -170,19 +159,19 @@ class _Published(Session):
         """u8: the packed entries of section `number`, to be read or written."""
         raise NotImplementedError
 
-    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+    def _settle(self, call: Call, x: Array, out: Array, packed: Array) -> None:
         """Give `out` its value, x (f64) being what the stock kernel made of it, and `packed` the
         entries that go into this session's log."""
         raise NotImplementedError
 
-    def _log(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+    def _log(self, call: Call, x: Array, out: Array, packed: Array) -> None:
         """A trainer's value and entries (14.9)."""
         threshold = self.contract.threshold_of(call.spec.name)
         _core.published_log(
             x, threshold, self._decimal, self.contract.bits, self._plus(call), out, packed
         )
 
-    def _plus(self, call: _Call) -> bool:
+    def _plus(self, call: Call) -> bool:
         """Whether a zero of this output is +0 (13.2)."""
         return call.spec.name in self.contract.rounded_operators
 
@@ -207,20 +196,6 @@ class _Part:
     outputs: Sequence[Array]
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
-    the log; its first element is element `offset` of the output."""
-
-    spec: OpSpec
-    out: int
-    number: int
-    attrs: Attrs
-    inputs: Sequence[Array | None]
-    outputs: Sequence[Array]
-    offset: int = 0
-
-
 class PublishedRecorder(_Published):
     """A trainer (Algorithm 2): rounds, and logs on which side of the rounded value x lay."""
 
@@ -232,7 +207,7 @@ class PublishedRecorder(_Published):
     def _begin_section(self, number: int) -> Array:
         return np.empty(self.sections[number].packed_bytes, np.uint8)
 
-    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+    def _settle(self, call: Call, x: Array, out: Array, packed: Array) -> None:
         self._log(call, x, out, packed)
 
 
@@ -304,7 +279,7 @@ class PublishedFollower(_Published):
             for x in part.inputs
         ]
 
-    def _settle(self, call: _Call, x: Array, out: Array, packed: Array) -> None:
+    def _settle(self, call: Call, x: Array, out: Array, packed: Array) -> None:
         if call.number in self._unread or self._lost:
             self._log(call, x, out, packed)
             return
@@ -321,109 +296,29 @@ class PublishedFollower(_Published):
         section = self.sections[call.number]
         self.corrections.add(section.node <= self._last_forward, changed)
 
-    def _judge(self, call: _Call, x: Array, out: Array, packed: Array) -> int:
+    def _judge(self, call: Call, x: Array, out: Array, packed: Array) -> int:
         """Leave out entries that would give an element a value that no kernel rounds to (14.10):
         both `out` and `packed` become this party's own there. How many were left out."""
         own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
         self._log(call, x, own, entries)
         followed = out.reshape(-1)
         changed = np.flatnonzero(own.view(np.uint32) != followed.view(np.uint32))  # equal NaN are
-        values = followed[changed]
-        if call.spec.name in SUMMED:
-            allowed = allowed_values(call, changed, values, self.contract.bits)
-        else:
-            allowed = self._reached(call, changed, values)
-        forged: Array = changed[: len(allowed)][~allowed]
-        if not len(forged):
+        theirs = entries_at(packed, changed)
+        true = true_values(call, changed, followed[changed], theirs, self.program.contract)
+        false = np.flatnonzero(~true)
+        if not len(false):
             return 0
         self._misled = True
-        if len(allowed) < len(changed):  # enough of them: the rest was not looked at
+        forged, why = changed[false], "no published kernel's result rounds to the value it gives"
+        places = forged + call.offset
+        self.found_entries("forged entry", call.number, places, theirs[false], why)
+        if len(true) < len(changed):  # enough of them: the rest was not looked at
             out[...] = own.reshape(out.shape)
-            theirs = unpack(packed.tobytes(), out.size)
-            why = "no published kernel's result rounds to the value it gives"
-            self.found_entries(
-                "forged entry", call.number, forged + call.offset, theirs[forged], why
-            )
             packed[:] = entries
             return len(changed)
-        theirs, mine = (unpack(e.tobytes(), out.size) for e in (packed, entries))
-        why = "no published kernel's result rounds to the value it gives"
-        places = forged + call.offset
-        self.found_entries("forged entry", call.number, places, theirs[forged], why)
         followed[forged] = own[forged]
-        theirs[forged] = mine[forged]
-        packed[:] = np.frombuffer(pack(theirs), np.uint8)
+        mixed = unpack(packed.tobytes(), out.size)
+        mixed[forged] = entries_at(entries, forged)
+        packed[:] = np.frombuffer(pack(mixed), np.uint8)
         count: int = len(forged)
         return count
-
-    def _reached(self, call: _Call, positions: Array, values: Array) -> Array:
-        """bool[k]: whether values f32[k] are what some x within the bound of the element's opening
-        rule rounds to (14.11), up to the `_FORGED_LOOKED_AT`-th that is not."""
-        allowed: list[bool] = []
-        source, missed = WholeSource(call.inputs), 0
-        types = tuple(None if x is None else _type_of(x) for x in call.inputs)
-        made = tuple(_type_of(x) for x in call.outputs)
-        for at, value in zip(positions.tolist(), values, strict=True):
-            site = Site(
-                call.spec.name, call.attrs, types, made, call.out, at, self.program.contract
-            )
-            rule = opening_rule(site)
-            assert isinstance(rule, Logged)  # every logged output of this form is one
-            reach = rule.reach(source, needs_of(rule, source))
-            allowed.append(reach is None or reach.allows(reach.grid.index(value), None))
-            missed += not allowed[-1]
-            if missed == _FORGED_LOOKED_AT:
-                break
-        return np.array(allowed, np.bool_)
-
-
-def _type_of(x: Array) -> TensorType:
-    return TensorType(DTYPE_NAMES[x.dtype], x.shape)
-
-
-def allowed_values(call: _Call, positions: Array, values: Array, bits: int) -> Array:
-    """bool[k]: whether values f32[k] are in V of the elements at positions i64[k], ascending, of a
-    rounded operator's output (14.5, 14.10); where no V bounds them they are."""
-    allowed = np.ones(len(positions), np.bool_)
-    if not bounds_values(call.spec.name, call.attrs):
-        return allowed
-    named = indices_of(values, bits)
-
-    def decide(piece: Piece) -> None:
-        piece.store(np.zeros(piece.w.shape, np.float32))
-        if piece.output != call.out:
-            return
-        at, which = _inside(piece, positions)
-        for begin in range(0, len(at), _EXACT_AT_ONCE):
-            some = slice(begin, begin + _EXACT_AT_ONCE)
-            records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
-            for k, (record, bound) in enumerate(zip(records, bounds, strict=True), begin):
-                total, flags = parts(record.view("V80")[0])
-                # With a term that is not finite x is no sum of terms (14.10): it is not judged.
-                allowed[which[k]] = bool(flags) or doubt(Grid(bits), total, float(bound)).allows(
-                    int(named[which[k]])
-                )
-
-    scratch = [np.empty(o.shape, o.dtype) for o in call.outputs]
-    run_rounded(call.spec.name, decide, call.attrs, call.inputs, scratch)
-    return allowed
-
-
-# The rounded operators whose elements exact sums bound, if anything does (14.10).
-SUMMED = frozenset(op for op in ROUNDED_OPERATORS if not op.startswith("aten.mean"))
-
-
-def bounds_values(operator: str, attrs: Attrs) -> bool:
-    """Whether an element of this rounded operator is R of its terms, so that V bounds it."""
-    if operator == "aten.addmm":
-        return attrs["alpha"] == 1.0 and attrs["beta"] in (0.0, 1.0)
-    return operator in SUMMED
-
-
-def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
-    """Positions of a piece's own among an output's, i64[m], and which of the latter they are."""
-    rows, columns = piece.w.shape
-    step = piece.row_step if rows > 1 else max(columns, 1)
-    row, column = np.divmod(positions - piece.start, max(step, 1))
-    inside = np.flatnonzero((row >= 0) & (row < rows) & (column < columns))
-    return row[inside] * columns + column[inside], inside

@@ -65,6 +65,12 @@ grids = st.sampled_from((20, 24, 27, 31, 32))
 encodings = st.one_of(
     st.integers(0, 0x7F7FFFFF), st.integers(0, 1 << 16), st.integers(0x7F7F0000, 0x7F7FFFFF)
 )
+# Far from zero and from infinity; hypothesis by itself draws nearly none of these.
+middling = st.builds(
+    lambda exponent, fraction: exponent << 23 | fraction,
+    st.integers(30, 240),
+    st.integers(0, (1 << 23) - 1),
+)
 nudges = st.sampled_from([Fraction(n, d) for d in (1, 2, 3, 10**9) for n in range(-3, 4)])
 
 
@@ -196,7 +202,7 @@ def test_forged_changes(bits: int, x: float, negative: bool) -> None:
 @patient
 @given(
     grids,
-    encodings,
+    middling,
     nudges,
     st.floats(2.0**-60, 2.0**-18),
     st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
@@ -212,19 +218,48 @@ def test_no_kernel_within_the_bound_is_false(
     threshold: int,
     negative: bool,
 ) -> None:
-    """14.10: a trainer's entry and value at x, and what a follower at another x makes of them, are
-    allowed wherever both lie within E of x*, and the entry is not forged."""
+    """14.10: a trainer's entry and value at x, and what a follower at another x makes of them where
+    V(1) has it, or else its own of both, are true wherever both x lie within E of x*, and the entry
+    is not forged. What no kernel rounds to is false whatever the entry."""
     center = float(near_boundary(bits, encoding, nudge)) * (-1 if negative else 1)
-    if not 2.0**-100 < abs(center) < 2.0**120:
-        return
+    assert 2.0**-100 < abs(center) < 2.0**120
     bound = abs(center) * size
     reach = reach_of(Grid(bits), center, bound)
     first, second = (center + place * bound * (1 - 2.0**-40) for place in places)
     entry = paper.log(first, bits, threshold, False)
-    assert reach.allows(reach.grid.index(np.float32(paper.rnd(first, bits))), entry)
+    assert reach.true(reach.grid.index(np.float32(paper.rnd(first, bits))), entry)
     assert not reach.forged(entry)
+    low, high = rounded_ends(bits, center, bound)
     followed = reach.grid.index(np.float32(paper.rev(second, bits, entry)))
-    assert reach.allows(followed, entry)
+    assert followed is not None
+    assert reach.true(followed, entry) == (low <= followed <= high)
+    own = reach.grid.index(np.float32(paper.rnd(second, bits)))
+    assert reach.true(own, paper.log(second, bits, threshold, False))
+    for said in (None, 0, 1, 2):
+        assert not any(reach.true(k, said) for k in (low - 2, low - 1, high + 1, high + 2, None))
+    for k in range(low, min(high, low + 3) + 1):
+        assert reach.true(k, None) and reach.true(k, 1)
+
+
+def rounded_ends(bits: int, center: float, bound: float) -> tuple[int, int]:
+    """The least and the greatest index of V(1), by fractions."""
+    ends = [Fraction(center) + side * Fraction(bound) for side in (-1, 1)]
+    low, high = (nearest(bits, v) * (-1 if v < 0 else 1) // (1 << (32 - bits)) for v in ends)
+    return low, high
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_step_from_a_number_of_the_grid_is_false_by_every_entry(side: int) -> None:
+    """14.10: x* = 0.5 is of the grid; kernels lie on both sides of it, and all round to it. The
+    entry that names a neighbour is not forged, but the neighbour is nobody's value."""
+    reach = reach_of(Grid(32), 0.5, 2.0**-46)
+    index = reach.grid.index(0.5)
+    assert index is not None and not reach.open
+    named = 1 + side
+    assert reach.allows(index + side, named) and not reach.forged(named)
+    for entry in (None, 0, 1, 2):
+        assert not reach.true(index + side, entry)
+        assert reach.true(index, entry)
 
 
 def test_bounds_are_the_formulas() -> None:

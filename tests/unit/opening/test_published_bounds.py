@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from unit.opening.disputes import check_lies
 from unit.rounding.test_torch_stock import STOCKS, UNLOGGED, cases, logged, tamed
 
 from tallystick.numerics.contracts import ROUNDED_OPERATORS, find_contract
+from tallystick.numerics.opening import approx, lifted, real_pointwise
 from tallystick.numerics.opening import real_functions as f
 from tallystick.numerics.opening.approx import Approx, real, unpacked
 from tallystick.numerics.opening.quantity import REAL, Logged, Site, opening_rule
@@ -205,6 +208,43 @@ def test_functions_are_near_the_libraries(
     x = x[(x >= low) & (x <= high)]
     true = np.array([getattr(math, name)(v) for v in x.tolist()])
     assert np.all(np.abs(own(x) - true) <= 2.0**-48 * np.abs(true))
+
+
+# Exact, or correctly rounded by IEEE-754; everything else is some library's and not the same
+# everywhere.
+SAME_EVERYWHERE = {
+    "math": {"factorial", "inf", "isfinite", "nan", "pi", "sqrt"},
+    "np": {
+        "abs", "array", "asarray", "bool_", "broadcast_to", "clip", "copysign", "empty",
+        "errstate", "float32", "float64", "frexp", "full", "inf", "int32", "isfinite", "isinf",
+        "isnan", "ldexp", "maximum", "minimum", "nan", "ndarray", "rint", "shape", "sqrt",
+        "where", "zeros",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [approx, f, lifted, real_pointwise], ids=lambda m: m.__name__)
+def test_the_reference_calls_no_librarys_functions(module: object) -> None:
+    """14.11: x* and E are the same on every machine."""
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))  # type: ignore[attr-defined]
+    called = [
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    ]
+    assert {n for n, _ in called} & set(SAME_EVERYWHERE)
+    for name, attribute in called:
+        assert attribute in SAME_EVERYWHERE.get(name, {attribute}), f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize("y", [-np.inf, -3.0, -2.0, -0.5, 0.0, 0.5, 2.0, 3.0, np.inf])
+def test_powers_of_zero_and_one(y: float) -> None:
+    """6.5 in the real numbers: where the logarithm says nothing, signed zeros kept."""
+    x = np.array([0.0, -0.0, 1.0])
+    with np.errstate(all="ignore"):
+        found = real_pointwise.GRAPHS["aten.pow.Tensor_Scalar"]({"exponent": y}, [Approx(x)])
+        want = np.power(x, np.full(3, y))  # an array: numpy has a root for the number 0.5
+    assert found.value.tobytes() == want.tobytes() and not found.error.any()
 
 
 def test_infinities_and_nans_are_not_bounded() -> None:

@@ -11,12 +11,20 @@ from unit.protocol.log_simulator import BITS, Entries
 from unit.protocol.scenarios import WRONG, Lie, answering, flipped
 
 from tallystick.commit.tensor import Array
+from tallystick.numerics.grid import Grid
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, BytesBody, LogBody, NodeBody
 
 STEP = 3  # neither first, last nor committed
-PRODUCT, WIDE, HEAD, BIAS, COMMIT = 0, 1, 6, 12, 16  # nodes of the job of log_simulator.py
+PRODUCT, WIDE, SCALED, HEAD, BIAS, COMMIT = (
+    0,
+    1,
+    3,
+    6,
+    12,
+    16,
+)  # nodes of the job of log_simulator.py
 TIE, PLAIN = 2, 0  # elements of the first product there: one has two values, one is 3 and a bit
 UP = np.float32(2.0 ** -(BITS - 9))  # between 1 and the next element of the grid
 
@@ -53,6 +61,19 @@ def value(node: int, element: int, by: float, step: int = STEP) -> Callable[...,
             outputs[0].reshape(-1)[element] += np.float32(by)
 
     return hook
+
+
+def step_of_the_grid(node: int, element: int, by: int) -> dict[str, Callable[..., None]]:
+    """A value is `by` steps of the grid off, and the entry of a published log names it."""
+
+    def hook(at: int, index: int, _: Node, outputs: Sequence[Array]) -> None:
+        if (at, index) == (STEP, node):
+            flat, grid = outputs[0].reshape(-1), Grid(BITS)
+            own = grid.index(flat[element])
+            assert own is not None
+            flat[element] = grid.value(own + by)
+
+    return {"node": hook, "entries": entry(node, element, 1 + by)}
 
 
 def in_block(change: Callable[[bytes], bytes], section: int = 0) -> Callable[..., list[bytes]]:
@@ -228,9 +249,22 @@ PUBLISHED: dict[str, LogScenario] = {
     "the other value of V": LogScenario(
         None, hooks={"node": value(PRODUCT, TIE, float(UP))}, choices=(1, 1)
     ),
-    "another operator's value": LogScenario("6.11", "3", {"node": value(3, 0, 1.0)}),
+    # Both results are numbers of the grid: kernels on both sides of them round to them.
+    "one step down and the entry that names it": LogScenario(
+        "6.11", "3", step_of_the_grid(WIDE, 9000, -1), choices=(0, 0)
+    ),
+    "one step up and the entry that names it": LogScenario(
+        "6.11", "3", step_of_the_grid(WIDE, 9000, 1), choices=(0, 0)
+    ),
+    "another operator's value, one step down and the entry that names it": LogScenario(
+        "6.11", "3", step_of_the_grid(SCALED, 0, -1), choices=(0, 0)
+    ),
+    "another operator's value, one step up and the entry that names it": LogScenario(
+        "6.11", "3", step_of_the_grid(SCALED, 0, 1), choices=(0, 0)
+    ),
+    "another operator's value": LogScenario("6.11", "3", {"node": value(SCALED, 0, 1.0)}),
     "another operator's value, one rounding off": LogScenario(
-        "6.11", "3", {"node": value(3, 0, float(2 * UP))}
+        "6.11", "3", {"node": value(SCALED, 0, float(2 * UP))}
     ),
     "a product with a last term": LogScenario("6.11", "3", {"node": value(HEAD, 0, 1.0)}),
     "an entry that changes the value": LogScenario(
@@ -245,7 +279,7 @@ PUBLISHED: dict[str, LogScenario] = {
     "an entry at a tie": LogScenario(
         None, hooks={"entries": entry(PRODUCT, TIE, 0)}, choices=(1, 0)
     ),
-    "an entry of another operator": LogScenario(None, hooks={"entries": entry(3, 0, 0)}),
+    "an entry of another operator": LogScenario(None, hooks={"entries": entry(SCALED, 0, 0)}),
     "a late entry": LogScenario(None, hooks={"entries": entry(WIDE, 23000, 2)}),
     "a byte that is none": LogScenario(
         "6.10", "3", {"blocks": in_block(lambda b: b"\xff" + b[1:])}

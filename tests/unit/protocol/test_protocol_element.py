@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.grid import Doubt, Grid, doubt
 from tallystick.numerics.opening.quantity import (
     BLOCK,
@@ -23,13 +24,16 @@ from tallystick.numerics.opening.quantity import (
     MissingElements,
     Quantity,
     Scalar,
+    Site,
     Source,
     Terms,
     Tree,
+    opening_rule,
 )
 from tallystick.numerics.opening.values import WholeSource, value_of
 from tallystick.numerics.opening.views import FAN_OUT, locate, view_values
-from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
+from tallystick.numerics.types import TensorType
+from tallystick.protocol.element import Ask, Outcome, examine, resolve, same_bits
 from tallystick.protocol.sparse import SparseSource
 
 F32, F64, I64 = np.float32, np.float64, np.int64
@@ -328,3 +332,58 @@ def test_a_value_outside_of_v_convicts_and_what_v_does_not_bound_does_not() -> N
     assert by_reach(above, (2, None)).convicted == (True, True), "its entry says the one above"
     assert by_reach(above, (0, 0)).convicted == (False, True)
     assert by_reach(None).convicted == (False, False), "nothing bounds it"
+
+
+HALF_UP, HALF_DOWN = np.nextafter(F32(0.5), F32(1)), np.nextafter(F32(0.5), F32(0))
+EXACT = {
+    "aten.add.Tensor": ({"alpha": 1.0}, F32(0.25), F32(0.25)),
+    "aten.mm": ({}, np.full((1, 1), 0.5, F32), np.full((1, 1), 1, F32)),
+}
+
+
+def exact_half(op: str) -> tuple[Logged, WholeSource]:
+    """The element of a published call whose true value is 0.5, a number of the grid."""
+    attrs, a, b = EXACT[op]
+    type_ = TensorType("f32", np.shape(a))
+    contract = find_contract("replay/1;form=published").text
+    q = opening_rule(Site(op, attrs, (type_, type_), (type_,), 0, 0, contract))
+    assert isinstance(q, Logged)
+    return q, WholeSource([np.asarray(a), np.asarray(b)])
+
+
+def played(play: Any, q: Logged, source: WholeSource) -> Outcome:
+    """A game in which both state the true quantities and open everything."""
+    sent = None
+    while True:
+        try:
+            step = play.send(sent)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        assert isinstance(step, Ask)
+        sent = (view_values(locate(q, step.path), step.view, source),) * 2
+
+
+@pytest.mark.parametrize("op", EXACT)
+@pytest.mark.parametrize(("lie", "entry"), [(HALF_DOWN, 0), (HALF_UP, 2)])
+def test_an_entry_names_no_value_that_no_kernel_rounds_to(op: str, lie: Any, entry: int) -> None:
+    """NUMERICS 14.10: kernels lie on both sides of an exactly representable result, and round to
+    it. A liar states its neighbour with the entry that names it, whatever the other's entry is."""
+    for honest in (None, 0, 1, 2):
+        q, source = exact_half(op)
+        second = played(resolve(q, (F32(0.5), lie), source, (), (honest, entry), True), q, source)
+        assert second.convicted == (False, True)
+        first = played(resolve(q, (lie, F32(0.5)), source, (), (entry, honest), True), q, source)
+        assert first.convicted == (True, False)
+
+
+@pytest.mark.parametrize("op", EXACT)
+def test_a_value_on_which_two_liars_agree_needs_a_kernel_too(op: str) -> None:
+    """6.13: neither's entry makes a value true that no kernel rounds to; entries of 0.5 are."""
+    q, source = exact_half(op)
+    false = played(examine(q, (0, None), HALF_DOWN, source, True), q, source)
+    assert false.convicted == (True, True)
+    assert "no kernel" in false.why[0] and "entry 1 says" in false.why[1]
+    assert false.shown == ("entry 0", "entry 1")
+    true = played(examine(q, (0, None), F32(0.5), source, True), q, source)
+    assert true.convicted == (False, False)

@@ -13,6 +13,7 @@ from unit.protocol.log_scenarios import (
     PLAIN,
     PRODUCT,
     PUBLISHED,
+    SCALED,
     STEP,
     TIE,
     LogScenario,
@@ -123,8 +124,7 @@ def test_followers_agree_and_others_cannot_be_decided(bounded: Job) -> None:
 
 
 # What a liar whose log of EARLY is withheld may do: who follows it has no entries there.
-EARLY = 0
-SCALED = 3  # a node whose output `ordered/1` gives
+EARLY = 0  # SCALED is a node whose output `ordered/1` gives
 WITHHELD: dict[str, tuple[str, dict[str, Any]]] = {
     "a value that its own entry denies": (
         "6.13",

@@ -25,6 +25,7 @@ from tallystick.rounding.findings import KEPT
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
+from tallystick.rounding.published_reach import Call, entries_at, true_values
 from tallystick.rounding.unlogged import Unlogged
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
@@ -128,9 +129,7 @@ class Forging(PublishedRecorder):
     change: Change = staticmethod(lambda entries: None)
     obeys = False
 
-    def _settle(
-        self, call: published._Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
-    ) -> None:
+    def _settle(self, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
         super()._settle(call, x, out, packed)
         if call.number == self.number:
             entries = unpack(packed.tobytes(), x.size)
@@ -218,9 +217,7 @@ def test_a_missing_log_and_a_malformed_one_are_findings(
     assert auditor.digests == honest.digests, "without a log to follow it records its own"
 
     class Malformed(PublishedRecorder):
-        def _settle(
-            self, call: published._Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
-        ) -> None:
+        def _settle(self, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
             super()._settle(call, x, out, packed)
             if call.number == 0:
                 packed[0] = 250
@@ -257,10 +254,41 @@ def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None: 
     followed_outputs, own = one_step(follower, batch, 0, DEFAULT)
     assert not follower.findings, follower.findings.kept
     assert own == digest_ and followed_outputs[0].tobytes() == outputs[0].tobytes()
-    call = published._Call(op_spec("aten.mm"), 0, 0, {}, [a, b], outputs)
+    call = Call(op_spec("aten.mm"), 0, 0, {}, [a, b], outputs)
     values = np.full(9, 7, np.float32)
-    allowed = published.allowed_values(call, np.arange(9), values, 32)
-    assert not allowed[:3].any() and allowed[3:].all()
+    true = true_values(call, np.arange(9), values, np.ones(9, np.int64), made.contract)
+    assert not true[:3].any() and true[3:].all()
+
+
+def test_a_follower_takes_no_step_from_an_exact_result() -> None:
+    """NUMERICS 14.10: every result is a number of the grid. A kernel that lies within the bound on
+    the entry's side of it makes its neighbour of the entry; nobody's result rounds to that."""
+    a, b = np.full((2, 2), 0.5, np.float32), np.eye(2, dtype=np.float32)
+    made = under(program(32, {"a": a, "b": b}, mm), "replay/1;form=published")
+    for entry, side in ((0, -1), (2, 1)):
+        follower = PublishedFollower(made, lambda step: pytest.fail("no log is read"))
+        follower._step = 0
+        follower.corrections.begin()
+        out, packed = np.empty((2, 2), np.float32), np.full(1, 121, np.uint8)
+        call = Call(op_spec("aten.mm"), 0, 0, {}, [a, b], [out])
+        entries = np.array([1, entry, entry, 1], np.uint8)
+        packed[:] = np.frombuffer(pack(entries), np.uint8)
+        x = np.full((2, 2), 0.5) + side * np.array([[1, 0], [1, 1]]) * 2.0**-53
+        follower._settle(call, x, out, packed)
+        assert (out == 0.5).all(), "and not a step off"
+        # Of the kernel that hits the result the entry changes nothing, and stays.
+        assert unpack(packed.tobytes(), 4).tolist() == [1, entry, 1, 1]
+        assert [(f.element, f.direction) for f in follower.findings.kept] == [(2, entry)]
+        assert true_values(call, np.arange(1), out[0, :1], np.array([entry]), made.contract).all()
+        off = np.nextafter(out[0, :1], np.float32(side))
+        for said in (0, 1, 2):
+            assert not true_values(call, np.arange(1), off, np.array([said]), made.contract)[0]
+
+
+def test_entries_are_read_out_of_their_bytes() -> None:
+    entries = np.random.default_rng(0).integers(0, 3, 1003).astype(np.uint8)
+    packed, at = np.frombuffer(pack(entries), np.uint8), np.array([0, 1, 4, 5, 500, 999, 1002])
+    assert np.array_equal(entries_at(packed, at), entries[at])
 
 
 def test_malformed_bytes_beyond_what_is_kept_are_counted(made: dict[str, Job]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.contracts import SUMMED_OPERATORS, parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
 from tallystick.numerics.opening.approx import Approx, packed, real, unpacked, widened
 from tallystick.numerics.opening.pointwise import POINTWISE, operand_of
@@ -148,11 +148,11 @@ def _random(site: Site) -> Quantity:
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
     """The rule of a published element that no exact sum bounds, None of other elements; `rule` is
     `ordered/1`'s."""
-    contract = parse_contract(site.contract)
-    summed = site.op in contract.rounded_operators and not site.op.startswith("aten.mean")
-    if summed or site.outputs[site.out].dtype != "f32" or lookup(site.op).op_class == "move":
+    if site.op in SUMMED_OPERATORS or site.outputs[site.out].dtype != "f32":
         return None
-    grid = Grid(contract.bits)
+    if lookup(site.op).op_class == "move":
+        return None
+    grid = Grid(parse_contract(site.contract).bits)
     if site.op in _RANDOM:
         x: Quantity = _random(site)
     else:

@@ -131,7 +131,7 @@ def _clip_coef(site: Site) -> Quantity:
     total = Terms("total", "f32", count, square, squares)
 
     def norm_of(_: Source, needs: Needs) -> Any:
-        return root(needs[0])
+        return canonical(root(needs[0]))
 
     norm = Local("norm", "f32", norm_of, (total,))
     if site.out == 1:

@@ -15,7 +15,7 @@ import numpy as np
 
 Array = np.ndarray
 
-_LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")  # times an exponent it is exact
 _LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
 _TAYLOR = [1.0 / math.factorial(n) for n in range(20)]
@@ -27,7 +27,7 @@ _PI_BITS = 320  # a binary32 argument has at most 128 bits before the point
 def exp(x: Array) -> Array:
     """e^x."""
     held = np.clip(np.where(np.isnan(x), 0.0, x), -800.0, 800.0)
-    k = np.rint(held / _LN2)
+    k = np.rint(held / LN2)
     r = (held - k * _LN2_HIGH) - k * _LN2_LOW
     found = np.ldexp(_series(r, _TAYLOR), k.astype(np.int32))
     return np.where(np.isnan(x), np.nan, found)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tallystick.numerics.opening import approx as r
 from tallystick.numerics.opening.approx import Approx, pick, real
+from tallystick.numerics.opening.real_functions import LN2
 from tallystick.numerics.ops._common import number, rn32, text
 from tallystick.numerics.types import Attrs
 
@@ -58,12 +59,12 @@ def _times(attrs: Attrs, b: Any) -> Any:
 
 
 def _exp2(x: Approx) -> Approx:
-    return r.exp(x * math.log(2))
+    return r.exp(x * LN2)
 
 
 for _name, _of in {
     "exp": r.exp, "exp2": _exp2, "expm1": r.expm1, "log": r.log, "log1p": r.log1p,
-    "log2": lambda x: r.log(x) / math.log(2), "tanh": r.tanh, "erf": r.erf, "sigmoid": r.sigmoid,
+    "log2": lambda x: r.log(x) / LN2, "tanh": r.tanh, "erf": r.erf, "sigmoid": r.sigmoid,
     "sin": r.sine, "cos": r.cosine, "rsqrt": r.rsqrt, "sqrt": r.sqrt,
     "reciprocal": lambda x: 1.0 / x, "square": lambda x: x * x, "neg": lambda x: -x,
     "abs": lambda x: Approx(np.abs(x.value), x.error), "silu": lambda x: x * r.sigmoid(x),
@@ -118,8 +119,9 @@ def _pow(attrs: Attrs, xs: Operands) -> Any:
         signed = pick((at < 0) & odd, -size, size)
         if y != np.rint(y):
             signed = pick(at < 0, np.nan, signed)
-        special = (at == 0) | (at == 1) | (y == 0)
-        found = pick(special, np.power(at, y), signed)
+        at_zero = 0.0 if y > 0 else np.inf if y < 0 else y
+        signed = pick(at == 0, np.copysign(at_zero, at) if odd else at_zero, signed)
+        found = pick((at == 1) | (y == 0), 1.0, signed)
         return pick(np.isfinite(at), found, np.nan)
 
 

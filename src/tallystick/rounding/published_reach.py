@@ -1,0 +1,129 @@
+"""What a published log's entries may make of a call's elements (NUMERICS 14.10).
+
+A follower asks about the few elements whose value an entry changes: sums of products by the exact
+sums of their terms, all others by their opening rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.numerics.contracts import SUMMED_OPERATORS, parse_contract
+from tallystick.numerics.grid import Grid, doubt
+from tallystick.numerics.opening.accumulators import parts
+from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
+from tallystick.numerics.opening.values import WholeSource, needs_of
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.rounded import Piece, run_rounded
+from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+
+Array = np.ndarray
+# Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
+_EXACT_AT_ONCE = 4096
+# False values of one output, of an operator that is no sum, after which the rest is not looked at:
+# each costs an evaluation of an opening rule, in Python.
+_FALSE_LOOKED_AT = 16
+
+
+@dataclass(frozen=True)
+class Call:
+    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
+    the log; its first element is element `offset` of the output."""
+
+    spec: OpSpec
+    out: int
+    number: int
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+    offset: int = 0
+
+
+def entries_at(packed: Array, positions: Array) -> Array:
+    """i64[k]: entries number `positions` i64[k] of packed bytes u8[n], each at most 242."""
+    groups, places = np.divmod(positions, ENTRIES_PER_BYTE)
+    entries: Array = packed[groups].astype(np.int64) // 3**places % 3
+    return entries
+
+
+def true_values(
+    call: Call, positions: Array, values: Array, entries: Array, contract: str
+) -> Array:
+    """bool[k]: whether the elements at `positions` i64[k], ascending, may have the values f32[k]
+    by their entries i64[k]; where nothing bounds an element it may have any.
+
+    Of an operator that is no sum only up to the `_FALSE_LOOKED_AT`-th that may not.
+    """
+    if call.spec.name in SUMMED_OPERATORS:
+        return _true_sums(call, positions, values, entries, Grid(parse_contract(contract).bits))
+    return _true_by_rules(call, positions, values, entries, contract)
+
+
+def _true_by_rules(
+    call: Call, positions: Array, values: Array, entries: Array, contract: str
+) -> Array:
+    """By the opening rule of each element (14.11)."""
+    true: list[bool] = []
+    source, missed = WholeSource(call.inputs), 0
+    types = tuple(None if x is None else _type_of(x) for x in call.inputs)
+    made = tuple(_type_of(x) for x in call.outputs)
+    for at, value, entry in zip(positions.tolist(), values, entries.tolist(), strict=True):
+        site = Site(call.spec.name, call.attrs, types, made, call.out, at, contract)
+        rule = opening_rule(site)
+        assert isinstance(rule, Logged)  # every logged output of this form is one
+        reach = rule.reach(source, needs_of(rule, source))
+        true.append(reach is None or reach.true(reach.grid.index(value), entry))
+        missed += not true[-1]
+        if missed == _FALSE_LOOKED_AT:
+            break
+    return np.array(true, np.bool_)
+
+
+def _type_of(x: Array) -> TensorType:
+    return TensorType(DTYPE_NAMES[x.dtype], x.shape)
+
+
+def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid: Grid) -> Array:
+    """By the exact sum of each element's terms and its bound (14.4)."""
+    true = np.ones(len(positions), np.bool_)
+    if not _is_sum(call.spec.name, call.attrs):
+        return true
+
+    def decide(piece: Piece) -> None:
+        piece.store(np.zeros(piece.w.shape, np.float32))
+        if piece.output != call.out:
+            return
+        at, which = _inside(piece, positions)
+        for begin in range(0, len(at), _EXACT_AT_ONCE):
+            some = slice(begin, begin + _EXACT_AT_ONCE)
+            records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
+            for k, record, bound in zip(which[some], records, bounds, strict=True):
+                total, flags = parts(record.view("V80")[0])
+                if flags:  # with a term that is not finite x is no sum of terms: it is not judged
+                    continue
+                reach = doubt(grid, total, float(bound)).reach
+                true[k] = reach.true(grid.index(values[k]), int(entries[k]))
+
+    scratch = [np.empty(o.shape, o.dtype) for o in call.outputs]
+    run_rounded(call.spec.name, decide, call.attrs, call.inputs, scratch)
+    return true
+
+
+def _is_sum(operator: str, attrs: Attrs) -> bool:
+    """Whether an element of this summed operator is R of its terms, so that they bound it."""
+    if operator == "aten.addmm":
+        return attrs["alpha"] == 1.0 and attrs["beta"] in (0.0, 1.0)
+    return True
+
+
+def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
+    """Positions of a piece's own among an output's, i64[m], and which of the latter they are."""
+    rows, columns = piece.w.shape
+    step = piece.row_step if rows > 1 else max(columns, 1)
+    row, column = np.divmod(positions - piece.start, max(step, 1))
+    inside = np.flatnonzero((row >= 0) & (row < rows) & (column < columns))
+    return row[inside] * columns + column[inside], inside
