@@ -141,7 +141,7 @@ def test_a_referee_disturbed_between_messages(
     assert played.verdict == before.verdict
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["flush", "upward"])
 def test_judge_and_report_where_a_library_was_loaded_first(
     job: Job, games: dict[str, Played], mode: str, tmp_path: Path
 ) -> None:
