@@ -34,6 +34,7 @@ from adversary.limits import bound_memory, bounded_time
 from adversary.run_changes import CHANGES
 
 from tallystick.cli.main import run as command
+from tallystick.errors import UsageError
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, train_job
@@ -217,6 +218,7 @@ def read_replay(world: World, run: Path, scratch: Path) -> None:
 HEAVY = (read_audit, read_segment, read_dispute, read_report, read_report_beside, read_replay,
          read_train)  # fmt: skip
 HEAVY_EVERY = 4
+NOTHING_LEFT = (IndexError, OSError, MemoryError, struct.error, UsageError)
 READS: list[Read] = [
     read_inspect,
     read_fsck,
@@ -234,7 +236,7 @@ def fuzz(reads: int, seed: int, memory: bool = True) -> dict[str, Any]:
     rng = random.Random(seed)
     np.random.seed(seed % 2**32)
     changes: Counter[str] = Counter()
-    done = 0
+    done = told = 0
     COMMANDS.clear()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -251,7 +253,9 @@ def fuzz(reads: int, seed: int, memory: bool = True) -> dict[str, Any]:
             made = [rng.choice(CHANGES) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
             for change in made:
                 # A change may find that an earlier one has left it nothing to work on.
-                with contextlib.suppress(IndexError, OSError, MemoryError, struct.error):
+                with contextlib.suppress(
+                    IndexError, OSError, MemoryError, struct.error, UsageError
+                ):
                     change(run, rng)
                 changes[change.__name__] += 1
             what = f"seed {seed}, read {done}, {', '.join(c.__name__ for c in made)}"
@@ -262,6 +266,9 @@ def fuzz(reads: int, seed: int, memory: bool = True) -> dict[str, Any]:
                 _read(read, world, run, directory, what)
                 done += COMMANDS.total() - before
             _remove(run)
+            if done // 10_000 > told:
+                told = done // 10_000
+                print(f"seed {seed}: {done} reads", file=sys.stderr, flush=True)
     return {
         "reads": done, "seed": seed, "by_command": dict(sorted(COMMANDS.items())),
         "changes": dict(sorted(changes.items())),
