@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from adversary.limits import bound_memory, bounded_time
+from adversary.limits import TooLongError, bound_memory, bounded_time
 from adversary.run_changes import CHANGES
 
 from tallystick.cli.main import run as command
@@ -218,7 +218,7 @@ def read_replay(world: World, run: Path, scratch: Path) -> None:
 HEAVY = (read_audit, read_segment, read_dispute, read_report, read_report_beside, read_replay,
          read_train)  # fmt: skip
 HEAVY_EVERY = 4
-NOTHING_LEFT = (IndexError, OSError, MemoryError, struct.error, UsageError)
+NOTHING_LEFT = (IndexError, OSError, MemoryError, struct.error, UsageError, TooLongError)
 READS: list[Read] = [
     read_inspect,
     read_fsck,

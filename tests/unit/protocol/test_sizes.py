@@ -85,8 +85,19 @@ def test_what_would_be_too_long_is_not_asked(
 ) -> None:  # fmt: skip
     """2.6.1: the game ends without a verdict and without a forfeit."""
     monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, **limits))
-    with pytest.raises(CannotCheckError, match="evidence of a conviction"):
+    with pytest.raises(CannotCheckError, match=r"evidence of a conviction|an answer can hold"):
         play(game_job, [honest, cheat], key=REFEREE)
+
+
+def test_a_job_whose_records_are_too_long_has_no_game(
+    game_job: Job, honest: Party, cheat: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A liar would choose the node that no answer can hold: no such game begins."""
+    commitments = (honest.commitment, cheat.commitment)
+    Referee(game_job, commitments)
+    monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, answer_bytes=400))
+    with pytest.raises(CannotCheckError, match="No game about this job can be played"):
+        Referee(game_job, commitments)
 
 
 def test_the_judge_ends_where_the_referee_would(
