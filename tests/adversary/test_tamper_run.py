@@ -27,6 +27,7 @@ from tallystick.run.export import export_model, verify_model
 from tallystick.run.fsck import fsck
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
+from tallystick.run.manifest import manifest_bytes
 from tallystick.run.override import Override
 from tallystick.run.signer import check_own_key
 from tallystick.run.state import State
@@ -415,3 +416,18 @@ def test_a_false_validation_loss_is_not_told(
     assert command(["evaluate", str(run)]) == 1
     said = capsys.readouterr()
     assert "validation loss" not in said.out and "altered" in said.err
+
+
+@pytest.mark.parametrize("member", ["batch_size", "record_count", "every"])
+def test_impossible_numbers_of_validation_records(
+    member: str, logreg_run: RunSummary, copied: Copy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found by fuzzing: a division by zero, the manifest's own digest made anew."""
+    run = copied(logreg_run.directory)
+    path = run / "job" / "job.json"
+    value = json.loads(path.read_bytes())
+    value.pop("manifest_digest")
+    value["evaluation"][member] = -1 if member == "every" else 0
+    path.write_bytes(manifest_bytes(value))
+    assert command(["evaluate", str(run)]) == 2
+    assert "impossible" in capsys.readouterr().err

@@ -213,13 +213,10 @@ def _read_evaluation(top: _Fields) -> Evaluation | None:
         return None
     e = top.child("evaluation")
     e.only("batch_size", "data_root", "every", "program_digest", "record_count")
-    return Evaluation(
-        e.of("every", int),
-        e.digest("program_digest"),
-        e.digest("data_root"),
-        e.of("record_count", int),
-        e.of("batch_size", int),
-    )
+    every, records, batch = (e.of(n, int) for n in ("every", "record_count", "batch_size"))
+    if every < 0 or not 1 <= batch <= records <= LIMITS.records:
+        e.fail("its numbers of validation records are impossible")
+    return Evaluation(every, e.digest("program_digest"), e.digest("data_root"), records, batch)
 
 
 def copy_job(job: Job, target: Path, inside: Path) -> Job:
