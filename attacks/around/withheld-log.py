@@ -6,6 +6,7 @@ An auditor that cannot read a log goes on without its entries, so the two runs f
 logs; the liar keeps the log and opens it in the game. The game once stopped at the differing logs,
 undecided from both seats, and never came to the lie behind them.
 PROTOCOL 6.13, 6.14: values are held against the party's own opened log, and the search goes on.
+PROTOCOL 6.15: where a choice was taken in that step, the log is handed over and followed.
 """
 
 from __future__ import annotations

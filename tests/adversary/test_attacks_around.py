@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from unit.protocol.log_simulator import Upwards, make_log_job
 from unit.run.replay_tools import forging, some_more
 
 from tallystick.cli import main
 from tallystick.commit.signing import Envelope, verify_run
 from tallystick.errors import CounterpartyError
+from tallystick.numerics.rounded.engines import using
 from tallystick.protocol.judge import judge
 from tallystick.run.attacks import Declaration, attacks_directory
 from tallystick.run.fsck import fsck
@@ -142,6 +145,35 @@ def test_a_withheld_log(tmp_path: Path) -> None:
     words = ["--job", job.directory]
     first = _convicted(tmp_path / "a", cheat, auditor, *words, "--as-attack", "A")
     second = _convicted(tmp_path / "b", auditor, cheat, *words, "--as-attack", "B")
+    assert (first, second) == ((1, ["A"]), (1, ["B"]))
+
+
+def test_a_withheld_log_of_a_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PROTOCOL 6.15: the trainer takes a choice where its log is withheld and lies later on. The
+    game ends undecided, the log is handed over by the trainer's own answers, and followed."""
+    job = make_log_job(tmp_path / "job", wide=3000)
+    cheat, handed = tmp_path / "cheat", tmp_path / "handed"
+    with using(Upwards()):
+        train_job(job, cheat, Options(declared=Declaration("lie-output", {"step": 3})))
+    attack("withheld-log", cheat, "--step", 0, "--out", handed)
+    train_job(job, tmp_path / "first", Options(replay=handed))
+    words = ["--job", job.directory]
+    for seat, name in enumerate("AB"):
+        runs = [cheat, tmp_path / "first"] if seat == 0 else [tmp_path / "first", cheat]
+        where = handed / "logs" if seat == 0 else tmp_path / "again"
+        taken = ["--as-attack", name, f"--logs-{name.lower()}", where, "--json"]
+        taken += ["--out", tmp_path / name]
+        capsys.readouterr()
+        assert main.run(["dispute", *map(str, [*runs, *words, *taken])]) == 2
+        found = json.loads(capsys.readouterr().out)
+        assert found["undecided"] and found["step"] == 0
+        assert found["logs"][seat] == str(where) and found["logs"][1 - seat] is None
+    assert {path.name for path in (tmp_path / "again").iterdir()} == {
+        path.name for path in (cheat / "logs").iterdir()
+    }
+    train_job(job, tmp_path / "second", Options(replay=handed))
+    first = _convicted(tmp_path / "a", cheat, tmp_path / "second", *words, "--as-attack", "A")
+    second = _convicted(tmp_path / "b", tmp_path / "second", cheat, *words, "--as-attack", "B")
     assert (first, second) == ((1, ["A"]), (1, ["B"]))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit.protocol.log_scenarios import TIE, WIDE
-from unit.protocol.log_simulator import HALF, make_log_job
+from unit.protocol.log_simulator import Upwards, make_log_job
 from unit.report.pages import Page
 
 from tallystick.cli.main import run
 from tallystick.errors import CounterpartyError, UsageError
-from tallystick.numerics.rounded.engines import current_engine, using
+from tallystick.numerics.rounded.engines import using
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, LogBody, decode_body, open_answer
 from tallystick.protocol.prover import Prover
@@ -22,22 +22,6 @@ from tallystick.run.job import Job
 from tallystick.run.trainer import Options, train_job
 
 SECTION_OF_WIDE = 1
-
-
-class Upwards:
-    """An admissible engine that errs upwards where the sum is a tie."""
-
-    name = "upwards"
-
-    def __init__(self) -> None:
-        self._honest = current_engine()
-
-    def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-        self._honest.mm(a, b, out)
-        out[out == 1 + HALF] = np.nextafter(1 + HALF, 2)
-
-    def sums(self, x: np.ndarray) -> np.ndarray:
-        return self._honest.sums(x)
 
 
 @pytest.fixture(scope="module")

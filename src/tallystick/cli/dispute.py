@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tallystick.cli.output import (
     trust_option,
     trust_referee_option,
 )
+from tallystick.cli.progress import counted
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
@@ -31,11 +32,13 @@ from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.handover import hand_over
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.local import play
 from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
+from tallystick.protocol.verdict import Verdict
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
@@ -83,6 +86,13 @@ def _key(path: str | None) -> PrivateKey | None:
     multiple=True,
     help="Play this run with the cheat that its override.json declares (repeatable).",
 )
+@click.option(
+    "--logs-a",
+    type=click.Path(),
+    help="Where A's rounding logs go, from the disputed step on, if the game ends undecided; "
+    "they are for `logs` of the copy of A's run that lacks them.",
+)
+@click.option("--logs-b", type=click.Path(), help="As --logs-a, of B.")
 @threads_option
 @trust_option
 @json_option
@@ -96,6 +106,8 @@ def dispute(
     key_b: str | None,
     key: str | None,
     attacks: tuple[str, ...],
+    logs_a: str | None,
+    logs_b: str | None,
     threads: int | None,
     trust: tuple[str, ...],
     as_json: bool,
@@ -118,11 +130,12 @@ def dispute(
                 provers.append(_prover(name, Path(run), own, threads, name in attacks))
             tell = None if as_json else say_event
             played = play(terms, provers, arity, tell, referee_key, _say_fault)
+            data = played.evidence.to_bytes()
+            write_file(target, [data])
+            handed = _handed_over(terms, provers, played.verdict, (logs_a, logs_b), as_json)
     finally:
         for prover in provers:
             prover.close()
-    data = played.evidence.to_bytes()
-    write_file(target, [data])
     runs = [verify_run(Envelope.from_bytes(c))[0] for c in played.evidence.commitments]
     known = [None if trusted is None else run.signer in trusted for run in runs]
     word = None
@@ -135,7 +148,23 @@ def dispute(
         (known[0], known[1]),
         word,
     )
-    _report(found, data, target, as_json, sum(prover.executed_steps for prover in provers))
+    executed = sum(prover.executed_steps for prover in provers)
+    _report(found, data, target, as_json, {"executed_steps": executed, "logs": handed})
+
+
+def _handed_over(
+    job: Job, provers: Sequence[Prover], found: Verdict, targets: Sequence[str | None], quiet: bool
+) -> list[str | None]:
+    """Where each party's logs were written, from the disputed step on (PROTOCOL 6.15)."""
+    if not found.undecided or found.place.step is None:
+        return [None for _ in targets]
+    for name, prover, target in zip(NAMES, provers, targets, strict=True):
+        if target is None:
+            continue
+        last = prover.run.final_step
+        with counted(f"{name} hands over logs", last - found.place.step, quiet) as tell:
+            hand_over(prover, job, found.place.step, Path(target), tell)
+    return list(targets)
 
 
 def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
@@ -155,14 +184,13 @@ def _say_fault(party: int, why: str) -> None:
 
 
 def _report(
-    found: Judgement, data: bytes, path: Path, as_json: bool, executed: int | None = None
+    found: Judgement, data: bytes, path: Path, as_json: bool, more: dict[str, object] | None = None
 ) -> None:
     """Print the outcome and end with its exit code."""
     digest = sha256(data)
     if as_json:
-        extra = {} if executed is None else {"executed_steps": executed}
         body = verdict_json(found)
-        print_json({**body, "evidence": path, "evidence_digest": digest, **extra})
+        print_json({**body, "evidence": path, "evidence_digest": digest, **(more or {})})
     else:
         say_verdict(found)
         say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -92,3 +94,17 @@ class Reporter:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+@contextmanager
+def counted(what: str, total: int, quiet: bool) -> Iterator[Callable[[object], None]]:
+    """A bar for `total` equal parts on standard error; call what it gives after each part."""
+    columns = (
+        TextColumn(what, markup=False),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda _: bar.update(task, advance=1)

@@ -88,9 +88,11 @@ def say_verdict(found: Judgement) -> None:
         say(f"it is       {v.value}")
     if v.undecided:
         say("UNDECIDED   it could not be decided: neither party is shown wrong. Runs that follow")
-        say("            different rounding logs may differ honestly; follow the trainer's with")
-        say("            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand:")
-        say("            past a step that it could not follow it checks nothing (PROTOCOL 6.12).")
+        say("            different rounding logs may differ honestly. Follow the trainer's with")
+        say("            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand,")
+        say("            and dispute that run (`dispute --logs-a` or `--logs-b` gets a log that")
+        say("            you lack): past a step that a run could not follow, it checks nothing")
+        say("            (PROTOCOL 6.12, 6.15).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:

@@ -24,6 +24,7 @@ from tallystick.commit.tensor import Array
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
 from tallystick.numerics.opening.values import WholeSource, needs_of
+from tallystick.numerics.rounded.engines import current_engine
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
@@ -179,6 +180,22 @@ class LogParty(Party):
 BITS, STEPS, INTERVAL = 20, 5, 2
 RECORDS, BATCH, WIDTH = 16, 2, 6
 HALF = 2.0 ** -(BITS - 8)  # half the distance from 1 to its upper neighbour on the grid
+
+
+class Upwards:
+    """An admissible engine that errs upwards where the sum is a tie."""
+
+    name = "upwards"
+
+    def __init__(self) -> None:
+        self._honest = current_engine()
+
+    def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        self._honest.mm(a, b, out)
+        out[out == 1 + HALF] = np.nextafter(1 + HALF, 2)
+
+    def sums(self, x: np.ndarray) -> np.ndarray:
+        return self._honest.sums(x)
 
 
 class Doubtful(torch.nn.Module):

@@ -1,0 +1,189 @@
+"""A party's rounding logs, handed over by the queries of a game (PROTOCOL 6.15).
+
+An auditor that could not read a trainer's log of a step has other values from there on, and no
+later lie is within its reach (6.12). The trainer opens its logs in the game, so it can hand them
+over. What binds them is the final state root that it has signed: the log chain in that state is
+made of every step's sections. Nothing is written before it was verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import numpy as np
+
+from tallystick.commit import merkle
+from tallystick.commit.log import BOUNDED, FORMS, Section, log_digest
+from tallystick.commit.signing import Envelope, RunCommitment, verify_run
+from tallystick.commit.state import (
+    CHAIN_SLOTS,
+    LOG_CHAIN_SLOT,
+    SlotProof,
+    chain_digest,
+    extend_log_chain,
+    slot_order,
+)
+from tallystick.errors import CounterpartyError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.protocol.answers import (
+    ANSWERED,
+    BlockBody,
+    BlocksBody,
+    LogBody,
+    decode_body,
+    open_answer,
+)
+from tallystick.protocol.local import Party
+from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, Query, encode_query
+from tallystick.rounding.blocks import WORD, Blocks
+from tallystick.rounding.log_file import LogDirectory
+from tallystick.run.follow import LogShape, keeps_log
+from tallystick.run.job import Job
+
+Body = TypeVar("Body")
+
+
+def hand_over(
+    party: Party,
+    job: Job,
+    first: int,
+    directory: Path,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> range:
+    """Write `party`'s logs of steps `first` to its last into `directory`; returns the steps.
+
+    The files are those of a run's `logs`, so a copy of the run that lacks them can be followed
+    again. `on_step` is told each step that was written. Raises CounterpartyError where an answer
+    does not fit what the party has signed (no file of that step is then left, and nobody is
+    convicted here), UsageError for a job without logs or a step that the run has not,
+    StorageError, and what the party raises.
+    """
+    run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
+    if not keeps_log(job):
+        raise UsageError("This job's contract keeps no rounding logs.", "There is none to get.")
+    if not 0 <= first < run.final_step:
+        raise UsageError(f"The run has no step {first}.", f"Ask for 0 to {run.final_step - 1}.")
+    source = _Source(party, job, run)
+    steps = range(first, run.final_step)
+    digests = source.digests(steps)
+    shape = LogShape(job)
+    logs = LogDirectory(directory, job.digest, shape.sections, FORMS[shape.contract.form])
+    for step in steps:
+        source.write(logs, step, digests[step])
+        on_step(step)
+    logs.flush()
+    return steps
+
+
+class _Source:
+    """The logs of one signed run, by its owner's answers."""
+
+    def __init__(self, party: Party, job: Job, run: RunCommitment) -> None:
+        self._party, self._run = party, run
+        self._sections = LogShape(job).sections
+        self._slots = slot_order([*job.program.state_types, *CHAIN_SLOTS])
+
+    def _refuse(self, step: int, why: str) -> NoReturn:
+        raise CounterpartyError(
+            f"The log of step {step} was not handed over: {why}.",
+            "Without it nothing behind that step is checked; do not accept the run.",
+        )
+
+    def _ask(self, query: Log | LogHashes | LogBlock, kind: type[Body]) -> Body:
+        asked: Query = query
+        encoded = encode_query(asked)
+        answer = open_answer(self._party.answer(encoded), self._run.signer)
+        named = (answer.job_digest, answer.run_root, answer.query)
+        if named != (self._run.job_digest, self._run.run_root, encoded):
+            self._refuse(query.step, "the answer is one to something else")
+        if answer.status != ANSWERED:
+            self._refuse(query.step, "its owner says that it cannot")
+        body = decode_body(asked, answer.body)
+        assert isinstance(body, kind)  # decode_body gives the kind of the query
+        return body
+
+    def digests(self, steps: range) -> dict[int, bytes]:
+        """The log digests of the steps to the run's last, as its signed final state has them."""
+        found: dict[int, bytes] = {}
+        chain: bytes | None = None
+        for step in steps:
+            body = self._ask(Log(step), LogBody)
+            found[step] = log_digest(step, body.sections)
+            if chain not in (None, body.chain):
+                self._refuse(step, "it does not follow from the log before it")
+            chain = extend_log_chain(body.chain, step, found[step])
+        index, size = self._slots.index(LOG_CHAIN_SLOT), len(self._slots)
+        proof = SlotProof(LOG_CHAIN_SLOT, chain_digest(chain or b""), index, size, body.after)
+        if not proof.proves(self._run.final_state_root, LOG_CHAIN_SLOT, index, size):
+            self._refuse(steps[0], "the logs are not those of the final state that was signed")
+        return found
+
+    def write(self, logs: LogDirectory, step: int, digest: bytes) -> None:
+        """Write the log of `step`, which has this digest."""
+        stated = self._ask(Log(step), LogBody).sections
+        if len(stated) != len(self._sections) or log_digest(step, stated) != digest:
+            self._refuse(step, "its sections are not the program's, or others than before")
+        writer = logs.writer(step)
+        try:
+            for number, section in enumerate(self._sections):
+                blocks = self._blocks(step, number, section, stated[number])
+                if section.form == BOUNDED:
+                    writer.bounded(number, self._bounded(step, section, blocks))
+                else:
+                    data = b"".join(blocks[k] for k in sorted(blocks))
+                    if len(data) != section.packed_bytes:
+                        self._refuse(step, f"section {number} has {len(data)} bytes")
+                    writer.published(number, data)
+            if writer.finish() != digest:
+                self._refuse(step, "its blocks are cut otherwise than the contract says")
+        except BaseException:
+            writer.discard()
+            raise
+        logs.finished(writer)
+
+    def _blocks(self, step: int, number: int, section: Section, digest: bytes) -> dict[int, bytes]:
+        """The blocks of a section that are not empty, each under the section's digest.
+
+        Ranges whose hash says that all their blocks are empty are not asked for.
+        """
+        found: dict[int, bytes] = {}
+        todo: list[tuple[int, int, bytes | None]] = [(0, section.blocks, None)]
+        if digest == section.digest(_empty(section.blocks)):
+            todo = []
+        while todo:
+            first, count, known = todo.pop()
+            parts: tuple[bytes, ...] = ()
+            given: bytes | None
+            if count == 1:
+                found[first] = self._ask(LogBlock(step, number, first), BlockBody).data
+                given = merkle.leaf_hash(found[first])
+            elif count:
+                query = LogHashes(step, number, first, count)
+                parts = self._ask(query, BlocksBody).hashes
+                given = merkle.combine_parts(count, DEPTH, parts)
+            else:
+                given = None
+            if given is None or (known or digest) != (given if known else section.digest(given)):
+                self._refuse(step, f"section {number} opens to something else")
+            if parts:
+                ranges = merkle.parts_of(first, count, DEPTH)
+                todo += [(*r, h) for r, h in zip(ranges, parts, strict=True) if h != _empty(r[1])]
+        return found
+
+    def _bounded(self, step: int, section: Section, blocks: dict[int, bytes]) -> Blocks:
+        counts = np.zeros(section.blocks, WORD)
+        for block, data in blocks.items():
+            if len(data) % WORD.itemsize:
+                self._refuse(step, f"block {block} has {len(data)} bytes")
+            counts[block] = len(data) // WORD.itemsize
+        words = np.frombuffer(b"".join(blocks[k] for k in sorted(blocks)), WORD)
+        return Blocks(counts, words)
+
+
+@cache
+def _empty(count: int) -> bytes:
+    """The hash over so many empty blocks."""
+    return merkle.root([merkle.leaf_hash(b"")] * count)
