@@ -28,7 +28,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch numpy msgspec cryptography click rich safetensors \
-	  pytest hypothesis mpmath zstandard
+	  pytest pytest-xdist hypothesis mpmath zstandard
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.deps $(NATIVE)
@@ -39,8 +39,10 @@ $(VENV)/.ready: $(VENV)/.deps $(NATIVE)
 demo: setup
 	$(BIN)/tallystick demo
 
+# Two workers, a file to each in turn; JOBS=0 runs everything in one process.
+JOBS ?= 2
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff

@@ -84,7 +84,7 @@ def test_both_commands_say_the_same(
     out, a, b = tmp_path / "case", mlp_run.directory, cheat
     words = (*_job(terms), "--arity", 2, "--json")
     found = as_json(ts("dispute", a, b, *AS_B, "--out", out, *words), 1)
-    assert set(found) == KEYS | {"executed_steps"}
+    assert set(found) == KEYS | {"executed_steps", "logs"}
     assert found["evidence_digest"] == sha256(out.read_bytes()).hex()
     (guilty,) = found["convicted"]
     assert set(guilty) == CONVICTION_KEYS

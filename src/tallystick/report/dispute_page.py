@@ -211,7 +211,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
             "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
             "doubtful elements; an auditor who follows the trainer's log makes the same choices. "
             "Who could not read that log must get it first: past the difference nothing was "
-            "compared (PROTOCOL 6.12).",
+            "compared (PROTOCOL 6.12, 6.15).",
         ]
     elif verdict.forfeit:
         proves = ["What both signed before the silence; not the silence itself."]
