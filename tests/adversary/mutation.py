@@ -31,7 +31,8 @@ MODULES = (
     "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
     "protocol/tensors.py", "protocol/game.py", "protocol/referee.py", "protocol/element.py",
     "protocol/sparse.py", "protocol/answers.py", "protocol/judge.py", "protocol/evidence.py",
-    "protocol/forfeit.py", "protocol/phase_log.py", "numerics/opening/accumulators.py",
+    "protocol/forfeit.py", "protocol/phase_log.py", "protocol/phase_beyond.py", "protocol/sizes.py",
+    "numerics/opening/accumulators.py",
     "numerics/grid.py",
 )  # fmt: skip
 TESTS = (
@@ -41,6 +42,7 @@ TESTS = (
     "tests/unit/protocol/test_protocol_sweeps.py",
     "tests/unit/protocol/test_judge.py",
     "tests/unit/protocol/test_protocol_logs.py",
+    "tests/unit/protocol/test_sizes.py",
     "tests/unit/numerics/test_grid.py",
     "tests/unit/opening",
     "tests/adversary/test_evidence_flips.py",
