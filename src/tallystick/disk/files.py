@@ -1,4 +1,4 @@
-"""Durable writes and the run lock.
+"""Durable writes and the run lock: runs, jobs, tensors, manifests, logs, evidence, pages.
 
 Every write goes through the three functions of `OS`, so that a test can make the n-th one fail
 or kill the process. A file that replaces another is written beside it, flushed, renamed, and
@@ -12,7 +12,8 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -60,22 +61,17 @@ def write_all(descriptor: int, data: Chunk) -> None:
         view = view[OS.write(descriptor, view) :]
 
 
-def sync_path(path: Path, fsync: Callable[[int], None]) -> None:
-    """Make a file that was just written, or the renames in a directory, durable by `fsync`.
+def sync_path(path: Path) -> None:
+    """Make a file that was just written, or the renames in a directory, durable.
 
     Raises StorageError.
     """
     with os_errors(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fsync(descriptor)
+            OS.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames in `path` durable. Raises StorageError."""
-    sync_path(path, OS.fsync)
 
 
 def create_temporary(path: Path, mode: int = 0o644) -> tuple[int, Path]:
@@ -111,23 +107,94 @@ def create_new(path: Path, data: bytes, mode: int = 0o644) -> None:
         os.close(descriptor)
 
 
+class Replacement:
+    """A file under a temporary name beside `path`, which `finish` gives it. Raises StorageError,
+    here and in every method that writes; the old file then stays, and nothing is left beside it.
+    """
+
+    def __init__(self, path: Path, mode: int = 0o644) -> None:
+        self.path = path
+        try:
+            self.descriptor, self._temporary = create_temporary(path, mode)
+        except OSError as error:
+            raise storage_error(path, error) from error
+
+    def write(self, data: Chunk) -> None:
+        """Append every byte of `data`."""
+        with self._failing():
+            write_all(self.descriptor, data)
+
+    def write_chunks(self, chunks: Iterable[Chunk]) -> None:
+        """Append many bytes, past the page cache where the system allows it."""
+        with self._failing():
+            write_chunks(self.descriptor, chunks, OS.write)
+
+    def finish(self, durable: bool = True) -> None:
+        """Give the file its name; its name is durable after `sync_path` of the directory. If not
+        `durable`, the caller calls `sync_path` of the file too, before anything depends on it."""
+        with self._failing():
+            if durable:
+                OS.fsync(self.descriptor)
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+            OS.replace(self._temporary, self.path)
+
+    def discard(self) -> None:
+        """Drop the unfinished file; nothing to do after `finish`."""
+        if self.descriptor >= 0:
+            with suppress(OSError):
+                os.close(self.descriptor)
+            self.descriptor = -1
+            remove(self._temporary)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            remove(self._temporary)  # closed already where it could not be renamed
+            raise storage_error(self.path, error) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file that nothing depends on any more; what cannot be removed stays."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def new_directory(prefix: str, inside: Path | None = None) -> Path:
+    """An empty directory of a new name, in `inside` or where the system keeps such things.
+
+    Raises StorageError.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=inside))
+    except OSError as error:
+        raise storage_error(inside or Path(tempfile.gettempdir()), error) from error
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory of our own that nothing depends on; what cannot be removed stays."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory outside of any run, gone at the end. Raises StorageError."""
+    directory = new_directory("tallystick-")
+    try:
+        yield directory
+    finally:
+        remove_tree(directory)
+
+
 def write_file(path: Path, chunks: Iterable[Chunk], mode: int = 0o644) -> None:
     """Write `path` atomically and durably. Raises StorageError; the old file then stays."""
-    temporary: Path | None = None
-    try:
-        descriptor, temporary = create_temporary(path, mode)
-        try:
-            write_chunks(descriptor, chunks, OS.write)
-            OS.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        OS.replace(temporary, path)
-        sync_directory(path.parent)
-    except OSError as error:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        raise storage_error(path, error) from error
+    file = Replacement(path, mode)
+    file.write_chunks(chunks)
+    file.finish()
+    sync_path(path.parent)
 
 
 def make_directory(path: Path, inside: Path | None = None) -> None:
@@ -151,23 +218,13 @@ def clone_or_copy(source: Path, target: Path, inside: Path | None = None) -> Non
     if present(target):
         return
     reader, _ = open_file(source, "file", inside)
-    temporary: Path | None = None
-    try:
-        with reader:
-            writer, temporary = create_temporary(target)
-            try:
-                if not _clone(reader.fileno(), writer):
-                    while chunk := reader.read(_COPY_BYTES):
-                        write_all(writer, chunk)
-                OS.fsync(writer)
-            finally:
-                os.close(writer)
-        OS.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        raise storage_error(target, error) from error
+    with reader:
+        file = Replacement(target)
+        if not _clone(reader.fileno(), file.descriptor):
+            with os_errors(source):
+                while chunk := reader.read(_COPY_BYTES):
+                    file.write(chunk)
+        file.finish()
 
 
 _COPY_BYTES = 8 << 20

@@ -11,8 +11,6 @@ re-execution, and nothing else.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +21,7 @@ import numpy as np
 from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
-from tallystick.disk.files import free_bytes
+from tallystick.disk.files import free_bytes, new_directory, remove_tree
 from tallystick.errors import (
     CounterpartyError,
     DigestMismatchError,
@@ -51,8 +49,8 @@ class Scratch:
 
     def __init__(self, run: Path) -> None:
         self._directory: Path | None = None
-        with suppress(OSError):  # a run on a read-only disk: more is executed again
-            self._directory = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=run))
+        with suppress(StorageError):  # a run on a read-only disk: more is executed again
+            self._directory = new_directory(SCRATCH_PREFIX, run)
         self._roots: dict[int, bytes] = {}
 
     @property
@@ -91,7 +89,7 @@ class Scratch:
 
     def close(self) -> None:
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            remove_tree(self._directory)
         self.clear()
 
 

@@ -17,19 +17,16 @@ The reader is `log_reader.py`.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tallystick.commit.encoding import check_hash, tag
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
-from tallystick.disk.files import create_temporary, make_directory, sync_path
-from tallystick.errors import UsageError, storage_error
+from tallystick.disk.files import Replacement, make_directory, sync_path
+from tallystick.errors import UsageError
 from tallystick.rounding import blocks, codec
 
 MAGIC = tag("log-file/1")
@@ -37,29 +34,6 @@ END = tag("log-file-end/1")
 HEADER = struct.Struct(f"<{len(MAGIC)}sQ32sBBQ")
 ENTRY = struct.Struct("<QQQQQQI32s")
 TRAILER = struct.Struct(f"<32sQI{len(END)}s")
-
-
-class Door(Protocol):
-    """What reaches the operating system: `disk.files.OS` in a run, so that tests can fail it."""
-
-    def write(self, descriptor: int, data: memoryview) -> int: ...
-
-    def fsync(self, descriptor: int) -> None: ...
-
-    def replace(self, source: Path, target: Path) -> None: ...
-
-
-class PlainDoor:
-    """The operating system itself."""
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        return os.write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:
-        os.fsync(descriptor)
-
-    def replace(self, source: Path, target: Path) -> None:
-        os.replace(source, target)
 
 
 def log_path(directory: Path, step: int) -> Path:
@@ -92,7 +66,6 @@ class LogWriter:
         sections: Sequence[Section],
         form: int,
         compression: int = codec.RAW,
-        door: Door | None = None,
     ) -> None:
         codec.check_available(compression)
         self.path = path
@@ -100,26 +73,16 @@ class LogWriter:
         self.sections = sections
         self._form = form
         self._codec = compression
-        self._door = door or PlainDoor()
         self._stored: list[Stored | None] = [None] * len(sections)
         self._header = HEADER.pack(
             MAGIC, step, check_hash(job_digest, "job digest"), form, compression, len(sections)
         )
-        try:
-            self._descriptor, self._temporary = create_temporary(path)
-        except OSError as error:
-            raise storage_error(path, error) from error
+        self._file = Replacement(path)
         self._offset = 0
         self._write(self._header)
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view.nbytes:
-                view = view[self._door.write(self._descriptor, view) :]
-        except OSError as error:
-            self.discard()
-            raise storage_error(self.path, error) from error
+        self._file.write(data)
         self._offset += len(data)
 
     def _add(self, number: int, root: bytes, payload: bytes) -> None:
@@ -174,22 +137,12 @@ class LogWriter:
         at = self._offset
         checksum = trailer_checksum(self._header, index, digest, at)
         self._write(index + TRAILER.pack(digest, at, checksum, END))
-        try:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
-            self._door.replace(self._temporary, self.path)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+        self._file.finish(durable=False)
         return digest
 
     def discard(self) -> None:
         """Drop the unfinished file; nothing to do after `finish`."""
-        if self._descriptor >= 0:
-            with suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
-            with suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
+        self._file.discard()
 
 
 def trailer_checksum(header: bytes, index: bytes, digest: bytes, at: int) -> int:
@@ -207,7 +160,6 @@ class LogDirectory:
         sections: Sequence[Section],
         form: int = BOUNDED,
         compression: int = codec.RAW,
-        door: Door | None = None,
     ) -> None:
         codec.check_available(compression)
         self.path = path
@@ -215,16 +167,13 @@ class LogDirectory:
         self.form = form
         self._job_digest = job_digest
         self._codec = compression
-        self._door = door
         self._unsynced: list[Path] = []
 
     def writer(self, step: int) -> LogWriter:
         """A writer of the log of `step`, which replaces one that is there. Raises StorageError."""
         make_directory(self.path)
         path = log_path(self.path, step)
-        return LogWriter(
-            path, step, self._job_digest, self.sections, self.form, self._codec, self._door
-        )
+        return LogWriter(path, step, self._job_digest, self.sections, self.form, self._codec)
 
     def finished(self, writer: LogWriter) -> None:
         """Note a finished file: the next flush makes it durable."""
@@ -233,7 +182,6 @@ class LogDirectory:
     def flush(self) -> None:
         """Make every finished log durable; call it before the checkpoint that covers them is
         journaled. Raises StorageError."""
-        door = self._door or PlainDoor()
         for path in [*self._unsynced, self.path] if self._unsynced else []:
-            sync_path(path, door.fsync)
+            sync_path(path)
         self._unsynced.clear()

@@ -13,7 +13,7 @@ from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES
-from tallystick.disk.files import clone_or_copy, make_directory, sync_directory
+from tallystick.disk.files import clone_or_copy, make_directory, sync_path
 from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
@@ -228,5 +228,5 @@ def copy_job(job: Job, target: Path, inside: Path) -> Job:
     make_directory(target / "data", inside)
     for name in job.files():
         clone_or_copy(job.directory / name, target / name, job.directory)
-    sync_directory(target)
+    sync_path(target)
     return load_job(target)

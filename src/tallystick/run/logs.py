@@ -11,14 +11,13 @@ damaged, the step is recorded like a trainer's.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tallystick.commit.log import FORMS
-from tallystick.disk import files
+from tallystick.disk.files import remove, scratch_directory
 from tallystick.disk.regular import size_of
 from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.numerics.registry import OpSpec, Run
@@ -36,19 +35,6 @@ from tallystick.run.journal import Journal
 from tallystick.run.log_estimate import run_log_bytes
 from tallystick.run.override import Override
 from tallystick.run.store import RunStore
-
-
-class _Door:
-    """disk/files.py's door, looked up at every call: a test may have replaced it."""
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        return files.OS.write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:
-        files.OS.fsync(descriptor)
-
-    def replace(self, source: Path, target: Path) -> None:
-        files.OS.replace(source, target)
 
 
 class _LyingSink:
@@ -83,7 +69,7 @@ class TrainerLogs:
         self._shape = shape = LogShape(job)
         form = FORMS[shape.contract.form]
         self._directory = LogDirectory(
-            store.logs_path, job.digest, shape.sections, form, compression, _Door()
+            store.logs_path, job.digest, shape.sections, form, compression
         )
         self._writer: LogWriter | None = None
         self._recorder = recorder(shape, self._sink)
@@ -99,8 +85,7 @@ class TrainerLogs:
         """A log whose step the journal does not have: its process ended between the two."""
         for step in self._store.logged_steps():
             if step >= len(self._journal.content.losses):
-                with suppress(OSError):
-                    self._store.log_path(step).unlink()
+                remove(self._store.log_path(step))
 
     def session(self) -> dict[str, Any]:
         """What the journal's session record says about logs."""
@@ -248,11 +233,9 @@ def trainer_logs(
 class ScratchLogs:
     """Records logs for nobody: what an estimate or a benchmark executes steps with."""
 
-    def __init__(self, job: Job, compression: int = codec.RAW) -> None:
+    def __init__(self, job: Job, path: Path, compression: int = codec.RAW) -> None:
         shape = LogShape(job)
-        self._scratch = tempfile.TemporaryDirectory(prefix="tallystick-")
         form = FORMS[shape.contract.form]
-        path = Path(self._scratch.name)
         self._directory = LogDirectory(path, job.digest, shape.sections, form, compression)
         self._recorder = recorder(shape, self._directory.writer)
         self._step = 0
@@ -272,16 +255,12 @@ class ScratchLogs:
         digest = self._recorder.finish()
         path = log_path(self._directory.path, self._step)
         self.bytes = size_of(path, "log")
-        path.unlink()
+        remove(path)
         return digest
 
     def abort(self) -> None:
         """Drop the step."""
         self._recorder.discard()
-
-    def close(self) -> None:
-        """Remove the directory."""
-        self._scratch.cleanup()
 
 
 @contextmanager
@@ -290,8 +269,5 @@ def scratch_logs(job: Job) -> Iterator[ScratchLogs | None]:
     if not keeps_log(job):
         yield None
         return
-    logs = ScratchLogs(job)
-    try:
-        yield logs
-    finally:
-        logs.close()
+    with scratch_directory() as directory:
+        yield ScratchLogs(job, directory)

@@ -18,13 +18,12 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.signing import Envelope
-from tallystick.disk.files import make_directory, remove_temporaries, write_file
+from tallystick.disk.files import make_directory, remove, remove_temporaries, write_file
 from tallystick.disk.regular import (
     check_directory,
     entries,
@@ -350,8 +349,7 @@ class RunStore:
 
     def drop_state(self, step: int) -> None:
         """Remove a stored state; missing is fine."""
-        with suppress(OSError):
-            self.checkpoint_path(step).unlink(missing_ok=True)
+        remove(self.checkpoint_path(step))
 
     def load_trace(self, job: Job, step: int) -> NodeTrace:
         """The node trace of `step`."""

@@ -12,6 +12,7 @@ import pytest
 from unit.protocol.scenarios import COMMIT, ENDINGS, MM, SCENARIOS, STEP, Lie, Scenario, liar
 from unit.protocol.simulator import Party
 
+from tallystick.disk import files
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
@@ -264,7 +265,7 @@ def test_without_scratch_states_the_answers_are_the_same(
     elif room == "no files":
         monkeypatch.setattr(prover_states, "SCRATCH_FILES", 0)
     else:
-        monkeypatch.setattr(prover_states.tempfile, "mkdtemp", refuse)
+        monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
     with Prover(honest_run, honest.key) as prover:
         for step in (7, 6, 5):
             query = q.encode_query(q.States((step,)))

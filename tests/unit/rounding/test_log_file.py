@@ -15,11 +15,12 @@ import pytest
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED, PUBLISHED, Section
+from tallystick.disk import files
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.rounding import blocks, codec
 from tallystick.rounding.blocks import Entries
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.log_file import ENTRY, HEADER, LogDirectory, LogWriter, PlainDoor, log_path
+from tallystick.rounding.log_file import ENTRY, HEADER, LogDirectory, LogWriter, log_path
 from tallystick.rounding.log_reader import Expected, LogReader, open_log
 
 JOB = sha256(b"job")
@@ -292,7 +293,7 @@ def test_malformed_blocks_are_named_and_left_out() -> None:  # COMMITMENTS 10.2
             blocks.encode(section, Entries(np.array(positions), np.zeros(len(positions), np.uint8)))
 
 
-class FullDisk(PlainDoor):
+class FullDisk(type(files.OS)):
     def __init__(self, room: int) -> None:
         self.room = room
 
@@ -304,15 +305,14 @@ class FullDisk(PlainDoor):
         return written
 
 
-def test_a_full_disk_leaves_no_half_log(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, BOUNDED, codec.RAW)
     size = log_path(tmp_path, 3).stat().st_size
     whole = log_path(tmp_path, 3).read_bytes()
     for room in (0, 10, HEADER.size, HEADER.size + 9, size - 1):
+        monkeypatch.setattr(files, "OS", FullDisk(room))
         with pytest.raises(StorageError, match="disk is full"):
-            writer = LogWriter(
-                log_path(tmp_path, 3), 3, JOB, sections(BOUNDED), BOUNDED, door=FullDisk(room)
-            )
+            writer = LogWriter(log_path(tmp_path, 3), 3, JOB, sections(BOUNDED), BOUNDED)
             for number, section in enumerate(sections(BOUNDED)):
                 writer.bounded(number, blocks.encode(section, entries(section, 3)))
             writer.finish()
@@ -331,7 +331,7 @@ def test_a_log_without_all_sections_is_not_finished(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-class Counting(PlainDoor):
+class Counting(type(files.OS)):
     def __init__(self) -> None:
         self.syncs = 0
 
@@ -340,9 +340,10 @@ class Counting(PlainDoor):
         os.fsync(descriptor)
 
 
-def test_flush_makes_every_new_log_durable(tmp_path: Path) -> None:
+def test_flush_makes_every_new_log_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     door = Counting()
-    logs = LogDirectory(tmp_path / "logs", JOB, sections(BOUNDED), door=door)
+    monkeypatch.setattr(files, "OS", door)
+    logs = LogDirectory(tmp_path / "logs", JOB, sections(BOUNDED))
     for step in range(3):
         writer = logs.writer(step)
         for number, section in enumerate(sections(BOUNDED)):
