@@ -137,7 +137,7 @@ class Table:
         players = [self.honest, self.honest]
         players[self.seat] = self.liar
         commitments = (players[0].commitment, players[1].commitment)
-        self.referee = Referee(self.job, commitments, self.arity)
+        self.referee = Referee(self.job.terms, commitments, self.arity)
 
     def honest_answers(self) -> None:
         """The honest party answers whatever it owes."""

@@ -123,7 +123,7 @@ def one_lie(job: Job, directory: Path, params: dict[str, int], also: Settled) ->
             runs[seat] = cheat
             first, second = (Prover(run, as_attack=run == cheat) for run in runs)
             with first, second:
-                verdict = play(job, [first, second]).verdict
+                verdict = play(job.terms, [first, second]).verdict
             if verdict.agreement:
                 return []
             convicted = {c.party for c in verdict.convicted}

@@ -89,7 +89,7 @@ def _planted(world: World, out: Path, change: Callable[[RunStore], object]) -> P
 def _convicted(world: World, run: Path) -> list[int]:
     """Who is convicted in the game of the honest run (party 0) against the cheat."""
     with Prover(run) as good, Prover(world.cheat, as_attack=True) as bad:
-        played = play(world.job, [good, bad])
+        played = play(world.job.terms, [good, bad])
     return [conviction.party for conviction in played.verdict.convicted]
 
 

@@ -133,7 +133,7 @@ def game_subject(directory: Path, job: Any) -> Subject:
             Prover(directory / "honest", threads=2) as good,
             Prover(directory / "cheat", threads=2, as_attack=True) as bad,
         ):
-            played = play(job, [good, bad], key=key)
+            played = play(job.terms, [good, bad], key=key)
         return played.verdict
 
     return run
@@ -151,7 +151,7 @@ def judge_subject(directory: Path, job: Any) -> Subject:
         Prover(directory / "honest") as good,
         Prover(directory / "cheat", as_attack=True) as bad,
     ):
-        evidence.write_bytes(play(job, [good, bad]).evidence.to_bytes())
+        evidence.write_bytes(play(job.terms, [good, bad]).evidence.to_bytes())
 
     def run() -> object:
         return judge(load_terms(directory / "job"), evidence.read_bytes()).verdict

@@ -114,6 +114,19 @@ def test_the_check_sees_violations() -> None:
     assert not violations(path, typed)
 
 
+def test_the_game_is_pure() -> None:
+    """DESIGN 3: whoever referees or judges loads no trainer, no disk and no torch."""
+    import subprocess
+    import sys
+
+    game = ["referee", "judge", "statement", "evidence", "sizes", "states", "verdict"]
+    code = "import sys, " + ", ".join(f"tallystick.protocol.{name}" for name in game)
+    code += "\nfound = [m for m in sys.modules if m.startswith(('tallystick.run', "
+    code += "'tallystick.disk', 'torch'))]\nsys.exit(', '.join(found) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     "module", ["tallystick", "tallystick.numerics.evaluate", "tallystick.commit", "tallystick.run"]
 )

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.data import DataSchema
-from tallystick.commit.job import JobCommitment, ScalarTable
+from tallystick.commit.job import JobCommitment
 from tallystick.commit.log import Section
 from tallystick.commit.node import node_digest
 from tallystick.commit.signing import RunCommitment
@@ -32,6 +31,7 @@ from tallystick.numerics.opening.accumulators import shown
 from tallystick.numerics.opening.quantity import ACCUMULATOR, REAL
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import COMMIT, Program, Value
+from tallystick.program.terms import Terms
 from tallystick.program.text import attribute_text
 from tallystick.protocol.answers import Body, LogBody, NodeBody
 from tallystick.protocol.queries import Query
@@ -86,11 +86,7 @@ def ask(round_: Round, kind: type[Answer]) -> Asking[dict[int, Answer]]:
 class Game:
     """The terms of a game (PROTOCOL 1.1) and what the parties are pinned to."""
 
-    job_digest: bytes
-    terms: JobCommitment
-    program: Program
-    scalars: Mapping[str, ScalarTable]
-    schema: DataSchema
+    terms: Terms
     runs: tuple[RunCommitment, RunCommitment]
     arity: int
     # Proved roots by index of checkpoint, and all stated roots by step, per party.
@@ -130,6 +126,16 @@ class Game:
         """More is known about where the parties part."""
         self.place = replace(self.place, **known)
 
+    @property
+    def job(self) -> JobCommitment:
+        """What the job digest covers."""
+        return self.terms.commitment
+
+    @property
+    def program(self) -> Program:
+        """The job's program."""
+        return self.terms.program
+
     # -- the state (COMMITMENTS 5) -------------------------------------------------------------
 
     @cached_property
@@ -142,17 +148,17 @@ class Game:
     @cached_property
     def log_form(self) -> str | None:
         """ "bounded" or "published" under a contract with logs, else None."""
-        return parse_contract(self.terms.contract).form or None
+        return parse_contract(self.job.contract).form or None
 
     @property
     def rounds_exactly(self) -> bool:
         """Whether exact sums are stated in this game (NUMERICS 13.5)."""
-        return bool(parse_contract(self.terms.contract).rounded_operators)
+        return bool(parse_contract(self.job.contract).rounded_operators)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """The sections of every step's log."""
-        contract = parse_contract(self.terms.contract)
+        contract = parse_contract(self.job.contract)
         return sections_of(self.program, contract) if contract.keeps_log else ()
 
     def section_of(self, node: int, output: int) -> int | None:
@@ -214,7 +220,7 @@ class Game:
 def leaf_of(game: Game, node: int, body: NodeBody) -> bytes:
     """Leaf hash of a node record in the node tree (COMMITMENTS 4.1, 4.2)."""
     digest = node_digest(
-        game.terms.program_digest,
+        game.job.program_digest,
         game.step,
         node,
         body.operator,

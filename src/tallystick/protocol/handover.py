@@ -28,6 +28,8 @@ from tallystick.commit.state import (
 )
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
+from tallystick.program.terms import Terms
 from tallystick.protocol.answers import (
     ANSWERED,
     BlockBody,
@@ -40,15 +42,14 @@ from tallystick.protocol.local import Party
 from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, Query, encode_query
 from tallystick.rounding.blocks import WORD, Blocks
 from tallystick.rounding.log_file import LogDirectory
-from tallystick.run.follow import LogShape, keeps_log
-from tallystick.run.job import Job
+from tallystick.rounding.sections import sections_of
 
 Body = TypeVar("Body")
 
 
 def hand_over(
     party: Party,
-    job: Job,
+    terms: Terms,
     first: int,
     directory: Path,
     on_step: Callable[[int], None] = lambda _: None,
@@ -62,15 +63,16 @@ def hand_over(
     StorageError, and what the party raises.
     """
     run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
-    if not keeps_log(job):
+    contract = parse_contract(terms.commitment.contract)
+    if not contract.keeps_log:
         raise UsageError("This job's contract keeps no rounding logs.", "There is none to get.")
     if not 0 <= first < run.final_step:
         raise UsageError(f"The run has no step {first}.", f"Ask for 0 to {run.final_step - 1}.")
-    source = _Source(party, job, run)
+    sections = sections_of(terms.program, contract)
+    source = _Source(party, terms, sections, run)
     steps = range(first, run.final_step)
     digests = source.digests(steps)
-    shape = LogShape(job)
-    logs = LogDirectory(directory, job.digest, shape.sections, FORMS[shape.contract.form])
+    logs = LogDirectory(directory, terms.digest, sections, FORMS[contract.form])
     for step in steps:
         source.write(logs, step, digests[step])
         on_step(step)
@@ -81,10 +83,11 @@ def hand_over(
 class _Source:
     """The logs of one signed run, by its owner's answers."""
 
-    def __init__(self, party: Party, job: Job, run: RunCommitment) -> None:
-        self._party, self._run = party, run
-        self._sections = LogShape(job).sections
-        self._slots = slot_order([*job.program.state_types, *CHAIN_SLOTS])
+    def __init__(
+        self, party: Party, terms: Terms, sections: tuple[Section, ...], run: RunCommitment
+    ) -> None:
+        self._party, self._run, self._sections = party, run, sections
+        self._slots = slot_order([*terms.program.state_types, *CHAIN_SLOTS])
 
     def _refuse(self, step: int, why: str) -> NoReturn:
         raise CounterpartyError(

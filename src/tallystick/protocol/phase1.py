@@ -74,7 +74,7 @@ def middle(game: Game) -> Rounds:
 
 def common(game: Game) -> Rounds:
     """4.1, 4.2: different final steps: the last checkpoint that both runs have."""
-    index = min(run.final_step for run in game.runs) // game.terms.checkpoint_interval
+    index = min(run.final_step for run in game.runs) // game.job.checkpoint_interval
     wanted = {p: () if index in game.checkpoints[p] else (index,) for p in BOTH}
     yield from prove(game, wanted)
     roots = tuple(game.checkpoints[p][index] for p in BOTH)
@@ -126,7 +126,7 @@ def shorter(game: Game) -> Rounds:
     """4.7: what the longer run says about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
-    start = game.low * game.terms.checkpoint_interval
+    start = game.low * game.job.checkpoint_interval
     if end > start:
         yield from _state_roots(game, [longer], [end])
     roots = (game.states[0][end], game.states[1][end])

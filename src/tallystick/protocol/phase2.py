@@ -195,12 +195,12 @@ def producer(game: Game) -> Rounds:
 def batch(game: Game) -> Rounds:
     """5.6.3: the operand is a batch tensor: one element of it, and the record it is from."""
     name = _input_name(game)[len(BATCH_PREFIX) :]
-    number, terms = game.operand, game.terms
+    number, terms = game.operand, game.job
     header = header_of_type(game.program.batch_types[name])
     digests = (game.input_digest(0, number), game.input_digest(1, number))
     element, claims = yield from first_element(game, INPUT, number, header, digests)
     game.found(element=element)
-    at, fields = 0, game.schema.fields
+    at, fields = 0, game.terms.schema.fields
     field = next(f for f in fields if f.name == name)
     for before in fields[: fields.index(field)]:
         at += before.header.nbytes
@@ -210,7 +210,7 @@ def batch(game: Game) -> Rounds:
     body = (yield from ask({0: Record(index)}, RecordBody))[0]
     proof = RecordProof(body.record, index, body.proof)
     try:
-        proof.verify(game.schema, terms.record_count, terms.data_root, index)
+        proof.verify(game.terms.schema, terms.record_count, terms.data_root, index)
     except CounterpartyError as error:
         raise Guilty({0: ("5.6.6", f"its proof of record {index}: {error.message}")}) from None
     at += inside * field.header.itemsize
@@ -229,11 +229,11 @@ def derived(game: Game) -> Rounds:
     name = _input_name(game)
     value: Array
     if name.startswith(SCALAR_PREFIX):
-        table = game.scalars[name[len(SCALAR_PREFIX) :]]
+        table = game.terms.scalars[name[len(SCALAR_PREFIX) :]]
         scalar = table if isinstance(table, int | float) else table[game.step]
         value, what = np.array(scalar, np.float64), f"{name} = {float(scalar)!r}"
     else:
-        key = (game.terms.rng_seed, game.step)
+        key = (game.job.rng_seed, game.step)
         value, what = np.array(key, np.int64), f"the key (seed {key[0]}, step {key[1]})"
     raise _rule(game, tensor_digest(value), "5.6.4", "2d", f"{what} that the job says")
     yield {}  # a generator that asks nothing

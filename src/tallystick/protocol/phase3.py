@@ -57,7 +57,7 @@ def _quantity(game: Game) -> Quantity:
     """What the disputed element is by the contract (6.2)."""
     node, program = game.program.nodes[game.node], game.program
     types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
-    contract = game.terms.contract
+    contract = game.job.contract
     site = Site(node.op, node.attrs, types, node.out_types, game.operand, game.element, contract)
     if node.op not in rules():
         raise CannotCheckError(

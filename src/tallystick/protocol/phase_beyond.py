@@ -48,7 +48,7 @@ def beyond(game: Game) -> Rounds:
 
 def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Asking[tuple[int, int]]:
     """Two steps with at most an interval between them, alike at the first, not at the second."""
-    interval = game.terms.checkpoint_interval
+    interval = game.job.checkpoint_interval
     # Common checkpoints strictly between the ends, which are alike and not alike.
     low, high = start // interval, -(-end // interval)
     while high - low > 1:
@@ -90,7 +90,7 @@ def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBod
 def _pinned(game: Game, step: int) -> Asking[None]:
     """Whoever has not said yet what its state[step] is says so: by a checkpoint if it is one."""
     silent = [p for p in BOTH if step not in game.states[p]]
-    index, rest = divmod(step, game.terms.checkpoint_interval)
+    index, rest = divmod(step, game.job.checkpoint_interval)
     if not rest:
         yield from prove(game, dict.fromkeys(silent, (index,)))
         return

@@ -15,6 +15,7 @@ from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
+from tallystick.program.terms import Terms
 from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
@@ -22,7 +23,6 @@ from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
 from tallystick.protocol.states import AGREEMENT, START, TABLE, UNDECIDED
 from tallystick.protocol.verdict import Conviction, Event, Verdict
-from tallystick.run.job import Job
 
 MIN_ARITY, MAX_ARITY = 2, 256  # PROTOCOL 4.3
 
@@ -68,34 +68,25 @@ def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
 
 
 class Referee:
-    """A game about `job` between the runs in two signed envelopes (COMMITMENTS 9.5).
+    """A game about the job of `terms` between the runs in two signed envelopes (COMMITMENTS 9.5).
 
-    `arity` is the dispute's (4.3). Of the job only commitment, scalars, schema and program are
-    used. Raises UsageError for a commitment of another job, one whose signature does not verify
-    (3.1), or an arity out of range; CannotCheckError where the evidence could not hold what the
-    first round may bring (8.5).
+    `arity` is the dispute's (4.3). Raises UsageError for a commitment of another job, one whose
+    signature does not verify (3.1), or an arity out of range; CannotCheckError where the evidence
+    could not hold what the first round may bring (8.5).
     """
 
     @exact_environment()
-    def __init__(self, job: Job, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
+    def __init__(self, terms: Terms, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
         if not MIN_ARITY <= arity <= MAX_ARITY:
             raise UsageError(
                 f"An arity of {arity} is out of range.", f"Choose {MIN_ARITY} to {MAX_ARITY}."
             )
-        first, second = (_commitment(data, p, job.digest) for p, data in enumerate(commitments))
+        first, second = (_commitment(data, p, terms.digest) for p, data in enumerate(commitments))
         self.rounds = 0
         self.received = 0  # bytes of answers
         self.transcript: list[tuple[int, bytes]] = []
         self.verdict: Verdict | None = None
-        self._game = Game(
-            job.digest,
-            job.commitment,
-            job.program,
-            job.scalars,
-            job.schema,
-            (first, second),
-            arity,
-        )
+        self._game = Game(terms, (first, second), arity)
         self.bounds: GameBounds = game_bounds(self._game)
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}

@@ -96,7 +96,7 @@ def _body(game: Game, party: int, query: Query) -> int:
     if isinstance(query, Opening):
         return _opening(_operand(game, query.node, query.operand), query.leaves)
     if isinstance(query, Record):
-        return _U64 + game.schema.record_size + _path(game.terms.record_count)
+        return _U64 + game.terms.schema.record_size + _path(game.job.record_count)
     if isinstance(query, Log):
         return HASH_BYTES + 2 * slots + _list(len(game.sections))
     if isinstance(query, LogHashes):
@@ -129,7 +129,7 @@ def _opening(header: TensorHeader, leaves: tuple[int, ...]) -> int:
 def _values(game: Game, query: Values) -> int:
     node, program = game.program.nodes[query.node], game.program
     types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
-    contract = game.terms.contract
+    contract = game.job.contract
     site = Site(node.op, node.attrs, types, node.out_types, query.output, query.element, contract)
     quantity = locate(opening_rule(site), query.path)
     return sum(VALUE_DTYPES[name].itemsize for name in view_dtypes(quantity, query.view))
@@ -146,7 +146,7 @@ def _logarithm(count: int, base: int) -> int:
 
 def _game_parts(game: Game) -> Iterable[tuple[int, int]]:
     """(messages, bytes of each at most) of every kind that a game of these terms may have."""
-    c, program, arity = game.terms, game.program, game.arity
+    c, program, arity = game.job, game.program, game.arity
     checkpoints = checkpoint_count(c.steps, c.checkpoint_interval)
     searches = _logarithm(checkpoints, arity)
     width, height = max(arity - 1, 2), max(checkpoints - 1, 1).bit_length()
@@ -164,7 +164,7 @@ def _game_parts(game: Game) -> Iterable[tuple[int, int]]:
     yield 4 * plays, _message(HASH_BYTES + 4 + slots, small)  # loss, number of nodes, a slot
     yield 2 * plays, _message(_record(game, game.last_node), small)
     yield 4 * plays, _message(max(_record(game, n) for n in range(nodes)), small)
-    yield plays, _message(_U64 + game.schema.record_size + _path(c.record_count), small)
+    yield plays, _message(_U64 + game.terms.schema.record_size + _path(c.record_count), small)
     types = [t for n in range(nodes) for _, _, t in game.operands(n)]
     types += [t for node in program.nodes for t in node.out_types if node.op != COMMIT]
     headers = {header_of_type(t) for t in types}

@@ -287,12 +287,12 @@ def play(referee: Referee, parties: Sequence[Party], order: Sequence[int] = (0, 
 def judged(job: Job, parties: tuple[Party, Party], arity: int = 20) -> Verdict:
     """The verdict of a game, which a replay of its transcript must give again."""
     commitments = (parties[0].commitment, parties[1].commitment)
-    referee = Referee(job, commitments, arity)
+    referee = Referee(job.terms, commitments, arity)
     play(referee, parties)
-    again = Referee(job, commitments, arity)
+    again = Referee(job.terms, commitments, arity)
     for party, message in referee.transcript:
         again.receive(party, message)
-    backwards = Referee(job, commitments, arity)
+    backwards = Referee(job.terms, commitments, arity)
     play(backwards, parties, order=(1, 0))
     assert referee.verdict is not None
     assert again.verdict == referee.verdict == backwards.verdict
