@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.numerics.contracts import parse_contract
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.published import PublishedRecorder
 from tallystick.rounding.sections import sections_of

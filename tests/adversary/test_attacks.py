@@ -16,8 +16,8 @@ import pytest
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import Played, play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration, attack_names, attacks_directory, load_attack
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job

@@ -27,7 +27,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 

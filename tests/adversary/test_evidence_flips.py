@@ -18,7 +18,7 @@ from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import TallystickError
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import SilenceError, play
+from tallystick.prover.local import SilenceError, play
 from tallystick.run.job import Job
 
 LIAR = 0

@@ -18,8 +18,8 @@ from tallystick.commit.tensor import Array
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import Played, play
+from tallystick.prover.prover import Prover
 from tallystick.run.evaluation import Evaluator
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job

@@ -15,8 +15,8 @@ from unit.run.replay_tools import replay_job
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import TallystickError, UsageError
 from tallystick.protocol import queries as q
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration, attack_names, load_attack
 from tallystick.run.auditor import audit_run
 from tallystick.run.fsck import fsck

@@ -22,8 +22,8 @@ from tallystick.commit import signing
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.protocol import queries as q
-from tallystick.protocol.local import ATTEMPTS, SilenceError, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import ATTEMPTS, SilenceError, play
+from tallystick.prover.prover import Prover
 from tallystick.run.engine import Engine
 from tallystick.run.job import Job
 from tallystick.run.trainer import Options, RunSummary, train_job

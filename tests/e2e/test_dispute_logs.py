@@ -17,7 +17,7 @@ from tallystick.errors import CounterpartyError, UsageError
 from tallystick.numerics.rounded.engines import using
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, LogBody, decode_body, open_answer
-from tallystick.protocol.prover import Prover
+from tallystick.prover.prover import Prover
 from tallystick.run.job import Job
 from tallystick.run.trainer import Options, train_job
 

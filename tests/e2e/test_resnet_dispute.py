@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job

@@ -33,13 +33,13 @@ from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.handover import hand_over
 from tallystick.protocol.judge import Judgement, judge
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
 from tallystick.protocol.verdict import Verdict
+from tallystick.prover.handover import hand_over
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
 

@@ -15,7 +15,7 @@ from unit.protocol.scenarios import WRONG, Lie, answering
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
-from tallystick.protocol.handover import hand_over
+from tallystick.prover.handover import hand_over
 from tallystick.rounding.log_file import log_path
 from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.run.follow import LogShape

@@ -22,10 +22,10 @@ from tallystick.protocol.answers import (
 )
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, SilenceError, play
 from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
+from tallystick.prover.local import Played, SilenceError, play
 from tallystick.run.job import Job
 
 REFEREE = PrivateKey(bytes([3]) * 32)

@@ -32,8 +32,8 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.answers import LogBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
 from tallystick.protocol.referee import Referee
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 
 WIDTH = 6000  # two rows of it are three blocks of a bounded log

@@ -20,11 +20,11 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.numerics.opening.views import View
-from tallystick.protocol import prover_states
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import NodeBody, open_answer
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import Referee
+from tallystick.prover import states as prover_states
+from tallystick.prover.prover import Prover
 from tallystick.run import attacks
 from tallystick.run.job import Job
 from tallystick.run.nodes import NodeRecord

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import Referee
+from tallystick.prover.prover import Prover
 from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
 from tallystick.run.state import State

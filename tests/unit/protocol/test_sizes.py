@@ -28,9 +28,9 @@ from tallystick.protocol.answers import (
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
 from tallystick.protocol.queries import Leaf, decode_query
 from tallystick.protocol.referee import Referee
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
 

@@ -14,7 +14,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
-from tallystick.protocol.local import SilenceError, play
+from tallystick.prover.local import SilenceError, play
 from tallystick.run.job import Job
 
 STEP = 3

@@ -22,8 +22,8 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.protocol.local import play
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
+from tallystick.prover.local import play
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute, read_run
 from tallystick.report.ruling import apart

@@ -13,7 +13,7 @@ from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
-from tallystick.protocol.prover_states import States
+from tallystick.prover.states import States
 from tallystick.rounding.blocks import Blocks
 from tallystick.rounding.log_reader import LogReader
 from tallystick.run.follow import LogShape, keeps_log

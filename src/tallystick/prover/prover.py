@@ -47,10 +47,10 @@ from tallystick.protocol.answers import (
     SlotBody,
     make_answer,
 )
-from tallystick.protocol.prover_covered import make_good, usable_journal
-from tallystick.protocol.prover_log import Logs
-from tallystick.protocol.prover_states import States
-from tallystick.protocol.prover_step import Steps, operand_type
+from tallystick.prover.covered import make_good, usable_journal
+from tallystick.prover.logs import Logs
+from tallystick.prover.states import States
+from tallystick.prover.steps import Steps, operand_type
 from tallystick.run.attacks import declared_override
 from tallystick.run.engine import loss_of
 from tallystick.run.override import Override

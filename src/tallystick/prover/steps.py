@@ -23,8 +23,8 @@ from tallystick.numerics.opening.views import Path, View, locate, view_dtypes, v
 from tallystick.numerics.types import TensorType
 from tallystick.program.executor import Tap
 from tallystick.program.ir import COMMIT, Node, Program
-from tallystick.protocol.prover_states import States
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
+from tallystick.prover.states import States
 from tallystick.run.nodes import NodeRecord, NodeTracer
 
 _CHAINS = 2

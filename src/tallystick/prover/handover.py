@@ -38,8 +38,8 @@ from tallystick.protocol.answers import (
     decode_body,
     open_answer,
 )
-from tallystick.protocol.local import Party
 from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, Query, encode_query
+from tallystick.prover.local import Party
 from tallystick.rounding.blocks import WORD, Blocks
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.sections import sections_of

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
-from tallystick.protocol.prover_states import States
+from tallystick.prover.states import States
 from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
