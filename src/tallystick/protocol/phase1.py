@@ -14,7 +14,6 @@ from tallystick.commit.state import (
     extend_loss_chain,
     loss_bits,
 )
-from tallystick.protocol.answers import LossBody, RootsBody
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import checkpoint_step, prove
 from tallystick.protocol.queries import Loss, States
@@ -74,7 +73,7 @@ def middle(game: Game) -> Rounds:
 
 def common(game: Game) -> Rounds:
     """4.1, 4.2: different final steps: the last checkpoint that both runs have."""
-    index = min(run.final_step for run in game.runs) // game.job.checkpoint_interval
+    index = min(run.final_step for run in game.runs) // game.facts.job.checkpoint_interval
     wanted = {p: () if index in game.checkpoints[p] else (index,) for p in BOTH}
     yield from prove(game, wanted)
     roots = tuple(game.checkpoints[p][index] for p in BOTH)
@@ -100,7 +99,7 @@ def search(game: Game) -> Rounds:
 
 def _state_roots(game: Game, parties: Sequence[int], steps: Sequence[int]) -> Asking[object]:
     """Parties state roots of states (kind 2): pinned by their signature only (4.4)."""
-    bodies = yield from ask({p: States(tuple(steps)) for p in parties}, RootsBody)
+    bodies = yield from ask({p: States(tuple(steps)) for p in parties})
     for party, body in bodies.items():
         game.states[party].update(zip(steps, body.roots, strict=True))
     return None
@@ -126,7 +125,7 @@ def shorter(game: Game) -> Rounds:
     """4.7: what the longer run says about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
-    start = game.low * game.job.checkpoint_interval
+    start = game.low * game.facts.job.checkpoint_interval
     if end > start:
         yield from _state_roots(game, [longer], [end])
     roots = (game.states[0][end], game.states[1][end])
@@ -143,10 +142,10 @@ def stop(game: Game) -> Rounds:
     """4.7 to 4.10: the loss of the step after which one run ends, and the other does not."""
     ends = [run.final_step for run in game.runs]
     end = min(ends)
-    body = (yield from ask({0: Loss(end - 1)}, LossBody))[0]
+    body = (yield from ask({0: Loss(end - 1)}))[0]
     loss = np.uint32(body.bits).view(np.float32)
     digest = chain_digest(extend_loss_chain(body.chain, end - 1, loss))
-    index, size = game.slots.index(LOSS_CHAIN_SLOT), len(game.slots)
+    index, size = game.facts.slots.index(LOSS_CHAIN_SLOT), len(game.facts.slots)
     proof = SlotProof(LOSS_CHAIN_SLOT, digest, index, size, body.proof)
     # Other bits of a NaN would enter the chain as the canonical ones (COMMITMENTS 5.5).
     known = loss_bits(loss) == body.bits

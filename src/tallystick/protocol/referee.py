@@ -17,7 +17,9 @@ from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
 from tallystick.program.terms import Terms
 from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
+from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer
+from tallystick.protocol.bodies import Body
+from tallystick.protocol.facts import Facts
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
@@ -86,8 +88,8 @@ class Referee:
         self.received = 0  # bytes of answers
         self.transcript: list[tuple[int, bytes]] = []
         self.verdict: Verdict | None = None
-        self._game = Game(terms, (first, second), arity)
-        self.bounds: GameBounds = game_bounds(self._game)
+        self._game = Game(Facts(terms), (first, second), arity)
+        self.bounds: GameBounds = game_bounds(self._game.facts, arity)
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}
         self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
@@ -183,7 +185,7 @@ class Referee:
             try:
                 if answer.status != ANSWERED:
                     raise CorruptFileError("It has no known status.")
-                bodies[party] = decode_body(self._round[party], answer.body)
+                bodies[party] = self._round[party].layout.decode(answer.body)
             except CounterpartyError as error:
                 guilt[party] = ("2.7", f"its answer is malformed: {error.message}")
         try:

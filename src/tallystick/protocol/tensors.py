@@ -16,7 +16,7 @@ from tallystick.commit.tensor import (
     first_non_canonical,
 )
 from tallystick.errors import CorruptFileError, CounterpartyError, DigestMismatchError
-from tallystick.protocol.answers import BytesBody, HashesBody
+from tallystick.protocol.bodies import HashesBody
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, ask, convict
 from tallystick.protocol.queries import DEPTH, OUTPUT, Leaf, Opening, TensorHashes
 
@@ -81,12 +81,12 @@ def first_element(
     first, count = 0, header.leaves
     hashes: tuple[bytes, ...] = ()
     while count > 1:
-        bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH}, HashesBody)
+        bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH})
         known = known_hashes(count, bodies, hashes, lambda p, r: header.digest(r) == digests[p])
         convict(part_guilt(count, bodies, known, "6.1"))
         parts = (bodies[0].hashes, bodies[1].hashes)
         first, count, hashes = descend(count, parts, first)
-    opened = yield from ask({p: Leaf(*where, first) for p in BOTH}, BytesBody)
+    opened = yield from ask({p: Leaf(*where, first) for p in BOTH})
     guilt, blocks = {}, []
     for party, leaf in opened.items():
         hashed = merkle.leaf_hash(leaf.data)
@@ -116,7 +116,7 @@ def agreed_element(
     leaf, at = divmod(element, LEAF_BYTES // header.itemsize)
     first, count, known = 0, header.leaves, b""
     while count > 1:
-        body = (yield from ask({0: TensorHashes(*where, first, count)}, HashesBody))[0]
+        body = (yield from ask({0: TensorHashes(*where, first, count)}))[0]
         whole = merkle.combine_parts(count, DEPTH, body.hashes)
         if whole is None:
             raise Guilty({0: ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")})
@@ -125,7 +125,7 @@ def agreed_element(
         ranges = merkle.parts_of(first, count, DEPTH)
         part = next(k for k, (a, n) in enumerate(ranges) if a <= leaf < a + n)
         (first, count), known = ranges[part], body.hashes[part]
-    data = (yield from ask({0: Leaf(*where, leaf)}, BytesBody))[0].data
+    data = (yield from ask({0: Leaf(*where, leaf)}))[0].data
     hashed = merkle.leaf_hash(data)
     given = hashed == known if known else header.digest(hashed) == digest
     if len(data) != header.leaf_size(leaf):
@@ -146,7 +146,7 @@ def open_operand(
 ) -> Asking[TensorOpening]:
     """6.5: party 0 opens leaves of an operand against the digest that both records state."""
     asked = Opening(game.step, game.node, operand, tuple(leaves))
-    body = (yield from ask({0: asked}, BytesBody))[0]
+    body = (yield from ask({0: asked}))[0]
     digest = game.input_digest(0, operand)
     try:
         opening = TensorOpening.from_bytes(body.data)

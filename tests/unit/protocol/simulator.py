@@ -40,7 +40,8 @@ from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node
 from tallystick.program.text import attribute_text
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import (
+from tallystick.protocol.answers import make_answer
+from tallystick.protocol.bodies import (
     Body,
     BytesBody,
     HashesBody,
@@ -50,7 +51,6 @@ from tallystick.protocol.answers import (
     RecordBody,
     RootsBody,
     SlotBody,
-    make_answer,
 )
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict

@@ -16,7 +16,6 @@ from tallystick.protocol import forfeit as forfeits
 from tallystick.protocol.answers import (
     ANSWERED,
     Answer,
-    decode_body,
     open_answer,
     sign_answer,
 )
@@ -300,4 +299,4 @@ def test_bytes_after_a_body_convict(
 @pytest.mark.parametrize("query", [NodeHashes(6, 0, 12), TensorHashes(6, 6, 1, 0, 0, 3)])
 def test_a_list_of_hashes_has_whole_hashes(query: NodeHashes | TensorHashes) -> None:
     with pytest.raises(CorruptFileError):
-        decode_body(query, bytes(33))
+        query.layout.decode(bytes(33))

@@ -29,7 +29,7 @@ from tallystick.commit import merkle
 from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import LogBody
+from tallystick.protocol.bodies import LogBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
 from tallystick.protocol.referee import Referee
@@ -211,8 +211,8 @@ def test_an_empty_section_has_one_digest(bounded: Job) -> None:
     honest, cheat = LogParty(bounded), LogParty(bounded, Lie(**BOUNDED["an entry less"].hooks))
     referee = Referee(bounded.terms, (honest.commitment, cheat.commitment))
     game = referee._game
-    empty = replace(game.sections[0], elements=0)
-    game.__dict__["sections"] = (empty,)
+    empty = replace(game.facts.sections[0], elements=0)
+    game.facts.__dict__["sections"] = (empty,)
     body = LogBody(WRONG, (), (empty.digest(merkle.EMPTY_ROOT),), ())
     game.logs = (body, replace(body, sections=(WRONG,)))
     with pytest.raises(Guilty) as caught:

@@ -11,7 +11,7 @@ from unit.protocol.simulator import Party, play
 
 from tallystick.errors import CorruptFileError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, Answer, encode_body, sign_answer
+from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 from tallystick.run.job import Job
 
@@ -26,7 +26,7 @@ def test_a_false_digest_of_any_operand_convicts(mlp_job: Job, seat: int) -> None
     game = Referee(mlp_job.terms, (parties[0].commitment, parties[1].commitment))._game
     swept = 0
     for index in range(len(mlp_job.program.nodes)):
-        for at, (operand, source, _) in enumerate(game.operands(index)):
+        for at, (operand, source, _) in enumerate(game.facts.operands(index)):
             cheat.tamper = tampering(index, inputs=put(at))
             referee = Referee(mlp_job.terms, (parties[0].commitment, parties[1].commitment), 3)
             play(referee, parties)
@@ -75,7 +75,7 @@ def mutated(party: Party, query: bytes, rng: random.Random) -> bytes:
     """A signed answer whose body has some bytes changed, is cut, or is longer."""
     asked = q.decode_query(query)
     body = party.body(asked)
-    data = bytearray(b"" if body is None else encode_body(asked, body))
+    data = bytearray(b"" if body is None else asked.layout.encode(body))
     change = rng.randrange(3)
     if change == 0 and data:
         for _ in range(rng.randint(1, 3)):

@@ -21,7 +21,8 @@ from tallystick.errors import (
 )
 from tallystick.numerics.opening.views import View
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import NodeBody, open_answer
+from tallystick.protocol.answers import open_answer
+from tallystick.protocol.bodies import NodeBody
 from tallystick.protocol.referee import Referee
 from tallystick.prover import states as prover_states
 from tallystick.prover.prover import Prover

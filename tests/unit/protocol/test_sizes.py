@@ -18,13 +18,8 @@ from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol import sizes
-from tallystick.protocol.answers import (
-    ANSWERED,
-    Answer,
-    BytesBody,
-    make_answer,
-    sign_answer,
-)
+from tallystick.protocol.answers import ANSWERED, Answer, make_answer, sign_answer
+from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
