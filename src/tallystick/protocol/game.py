@@ -73,15 +73,17 @@ class Game:
     checkpoints: tuple[dict[int, bytes], dict[int, bytes]] = field(default_factory=lambda: ({}, {}))
     states: tuple[dict[int, bytes], dict[int, bytes]] = field(default_factory=lambda: ({}, {}))
     proofs: tuple[tuple[bytes, ...], ...] = ()  # of the first and last checkpoints (3.3)
-    low: int = 0  # bounds of the search: equal roots here, different ones at high
-    high: int = 0
+    # Checkpoints by index, and steps: equal states at the first, different ones at the second.
+    between: tuple[int, int] = (0, 0)
+    interval: tuple[int, int] = (0, 0)
     step: int = 0
     trees: tuple[bytes, ...] = ()  # roots of the node trees of `step`
     node: int = 0
     leaves: tuple[bytes, ...] = ()  # leaf hashes of `node`
     commits: tuple[NodeBody, ...] = ()
     records: tuple[NodeBody, ...] = ()
-    operand: int = 0  # of `node`, numbered as in the program; an output under side "output"
+    operand: int = 0  # of `node`, numbered as in the program, where an input is disputed
+    output: int = 0  # of `node`, where an output is
     element: int = 0
     claims: tuple[np.generic, ...] = ()
     logs: tuple[LogBody, ...] = ()  # of `step`, as both have opened them (6.10)

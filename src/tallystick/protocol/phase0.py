@@ -83,5 +83,5 @@ def ends(game: Game) -> Rounds:
     game.proofs = (bodies[0].proof, bodies[1].proof)
     if a.final_step != b.final_step:
         return "common"
-    game.low, game.high = 0, lasts[0]
+    game.between = 0, lasts[0]
     return "search" if finals[0] != finals[1] else "middle"

@@ -18,7 +18,7 @@ from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Rounds, ask, co
 from tallystick.protocol.phase0 import checkpoint_step, prove
 from tallystick.protocol.queries import Loss, States
 
-Ask = Callable[[Sequence[int]], Asking[object]]
+Fetch = Callable[[Sequence[int]], Asking[object]]
 
 
 def inner_points(low: int, high: int, arity: int) -> list[int]:
@@ -28,7 +28,7 @@ def inner_points(low: int, high: int, arity: int) -> list[int]:
 
 
 def _narrow(
-    game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Ask
+    game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Fetch
 ) -> Asking[int]:
     """The lowest bound `high` that the search of 4.3 ends with: equal before it, different at it.
 
@@ -58,7 +58,7 @@ def middle(game: Game) -> Rounds:
     while True:
         split = [i for i in indices if game.checkpoints[0][i] != game.checkpoints[1][i]]
         if split:
-            game.low, game.high = 0, split[0]
+            game.between = 0, split[0]
             return "search"
         ranges = merkle.multi_ranges(indices, size)
         low, high = next(
@@ -79,7 +79,7 @@ def common(game: Game) -> Rounds:
     roots = tuple(game.checkpoints[p][index] for p in BOTH)
     step = checkpoint_step(game, 0, index)
     game.note(1, "4.2", f"last common checkpoint, step {step}", shorts(roots))
-    game.low, game.high = (0, index) if roots[0] != roots[1] else (index, index)
+    game.between = (0, index) if roots[0] != roots[1] else (index, index)
     return "search" if roots[0] != roots[1] else "shorter"
 
 
@@ -90,10 +90,11 @@ def search(game: Game) -> Rounds:
         unknown = [i for i in points if not all(i in game.checkpoints[p] for p in BOTH)]
         return (yield from prove(game, dict.fromkeys(BOTH, unknown)))
 
-    high = yield from _narrow(game, game.low, game.high, game.checkpoints, fetch)
-    game.low, game.high = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
-    game.found(interval=(game.low, game.high))
-    game.note(1, "4.3", f"the runs part between steps {game.low} and {game.high}")
+    high = yield from _narrow(game, *game.between, game.checkpoints, fetch)
+    first, last = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
+    game.interval = first, last
+    game.found(interval=game.interval)
+    game.note(1, "4.3", f"the runs part between steps {first} and {last}")
     return "interval"
 
 
@@ -111,7 +112,7 @@ def interval(game: Game) -> Rounds:
     def fetch(points: Sequence[int]) -> Asking[object]:
         return (yield from _state_roots(game, BOTH, points))
 
-    high = yield from _narrow(game, game.low, game.high, game.states, fetch)
+    high = yield from _narrow(game, *game.interval, game.states, fetch)
     game.step = high - 1
     game.found(step=game.step)
     before = (game.states[0][high - 1], game.states[1][high - 1])
@@ -125,7 +126,7 @@ def shorter(game: Game) -> Rounds:
     """4.7: what the longer run says about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
-    start = game.low * game.facts.job.checkpoint_interval
+    start = game.between[0] * game.facts.job.checkpoint_interval
     if end > start:
         yield from _state_roots(game, [longer], [end])
     roots = (game.states[0][end], game.states[1][end])
@@ -133,8 +134,8 @@ def shorter(game: Game) -> Rounds:
     if roots[0] == roots[1]:
         game.found(step=end - 1)
         return "stop"
-    game.low, game.high = start, end
-    game.found(interval=(start, end))
+    game.interval = start, end
+    game.found(interval=game.interval)
     return "interval"
 
 

@@ -113,10 +113,10 @@ def records(game: Game) -> Rounds:
             game.note(2, "5.6", f"input {number} of node {node}", shorts(stated))
             return _decided_by(game, source)
     # The records differ, since their leaves do; operator and attributes are the program's.
-    game.operand = next(k for k in range(len(a.outputs)) if a.outputs[k] != b.outputs[k])
-    stated = (a.outputs[game.operand], b.outputs[game.operand])
-    game.found(side="output", operand=game.operand)
-    game.note(2, "5.7", f"equal inputs; output {game.operand} of node {node}", shorts(stated))
+    game.output = next(k for k in range(len(a.outputs)) if a.outputs[k] != b.outputs[k])
+    stated = (a.outputs[game.output], b.outputs[game.output])
+    game.found(side="output", operand=game.output)
+    game.note(2, "5.7", f"equal inputs; output {game.output} of node {node}", shorts(stated))
     return "commit" if game.facts.program.nodes[node].op == COMMIT else "output"
 
 
@@ -257,13 +257,13 @@ def commit(game: Game) -> Rounds:
         after[LOG_CHAIN_SLOT] = log_chain
         true.append((after[LOSS_CHAIN_SLOT], log_chain, state_root(after)))
     guilt = {
-        p: ("5.8", f"output {game.operand} of its COMMIT node is not what its inputs make")
+        p: ("5.8", f"output {game.output} of its COMMIT node is not what its inputs make")
         for p in BOTH
         if game.records[p].outputs != true[p]
     }
     if not guilt:  # the logs differ, and nothing else
         return "entries"
-    k = game.operand
+    k = game.output
     stated = (game.records[0].outputs[k], game.records[1].outputs[k])
     wrong = min(guilt)
     raise Guilty(guilt, "3", shorts(stated), short(true[wrong][k]))

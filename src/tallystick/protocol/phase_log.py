@@ -115,7 +115,7 @@ def _published(section: Section, block: int, data: bytes) -> Block:
 def log(game: Game) -> Rounds:
     """6.10: what each party's log says about the disputed element."""
     yield from opened_logs(game)
-    number = game.facts.section_of(game.node, game.operand)
+    number = game.facts.section_of(game.node, game.output)
     assert number is not None  # phase3.output enters only then
     section = game.facts.sections[number]
     blocks = yield from _opened_blocks(game, number, section.block_of(game.element))
@@ -172,7 +172,7 @@ def _at_output(game: Game, section: Section, element: int) -> Asking[None]:
         # Both trees have this leaf, and an honest tree none of another structure.
         sentence = f"node {section.node}, as both have it, is not the program's: {why_not}"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", sentence)), "1")
-    game.node, game.operand, game.element = section.node, section.output, element
+    game.node, game.output, game.element = section.node, section.output, element
     game.records = (body, body)
     operator = game.facts.program.nodes[section.node].op
     game.found(

@@ -13,7 +13,7 @@ from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
 from tallystick.errors import DigestMismatchError
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
-from tallystick.prover.states import States
+from tallystick.prover.states import RunStates
 from tallystick.rounding.blocks import Blocks
 from tallystick.rounding.log_reader import LogReader
 from tallystick.run.follow import LogShape
@@ -22,7 +22,7 @@ from tallystick.run.follow import LogShape
 class Logs:
     """The logs of a run whose contract keeps them; of another, none is asked for."""
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: RunStates) -> None:
         self._states = states
         self._shape = LogShape(states.job)
         self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None

@@ -51,7 +51,7 @@ from tallystick.protocol.facts import Facts
 from tallystick.protocol.query import Query
 from tallystick.prover.covered import make_good, usable_journal
 from tallystick.prover.logs import Logs
-from tallystick.prover.states import States
+from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
 from tallystick.run.attacks import declared_override
 from tallystick.run.engine import loss_of
@@ -107,7 +107,7 @@ class Prover:
             override.begin(self.job)
         self._override = override
         self._journal = usable_journal(store, self.job, self.run, override, notice)
-        self._states = States(store, self.job, self._journal, override, threads, notice)
+        self._states = RunStates(store, self.job, self._journal, override, threads, notice)
         try:
             if override is None:
                 make_good(self._states, self.run, notice)

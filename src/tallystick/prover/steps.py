@@ -24,7 +24,7 @@ from tallystick.program.executor import Tap
 from tallystick.program.ir import COMMIT, Node
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
-from tallystick.prover.states import States
+from tallystick.prover.states import RunStates
 from tallystick.run.nodes import NodeRecord, NodeTracer
 
 _CHAINS = 2
@@ -86,7 +86,7 @@ class Capture:
 class Steps:
     """Looks into steps. What was found last is kept, since a dispute asks about one place."""
 
-    def __init__(self, states: States, facts: Facts) -> None:
+    def __init__(self, states: RunStates, facts: Facts) -> None:
         self.states, self._facts = states, facts
         self.program = facts.program
         self._tree: tuple[int, StepTree] | None = None
