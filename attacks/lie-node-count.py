@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tallystick.protocol.answers import NodesBody
+from tallystick.protocol.bodies import NodesBody
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 

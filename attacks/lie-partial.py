@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.protocol.answers import BytesBody
+from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.queries import Values
 from tallystick.run.job import Job
 from tallystick.run.override import Override

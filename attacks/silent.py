@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.protocol.local import SilenceError
 from tallystick.protocol.queries import Nodes
+from tallystick.prover.local import SilenceError
 from tallystick.run.job import Job
 from tallystick.run.override import Override
 

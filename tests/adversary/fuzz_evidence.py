@@ -263,7 +263,7 @@ def examine(case: Case, data: bytes) -> str:
     with bounded_time():
         try:
             # Both signers are known, and the liar is believed as a referee, as far as that goes.
-            found = judge(case.job, data, keys, [keys[case.seat]])
+            found = judge(case.job.terms, data, keys, [keys[case.seat]])
         except TallystickError as error:
             assert error.exit_code == 2, error  # 1 would say that somebody is convicted
             return type(error).__name__

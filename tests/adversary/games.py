@@ -20,7 +20,7 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, encode_body, sign_answer
+from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
@@ -64,7 +64,7 @@ class Answers:
         """The encoded body of the facts, empty where there are none."""
         asked = q.decode_query(query)
         body = self.party.body(asked)
-        return b"" if body is None else encode_body(asked, body)
+        return b"" if body is None else asked.layout.encode(body)
 
 
 def random_lie(job: Job, rng: random.Random) -> Party:
@@ -137,7 +137,7 @@ class Table:
         players = [self.honest, self.honest]
         players[self.seat] = self.liar
         commitments = (players[0].commitment, players[1].commitment)
-        self.referee = Referee(self.job, commitments, self.arity)
+        self.referee = Referee(self.job.terms, commitments, self.arity)
 
     def honest_answers(self) -> None:
         """The honest party answers whatever it owes."""

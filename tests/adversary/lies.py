@@ -16,7 +16,7 @@ from tallystick.commit.state import CHAIN_SLOTS
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import COMMIT, Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import Body, HashesBody, NodeBody, NodesBody, SlotBody
+from tallystick.protocol.bodies import Body, HashesBody, NodeBody, NodesBody, SlotBody
 from tallystick.run.job import Job
 from tallystick.run.state import State
 

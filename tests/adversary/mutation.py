@@ -30,13 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
     "protocol/tensors.py", "protocol/game.py", "protocol/referee.py", "protocol/element.py",
-    "protocol/sparse.py", "protocol/answers.py", "protocol/judge.py", "protocol/evidence.py",
-    "protocol/forfeit.py", "protocol/phase_log.py", "protocol/phase_beyond.py", "protocol/sizes.py",
-    "numerics/opening/accumulators.py",
+    "protocol/sparse.py", "protocol/answers.py", "protocol/layouts.py", "protocol/judge.py",
+    "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
+    "protocol/phase_beyond.py", "protocol/sizes.py", "numerics/opening/accumulators.py",
     "numerics/grid.py",
 )  # fmt: skip
 TESTS = (
     "tests/unit/protocol/test_protocol_lies.py",
+    "tests/unit/protocol/test_queries.py",
     "tests/unit/protocol/test_protocol_referee.py",
     "tests/unit/protocol/test_protocol_element.py",
     "tests/unit/protocol/test_protocol_sweeps.py",

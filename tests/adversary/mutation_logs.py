@@ -34,7 +34,7 @@ WHOLE = ("protocol/phase_log.py", "numerics/grid.py")
 PARTS = {
     "protocol/element.py": {"_by_entries", "_forged", "_by_reach", "examine"},
     "protocol/phase2.py": {"commit", "_own_chains"},
-    "protocol/phase3.py": {"_logged", "_ruled"},
+    "protocol/phase3.py": {"_logged", "_convicted_below"},
     "protocol/game.py": {"node_proved"},
 }
 

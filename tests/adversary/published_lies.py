@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.numerics.contracts import parse_contract
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.published import PublishedRecorder
 from tallystick.rounding.sections import sections_of
@@ -123,7 +123,7 @@ def one_lie(job: Job, directory: Path, params: dict[str, int], also: Settled) ->
             runs[seat] = cheat
             first, second = (Prover(run, as_attack=run == cheat) for run in runs)
             with first, second:
-                verdict = play(job, [first, second]).verdict
+                verdict = play(job.terms, [first, second]).verdict
             if verdict.agreement:
                 return []
             convicted = {c.party for c in verdict.convicted}

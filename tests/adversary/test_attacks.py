@@ -16,8 +16,8 @@ import pytest
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import Played, play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration, attack_names, attacks_directory, load_attack
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
@@ -102,7 +102,7 @@ class World:
         runs[seat] = self.cheat(name, **params)
         provers = [as_party(runs, seat, party) for party in (0, 1)]
         try:
-            return play(self.job, provers, key=REFEREE)
+            return play(self.job.terms, provers, key=REFEREE)
         finally:
             for prover in provers:
                 prover.close()
@@ -142,10 +142,10 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
         assert verdict.convicted[0].clause in clauses
         assert (verdict.case or "-") in case.split()
         data = played.evidence.to_bytes()
-        assert judge(world.job, data, trust_referees=[REFEREE.public]).verdict == verdict
+        assert judge(world.job.terms, data, trust_referees=[REFEREE.public]).verdict == verdict
         if name == "silent":
             with pytest.raises(CannotCheckError):
-                judge(world.job, data)
+                judge(world.job.terms, data)
 
 
 LAST = STEPS - 1
@@ -178,7 +178,7 @@ def test_at_the_ends_of_the_run(world: World, name: str, params: dict[str, int])
         assert verdict.accepted == 1 - seat
         assert verdict.convicted[0].clause in clauses
         assert (verdict.case or "-") in case.split()
-        assert judge(world.job, played.evidence.to_bytes()).verdict == verdict
+        assert judge(world.job.terms, played.evidence.to_bytes()).verdict == verdict
 
 
 @pytest.fixture(scope="module", params=sorted(LOGGED))
@@ -204,13 +204,13 @@ def test_lies_about_logs(logged: World, name: str) -> None:
         runs = [follower, follower]
         runs[seat] = cheat
         with as_party(runs, seat, 0) as first, as_party(runs, seat, 1) as second:
-            played = play(logged.job, [first, second], key=REFEREE)
+            played = play(logged.job.terms, [first, second], key=REFEREE)
         verdict = played.verdict
         assert [c.party for c in verdict.convicted] == [seat], verdict
         assert verdict.accepted == 1 - seat
         assert verdict.convicted[0].clause in clauses
         assert (verdict.case or "-") in case.split()
-        assert judge(logged.job, played.evidence.to_bytes()).verdict == verdict
+        assert judge(logged.job.terms, played.evidence.to_bytes()).verdict == verdict
 
 
 @pytest.mark.parametrize("name", ("extra-entry", "forged-entry"))
@@ -247,9 +247,9 @@ def test_lies_under_published_logs(tmp_path: Path) -> None:
             runs = [follower, follower]
             runs[seat] = cheat
             with as_party(runs, seat, 0) as first, as_party(runs, seat, 1) as second:
-                played = play(job, [first, second], key=REFEREE)
+                played = play(job.terms, [first, second], key=REFEREE)
             verdict = played.verdict
-            assert judge(job, played.evidence.to_bytes()).verdict == verdict
+            assert judge(job.terms, played.evidence.to_bytes()).verdict == verdict
             assert [c.party for c in verdict.convicted] == [seat]
             assert verdict.convicted[0].clause in clauses
             assert verdict.accepted == 1 - seat
@@ -260,7 +260,7 @@ def test_an_honest_run_and_its_follower_agree(logged: World) -> None:
     follower = logged.directory / "followed"
     train_job(logged.job, follower, Options(replay=logged.honest))
     with Prover(logged.honest) as first, Prover(follower) as second:
-        assert play(logged.job, [first, second], key=REFEREE).verdict.agreement
+        assert play(logged.job.terms, [first, second], key=REFEREE).verdict.agreement
 
 
 ROW = re.compile(r"^\| \[([a-z-]+)\]\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)
@@ -340,5 +340,5 @@ def test_a_frozen_weight_that_no_operator_makes(tmp_path: Path) -> None:
         runs = [world.honest, world.honest]
         runs[seat] = tmp_path / "swap"
         with as_party(runs, seat, 0) as first, as_party(runs, seat, 1) as second:
-            verdict = play(job, [first, second]).verdict
+            verdict = play(job.terms, [first, second]).verdict
         assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, "5.3")]

@@ -27,7 +27,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
 
@@ -61,13 +61,13 @@ def teller(job: Job, lie: Told, executed: dict[int, Party]) -> Answers:
 
 def outcome(job: Job, players: list[Answers], seat: int, ways: Ways) -> str:
     """What is wrong with the end of a game in which `seat` lies; "" if nothing."""
-    played = play(job, players)
+    played = play(job.terms, players)
     verdict = played.verdict
     if [c.party for c in verdict.convicted] != [seat] or verdict.accepted != 1 - seat:
         return f"P1 or P2: {verdict}"
     if (verdict.convicted[0].clause, verdict.case) not in ways:
         return f"not {ways}: {verdict.convicted[0]}, case {verdict.case!r}"
-    same = judge(job, played.evidence.to_bytes()).verdict == verdict
+    same = judge(job.terms, played.evidence.to_bytes()).verdict == verdict
     return "" if same else "the judge does not agree"
 
 

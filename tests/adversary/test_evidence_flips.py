@@ -18,7 +18,7 @@ from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import TallystickError
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import SilenceError, play
+from tallystick.prover.local import SilenceError, play
 from tallystick.run.job import Job
 
 LIAR = 0
@@ -37,7 +37,7 @@ def evidence(job: Job) -> Evidence:
     while True:
         cheat = random_lie(job, random.Random(seed))
         if cheat.run != honest.run:
-            played = play(job, [Answers(cheat), Answers(honest)])
+            played = play(job.terms, [Answers(cheat), Answers(honest)])
             if played.verdict.phase == 3:
                 return played.evidence
         seed += 1
@@ -46,7 +46,7 @@ def evidence(job: Job) -> Evidence:
 def survives(job: Job, data: bytes, believed: Sequence[PublicKey] = ()) -> bool:
     """False if the evidence is refused; the honest party is never convicted by it."""
     try:
-        found = judge(job, data, trust_referees=believed)
+        found = judge(job.terms, data, trust_referees=believed)
     except TallystickError as error:
         assert error.exit_code == 2  # 1 would say that somebody is convicted
         return False
@@ -109,7 +109,7 @@ def test_every_flipped_byte_where_silence_ended_the_game(job: Job) -> None:
             raise SilenceError("It says nothing.")
 
     honest, key = Party(job), PrivateKey(bytes([3]) * 32)
-    played = play(job, [Mute(random_lie(job, random.Random(3))), Answers(honest)], key=key)
+    played = play(job.terms, [Mute(random_lie(job, random.Random(3))), Answers(honest)], key=key)
     believed = [key.public]
     assert survives(job, played.evidence.to_bytes(), believed)
     assert not survives(job, played.evidence.to_bytes())
@@ -128,7 +128,7 @@ def test_flipped_bytes_of_a_dispute_about_logs(name: str, tmp_path: Path) -> Non
     """PROTOCOL 6.10 to 6.13, the digest made anew: also under contracts with logs."""
     logs = make_log_job(tmp_path / "job")
     cheat = LogParty(logs, lie(BOUNDED[name]))
-    played = play(logs, [cheat, LogParty(logs, follows=cheat)])
+    played = play(logs.terms, [cheat, LogParty(logs, follows=cheat)])
     assert survives(logs, played.evidence.to_bytes())
     body = played.evidence.to_bytes()[:-HASH_BYTES]
     kept = set()

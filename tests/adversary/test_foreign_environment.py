@@ -18,8 +18,8 @@ from tallystick.commit.tensor import Array
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import Played, play
+from tallystick.prover.prover import Prover
 from tallystick.run.evaluation import Evaluator
 from tallystick.run.inspect import inspect_run
 from tallystick.run.job import Job
@@ -101,7 +101,7 @@ def games(job: Job) -> dict[str, Played]:
     for index, node in enumerate(job.program.nodes[:-1]):
         liar = Party(job, _lie(index))
         if liar.run != honest.run:
-            played = play(job, [honest, liar])
+            played = play(job.terms, [honest, liar])
             if played.verdict.agreement:  # the lie had no effect on any state
                 continue
             assert [c.party for c in played.verdict.convicted] == [1], (index, node.op)
@@ -123,7 +123,7 @@ def test_the_verdict_is_the_same_in_every_environment(
     for name, played in games.items():
         data = played.evidence.to_bytes()
         with disturbed(mode):
-            verdict = judge(job, data).verdict
+            verdict = judge(job.terms, data).verdict
         if verdict != played.verdict:
             wrong.append((name, verdict.convicted))
     assert not wrong
@@ -137,7 +137,7 @@ def test_a_referee_disturbed_between_messages(
     name, before = next((n, p) for n, p in games.items() if n.endswith("aten.mean.dim"))
     liar = Party(job, _lie(int(name.partition(":")[0])))
     disturb(mode)
-    played = play(job, [honest, liar])
+    played = play(job.terms, [honest, liar])
     assert played.verdict == before.verdict
 
 
@@ -238,7 +238,7 @@ def test_a_prover_disturbed_between_answers(
             return self._prover.answer(query)
 
     with Prover(clean) as prover:
-        played = play(job, [Listening(prover), liar])
+        played = play(job.terms, [Listening(prover), liar])
         assert [c.party for c in played.verdict.convicted] == [1]
         said = {query: prover.answer(query) for query in asked}
     with Prover(clean) as again:

@@ -56,7 +56,7 @@ _PROVER = """
 import sys
 from pathlib import Path
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.protocol.prover import Prover
+from tallystick.prover.prover import Prover
 from tallystick.protocol.queries import States, encode_query
 for threads in (2, 1):
     with Prover(Path(sys.argv[1]), threads=threads) as prover:

@@ -109,7 +109,7 @@ def files(job: Job, a: Party, b: Party) -> dict[str, bytes]:
     found["messages of few bytes"] = layout(job, runs, [(0, bytes(200))] * (WHOLE // 209))
     found["messages of zeros"] = layout(job, runs, [(0, bytes(ROOM))] * 2)
     # A true game up to a query; then a signed answer of the greatest length, and nothing more.
-    referee, kinds = Referee(job, runs), set()
+    referee, kinds = Referee(job.terms, runs), set()
     hashes = (ROOM // 32).to_bytes(8, "little") + bytes(ROOM // 32 * 32)
     while referee.verdict is None:
         for party, query in sorted(referee.pending.items()):

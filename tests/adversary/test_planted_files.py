@@ -15,8 +15,8 @@ from unit.run.replay_tools import replay_job
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import TallystickError, UsageError
 from tallystick.protocol import queries as q
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration, attack_names, load_attack
 from tallystick.run.auditor import audit_run
 from tallystick.run.fsck import fsck
@@ -89,7 +89,7 @@ def _planted(world: World, out: Path, change: Callable[[RunStore], object]) -> P
 def _convicted(world: World, run: Path) -> list[int]:
     """Who is convicted in the game of the honest run (party 0) against the cheat."""
     with Prover(run) as good, Prover(world.cheat, as_attack=True) as bad:
-        played = play(world.job, [good, bad])
+        played = play(world.job.terms, [good, bad])
     return [conviction.party for conviction in played.verdict.convicted]
 
 

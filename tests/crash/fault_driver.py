@@ -96,7 +96,7 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
     """Every kind of answer about one step, from a new prover."""
     from tallystick.numerics.opening.views import View
     from tallystick.protocol import queries as q
-    from tallystick.protocol.prover import Prover
+    from tallystick.prover.prover import Prover
 
     nodes = job.program.nodes
     node = next(k for k, n in enumerate(nodes) if n.op in ("aten.convolution", "aten.addmm"))
@@ -123,8 +123,8 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
 def game_subject(directory: Path, job: Any) -> Subject:
     """A whole game between the honest run and the cheat, referee and provers in one process."""
     from tallystick.commit.signing import PrivateKey
-    from tallystick.protocol.local import play
-    from tallystick.protocol.prover import Prover
+    from tallystick.prover.local import play
+    from tallystick.prover.prover import Prover
 
     key = PrivateKey(bytes(31) + b"\1")
 
@@ -133,7 +133,7 @@ def game_subject(directory: Path, job: Any) -> Subject:
             Prover(directory / "honest", threads=2) as good,
             Prover(directory / "cheat", threads=2, as_attack=True) as bad,
         ):
-            played = play(job, [good, bad], key=key)
+            played = play(job.terms, [good, bad], key=key)
         return played.verdict
 
     return run
@@ -142,8 +142,8 @@ def game_subject(directory: Path, job: Any) -> Subject:
 def judge_subject(directory: Path, job: Any) -> Subject:
     """The judge, from the files."""
     from tallystick.protocol.judge import judge
-    from tallystick.protocol.local import play
-    from tallystick.protocol.prover import Prover
+    from tallystick.prover.local import play
+    from tallystick.prover.prover import Prover
     from tallystick.run.job_file import load_terms
 
     evidence = directory / "evidence"
@@ -151,7 +151,7 @@ def judge_subject(directory: Path, job: Any) -> Subject:
         Prover(directory / "honest") as good,
         Prover(directory / "cheat", as_attack=True) as bad,
     ):
-        evidence.write_bytes(play(job, [good, bad]).evidence.to_bytes())
+        evidence.write_bytes(play(job.terms, [good, bad]).evidence.to_bytes())
 
     def run() -> object:
         return judge(load_terms(directory / "job"), evidence.read_bytes()).verdict

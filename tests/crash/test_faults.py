@@ -22,8 +22,8 @@ from tallystick.commit import signing
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.protocol import queries as q
-from tallystick.protocol.local import ATTEMPTS, SilenceError, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import ATTEMPTS, SilenceError, play
+from tallystick.prover.prover import Prover
 from tallystick.run.engine import Engine
 from tallystick.run.job import Job
 from tallystick.run.trainer import Options, RunSummary, train_job
@@ -124,7 +124,7 @@ def test_silence_is_not_a_fault(mlp_job: Job, mlp_run: RunSummary) -> None:
 
     other = PrivateKey.generate()
     with Prover(mlp_run.directory) as good, Mute(mlp_run.directory) as bad:
-        verdict = play(mlp_job, [good, bad], key=other).verdict
+        verdict = play(mlp_job.terms, [good, bad], key=other).verdict
     assert verdict.forfeit or verdict.agreement
 
 
@@ -206,5 +206,5 @@ def test_a_false_commitment_is_the_same_twice(mlp_job: Job, tmp_path: Path) -> N
     train_job(mlp_job, tmp_path / "cheat", Options(declared=Declaration("data-poisoning")))
     train_job(mlp_job, tmp_path / "honest", Options())
     with Prover(tmp_path / "honest") as good, Prover(tmp_path / "cheat") as undeclared:
-        verdict = play(mlp_job, [good, undeclared]).verdict
+        verdict = play(mlp_job.terms, [good, undeclared]).verdict
     assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "5.3")]

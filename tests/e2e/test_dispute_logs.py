@@ -16,8 +16,9 @@ from tallystick.cli.main import run
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.numerics.rounded.engines import using
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import BlockBody, BlocksBody, LogBody, decode_body, open_answer
-from tallystick.protocol.prover import Prover
+from tallystick.protocol.answers import open_answer
+from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
+from tallystick.prover.prover import Prover
 from tallystick.run.job import Job
 from tallystick.run.trainer import Options, train_job
 
@@ -83,7 +84,7 @@ def test_what_a_run_says_of_its_logs(world: tuple[Job, Path, Path]) -> None:
             (q.LogBlock(3, 0, 0), BlockBody),
         ):
             answer = open_answer(prover.answer(q.encode_query(query)), prover.run.signer)
-            body = decode_body(query, answer.body)
+            body = query.layout.decode(answer.body)
             assert isinstance(body, kind)
         assert isinstance(body, BlockBody)
         entries = np.frombuffer(body.data, "<u2")

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
@@ -52,14 +52,14 @@ def test_one_false_number_convicts(world: tuple[Job, Path], op: str, output: int
     train_job(job, liar, Options(declared=lie))
     provers = [Prover(directory / "honest"), Prover(liar, as_attack=True)]
     try:
-        played = play(job, provers)
+        played = play(job.terms, provers)
     finally:
         for prover in provers:
             prover.close()
     verdict = played.verdict
     assert [c.party for c in verdict.convicted] == [1] and verdict.accepted == 0
     assert verdict.place.node == node and verdict.terms <= 256
-    assert judge(job, played.evidence.to_bytes()).verdict == verdict
+    assert judge(job.terms, played.evidence.to_bytes()).verdict == verdict
 
 
 def test_sizes_are_the_published_ones() -> None:

@@ -23,7 +23,7 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.numerics.opening.views import View
 from tallystick.program.ir import COMMIT
 from tallystick.protocol import queries as q
-from tallystick.protocol.prover import Prover
+from tallystick.prover.prover import Prover
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
 from tallystick.run.recipes import new_job

@@ -36,9 +36,9 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
-from tallystick.protocol.local import SilenceError, play
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import Referee
+from tallystick.prover.local import SilenceError, play
+from tallystick.prover.prover import Prover
 from tallystick.run.attacks import Declaration, attack_names
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job

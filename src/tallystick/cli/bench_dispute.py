@@ -25,8 +25,8 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.numerics.opening.quantity import rules
 from tallystick.program.ir import Node, Program
-from tallystick.protocol.local import Played, play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import Played, play
+from tallystick.prover.prover import Prover
 from tallystick.run.job import MANIFEST, PROGRAM, Job
 from tallystick.run.job_file import load_terms
 from tallystick.run.override import Override

@@ -11,8 +11,8 @@ from typing import Any
 
 from tallystick.cli.output import say
 from tallystick.disk.files import write_file
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.report.dispute_page import dispute_page
 from tallystick.report.facts import read_dispute, read_run
 from tallystick.run.job_file import load_terms

@@ -31,15 +31,15 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.handover import hand_over
 from tallystick.protocol.judge import Judgement, judge
-from tallystick.protocol.local import play
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.job import Job
+from tallystick.prover.handover import hand_over
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.job_file import load_terms
 from tallystick.run.store import RunStore
 
@@ -60,7 +60,7 @@ def _damage() -> Iterator[None]:
         raise CannotCheckError(error.message, error.next_action) from error
 
 
-def _terms(path: str) -> Job:
+def _terms(path: str) -> Terms:
     """The job's terms. Raises UsageError for what is no job, CannotCheckError for a damaged one."""
     with _damage():
         return load_terms(Path(path))
@@ -153,7 +153,11 @@ def dispute(
 
 
 def _handed_over(
-    job: Job, provers: Sequence[Prover], found: Verdict, targets: Sequence[str | None], quiet: bool
+    terms: Terms,
+    provers: Sequence[Prover],
+    found: Verdict,
+    targets: Sequence[str | None],
+    quiet: bool,
 ) -> list[str | None]:
     """Where each party's logs were written, from the disputed step on (PROTOCOL 6.15)."""
     if not found.undecided or found.place.step is None:
@@ -163,7 +167,7 @@ def _handed_over(
             continue
         last = prover.run.final_step
         with counted(f"{name} hands over logs", last - found.place.step, quiet) as tell:
-            hand_over(prover, job, found.place.step, Path(target), tell)
+            hand_over(prover, terms, found.place.step, Path(target), tell)
     return list(targets)
 
 
@@ -233,12 +237,14 @@ def judge_command(
     _report(found, data, path, as_json)
 
 
-def _write_statement(job: Job, found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
+def _write_statement(
+    terms: Terms, found: Judgement, data: bytes, path: Path, key: PrivateKey
+) -> None:
     verdict = found.verdict
     if verdict.accepted is None and not verdict.agreement:
         note("There is no statement: neither run was accepted.")
         return
     party = verdict.accepted or 0
     run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
-    payload = statement(job, run, verdict, data)
+    payload = statement(terms, run, verdict, data)
     write_file(path, [sign_statement(key, payload).to_bytes()])

@@ -22,13 +22,14 @@ from tallystick.commit.signing import PublicKey
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import is_directory, mode_of, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.program.terms import Terms
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
 from tallystick.run.job import Job
-from tallystick.run.job_file import load_terms
+from tallystick.run.job_file import load_job
 from tallystick.run.store import RunStore
 
 Page = tuple[str, str]  # its main sentence, and the whole document
@@ -41,12 +42,12 @@ def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) ->
 
 def _of_evidence(
     source: Path,
-    job: Job,
+    terms: Terms,
     trust: Sequence[PublicKey] | None,
     runs: Sequence[RunFacts],
     believed: Sequence[PublicKey],
 ) -> Page:
-    dispute = read_dispute(source, job, trust, runs, believed)
+    dispute = read_dispute(source, terms, trust, runs, believed)
     return headline(dispute), dispute_page(dispute)
 
 
@@ -87,8 +88,9 @@ def report(
     if is_run and beside:
         raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
     keys, referees = load_trust(trust), load_keys(believed)
-    own = load_terms(Path(job)) if job else None
-    if not is_run and own is None:
+    own = load_job(Path(job)) if job else None
+    terms = own.terms if own else None
+    if not is_run and terms is None:
         raise UsageError("Evidence is judged by a job.", "Pass your copy of it with --job.")
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
     kind, code = ("run" if is_run else "evidence"), 0
@@ -96,8 +98,8 @@ def report(
         if is_run:
             sentence, page = _of_run(source, own, keys)
         else:
-            assert own is not None
-            sentence, page = _of_evidence(source, own, keys, runs, referees)
+            assert terms is not None
+            sentence, page = _of_evidence(source, terms, keys, runs, referees)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code

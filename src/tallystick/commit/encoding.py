@@ -111,11 +111,16 @@ class Reader:
         )
 
     def raw(self, n: int) -> bytes:
-        if n < 0 or n > len(self._view) - self._at:
+        if n < 0 or n > self.left:
             self.fail("it ends too early")
         out = bytes(self._view[self._at : self._at + n])
         self._at += n
         return out
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not read yet."""
+        return len(self._view) - self._at
 
     def u8(self) -> int:
         return int.from_bytes(self.raw(1), "little")
@@ -139,7 +144,7 @@ class Reader:
     def hashes(self, limit: int) -> list[bytes]:
         """A counted list of hashes; the count is checked against what is left before reading."""
         n = self.count(limit, "hashes")
-        if n * HASH_BYTES > len(self._view) - self._at:
+        if n * HASH_BYTES > self.left:
             self.fail("it ends too early")
         return [self.hash() for _ in range(n)]
 
@@ -160,8 +165,8 @@ class Reader:
             self.fail(f"it does not begin with {constant[:-1].decode('ascii', 'replace')!r}")
 
     def end(self) -> None:
-        if self._at != len(self._view):
-            self.fail(f"{len(self._view) - self._at} bytes follow its end")
+        if self.left:
+            self.fail(f"{self.left} bytes follow its end")
 
 
 def encode_name(name: str) -> bytes:

@@ -87,7 +87,7 @@ class Outcome:
 
 # The direction of each party's entry for an element, None without one (NUMERICS 14.2).
 Entries = tuple[int | None, int | None]
-Game = Generator[Ask | Open, Any, Outcome]
+Resolving = Generator[Ask | Open, Any, Outcome]
 
 
 def same_bits(a: Any, b: Any) -> bool:
@@ -120,7 +120,7 @@ def resolve(
     path: Path = (),
     entries: Entries = (None, None),
     published: bool = False,
-) -> Game:
+) -> Resolving:
     """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.11).
 
     `entries` are those of the parties' logs; of a `published` one None stands for 1.
@@ -195,7 +195,9 @@ def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: 
     return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
 
 
-def examine(q: Logged, entries: Entries, value: Scalar, source: Source, published: bool) -> Game:
+def examine(
+    q: Logged, entries: Entries, value: Scalar, source: Source, published: bool
+) -> Resolving:
     """Whose entry is forged or makes another value than `value`, on which both agree
     (PROTOCOL 6.13). Of a published log both are wrong where no kernel rounds to `value`.
 
@@ -243,7 +245,9 @@ def _made(q: Logged, needs: Needs, entry: int | None, source: Source) -> Any:
     return q.compute(source, needs, entry)
 
 
-def _resolve_tree(q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+def _resolve_tree(
+    q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs
+) -> Resolving:
     level, index = top_level(q.count), 0
     while level > 0:  # PROTOCOL 6.6
         view = View("blocks", level, index)
@@ -285,7 +289,7 @@ def _split(
     return k, (below[0][k], below[1][k])
 
 
-def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Needs) -> Resolving:
     low, high, state = 0, q.count, q.start
     while high - low > q.stretch:  # PROTOCOL 6.7
         pieces = -(-(high - low) // q.stretch)
@@ -306,7 +310,9 @@ def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Ne
     return _judged(q, path, claims, summed(q.dtype, value), terms)
 
 
-def _resolve_extremum(q: Extremum, claims: Pair, source: Source, path: Path, needs: Needs) -> Game:
+def _resolve_extremum(
+    q: Extremum, claims: Pair, source: Source, path: Path, needs: Needs
+) -> Resolving:
     if q.kind == "argmax":
         witnesses = [int(np.asarray(claim)) for claim in claims]
     else:

@@ -9,46 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from tallystick.commit import merkle
-from tallystick.commit.data import DataSchema
-from tallystick.commit.job import JobCommitment, ScalarTable
-from tallystick.commit.log import Section
 from tallystick.commit.node import node_digest
 from tallystick.commit.signing import RunCommitment
-from tallystick.commit.state import (
-    CHAIN_SLOTS,
-    COMMIT_OPERATOR,
-    commit_attributes,
-    slot_order,
-)
-from tallystick.commit.tensor import TensorHeader
-from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.opening.accumulators import shown
 from tallystick.numerics.opening.quantity import ACCUMULATOR, REAL
-from tallystick.numerics.types import TensorType
-from tallystick.program.ir import COMMIT, Program, Value
-from tallystick.program.text import attribute_text
-from tallystick.protocol.answers import Body, LogBody, NodeBody
-from tallystick.protocol.queries import Query
+from tallystick.protocol.bodies import Body, LogBody, NodeBody
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.layouts import B
+from tallystick.protocol.query import Query
 from tallystick.protocol.verdict import Event, Place
-from tallystick.rounding.sections import sections_of
 
-Round = dict[int, Query]
+Round = dict[int, Query[Any]]
 Bodies = dict[int, Body]
 Rounds = Generator[Round, Bodies, str]  # a state
 Guilt = Mapping[int, tuple[str, str]]  # party -> clause, sentence
-Answer = TypeVar("Answer")
 Part = TypeVar("Part")
 Asking = Generator[Round, Bodies, Part]  # a part of a state
 
 BOTH = (0, 1)
-CHAIN = TensorType("u8", (32,))
-LOSS = TensorType("f32", ())
 
 
 class Guilty(Exception):  # noqa: N818 (an outcome, not an error)
@@ -72,40 +55,35 @@ def convict(guilt: Guilt, case: str = "") -> None:
         raise Guilty(guilt, case)
 
 
-def ask(round_: Round, kind: type[Answer]) -> Asking[dict[int, Answer]]:
-    """One round whose answers all have bodies of one kind."""
-    bodies = yield round_
-    found: dict[int, Answer] = {}
-    for party, body in bodies.items():
-        assert isinstance(body, kind)  # decode_body gives the kind of the query
-        found[party] = body
-    return found
+def ask(asked: Mapping[int, Query[B]]) -> Asking[dict[int, B]]:
+    """One round of queries of one kind: the bodies of their answers, by party."""
+    bodies = yield dict(asked)
+    # The referee decodes each body by its query's layout.
+    return cast("dict[int, B]", bodies)
 
 
 @dataclass
 class Game:
-    """The terms of a game (PROTOCOL 1.1) and what the parties are pinned to."""
+    """What a game is about (PROTOCOL 1.1), and what the parties are pinned to."""
 
-    job_digest: bytes
-    terms: JobCommitment
-    program: Program
-    scalars: Mapping[str, ScalarTable]
-    schema: DataSchema
+    facts: Facts
     runs: tuple[RunCommitment, RunCommitment]
     arity: int
     # Proved roots by index of checkpoint, and all stated roots by step, per party.
     checkpoints: tuple[dict[int, bytes], dict[int, bytes]] = field(default_factory=lambda: ({}, {}))
     states: tuple[dict[int, bytes], dict[int, bytes]] = field(default_factory=lambda: ({}, {}))
     proofs: tuple[tuple[bytes, ...], ...] = ()  # of the first and last checkpoints (3.3)
-    low: int = 0  # bounds of the search: equal roots here, different ones at high
-    high: int = 0
+    # Checkpoints by index, and steps: equal states at the first, different ones at the second.
+    between: tuple[int, int] = (0, 0)
+    interval: tuple[int, int] = (0, 0)
     step: int = 0
     trees: tuple[bytes, ...] = ()  # roots of the node trees of `step`
     node: int = 0
     leaves: tuple[bytes, ...] = ()  # leaf hashes of `node`
     commits: tuple[NodeBody, ...] = ()
     records: tuple[NodeBody, ...] = ()
-    operand: int = 0  # of `node`, numbered as in the program; an output under side "output"
+    operand: int = 0  # of `node`, numbered as in the program, where an input is disputed
+    output: int = 0  # of `node`, where an output is
     element: int = 0
     claims: tuple[np.generic, ...] = ()
     logs: tuple[LogBody, ...] = ()  # of `step`, as both have opened them (6.10)
@@ -130,82 +108,23 @@ class Game:
         """More is known about where the parties part."""
         self.place = replace(self.place, **known)
 
-    # -- the state (COMMITMENTS 5) -------------------------------------------------------------
-
-    @cached_property
-    def slots(self) -> list[str]:
-        """All slots of a state in their order, chains included."""
-        return slot_order([*self.program.state_types, *CHAIN_SLOTS])
-
-    # -- rounding logs (COMMITMENTS 10) ---------------------------------------------------------
-
-    @cached_property
-    def log_form(self) -> str | None:
-        """ "bounded" or "published" under a contract with logs, else None."""
-        return parse_contract(self.terms.contract).form or None
-
-    @property
-    def rounds_exactly(self) -> bool:
-        """Whether exact sums are stated in this game (NUMERICS 13.5)."""
-        return bool(parse_contract(self.terms.contract).rounded_operators)
-
-    @cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """The sections of every step's log."""
-        contract = parse_contract(self.terms.contract)
-        return sections_of(self.program, contract) if contract.keeps_log else ()
-
-    def section_of(self, node: int, output: int) -> int | None:
-        """The number of an output's section, None where it has none."""
-        for number, section in enumerate(self.sections):
-            if (section.node, section.output) == (node, output):
-                return number
-        return None
-
-    # -- nodes as the program has them (COMMITMENTS 4.1, 5.7) ----------------------------------
-
-    @property
-    def last_node(self) -> int:
-        """The COMMIT node."""
-        return len(self.program.nodes) - 1
-
-    def operands(self, node: int) -> list[tuple[int, Value | str, TensorType]]:
-        """Operands that are there: number, where from (a value or the name of a slot), type."""
-        program = self.program
-        given = self.program.nodes[node]
-        found: list[tuple[int, Value | str, TensorType]] = [
-            (number, value, program.type_of(value))
-            for number, value in enumerate(given.inputs)
-            if value is not None
-        ]
-        if given.op == COMMIT:  # PROTOCOL 5.6.5
-            at = len(given.inputs)
-            found.append((at, program.output_values["loss"], LOSS))
-            found.append((at + 1, "chain.loss", CHAIN))
-            found.append((at + 2, "chain.log", CHAIN))
-        return found
+    # -- records of nodes (COMMITMENTS 4.1) ---------------------------------------------------
 
     def input_digest(self, party: int, operand: int) -> bytes:
         """The digest that `party`'s record of the disputed node states for `operand`."""
-        numbers = [number for number, _, _ in self.operands(self.node)]
+        numbers = [number for number, _, _ in self.facts.operands(self.node)]
         return self.records[party].inputs[numbers.index(operand)]
-
-    def structure(self, node: int) -> tuple[str, bytes, int]:
-        """Operator, attributes and number of outputs of a node, by the program."""
-        given = self.program.nodes[node]
-        if given.op == COMMIT:
-            return COMMIT_OPERATOR, commit_attributes(list(self.program.state_types)), 3
-        return given.op, attribute_text(given.attrs).encode("ascii"), len(given.out_types)
 
     def misfit(self, node: int, body: NodeBody) -> str | None:
         """How a record differs from what the program says, None if it does not (5.2, 5.5)."""
-        operator, attributes, outputs = self.structure(node)
+        operator, attributes, outputs = self.facts.structure(node)
         if body.operator != operator:
             return f"its operator is {body.operator[:40]!r}, the program's {operator}"
         if body.attributes != attributes:
             return "its attributes are not the program's"
-        if len(body.inputs) != len(self.operands(node)):
-            return f"it has {len(body.inputs)} inputs, in the program {len(self.operands(node))}"
+        inputs = len(self.facts.operands(node))
+        if len(body.inputs) != inputs:
+            return f"it has {len(body.inputs)} inputs, in the program {inputs}"
         if len(body.outputs) != outputs:
             return f"it has {len(body.outputs)} outputs, in the program {outputs}"
         return None
@@ -214,7 +133,7 @@ class Game:
 def leaf_of(game: Game, node: int, body: NodeBody) -> bytes:
     """Leaf hash of a node record in the node tree (COMMITMENTS 4.1, 4.2)."""
     digest = node_digest(
-        game.terms.program_digest,
+        game.facts.job.program_digest,
         game.step,
         node,
         body.operator,
@@ -227,14 +146,9 @@ def leaf_of(game: Game, node: int, body: NodeBody) -> bytes:
 
 def node_proved(game: Game, party: int, node: int, body: NodeBody) -> bool:
     """True if the record is node `node` of the tree that the party has stated (4.4)."""
-    size = len(game.program.nodes)
+    size = len(game.facts.program.nodes)
     leaf = leaf_of(game, node, body)
     return merkle.inclusion_root(leaf, node, size, body.proof) == game.trees[party]
-
-
-def header_of_type(type_: TensorType) -> TensorHeader:
-    """The header of a tensor of a program's type (COMMITMENTS 3.1)."""
-    return TensorHeader(type_.dtype, type_.shape)
 
 
 def short(digest: bytes) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.environment import exact_environment
+from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.job import Job
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ def _refused(why: str) -> CorruptFileError:
 
 @exact_environment()
 def judge(
-    job: Job,
+    terms: Terms,
     data: bytes,
     trust: Sequence[PublicKey] | None = None,
     trust_referees: Sequence[PublicKey] = (),
 ) -> Judgement:
-    """The verdict that the evidence in `data` gives about `job`.
+    """The verdict that the evidence in `data` gives about the job of `terms`.
 
-    `job` needs its manifest and program only. `trust`: the signers of runs that the caller knows.
+    `trust`: the signers of runs that the caller knows.
     `trust_referees`: the referees whose word that a party was silent the caller takes; the one
     list says nothing about the other. Raises CorruptFileError for evidence that is refused (8.3),
     CannotCheckError for a forfeit by a referee who is not in `trust_referees` (2.10).
     """
     head = EvidenceHead.from_bytes(data)
-    if head.job_digest != job.digest:
+    if head.job_digest != terms.digest:
         raise _refused("it is about another job")
     try:
-        referee = Referee(job, head.commitments, head.arity)
+        referee = Referee(terms, head.commitments, head.arity)
     except UsageError as error:
         raise _refused(error.message) from error
     bounds = referee.bounds  # PROTOCOL 8.5: before a message is looked at

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tallystick.commit import merkle
 from tallystick.commit.checkpoint import checkpoint_count, checkpoint_leaf, run_root_of
-from tallystick.protocol.answers import RootsBody
+from tallystick.protocol.bodies import RootsBody
 from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, shorts
 from tallystick.protocol.queries import Checkpoints
 from tallystick.protocol.states import AGREEMENT
@@ -14,7 +14,7 @@ from tallystick.protocol.states import AGREEMENT
 
 def commitments(game: Game) -> Rounds:
     """3.2: the run ends where the job lets it end."""
-    terms, guilt = game.terms, {}
+    terms, guilt = game.facts.job, {}
     for party, run in enumerate(game.runs):
         early = terms.stop_on_non_finite and 1 <= run.final_step < terms.steps
         count = checkpoint_count(run.final_step, terms.checkpoint_interval)
@@ -35,7 +35,7 @@ def commitments(game: Game) -> Rounds:
 
 def checkpoint_step(game: Game, party: int, index: int) -> int:
     """The step of checkpoint `index` of a party's run (COMMITMENTS 6.2)."""
-    return min(index * game.terms.checkpoint_interval, game.runs[party].final_step)
+    return min(index * game.facts.job.checkpoint_interval, game.runs[party].final_step)
 
 
 def prove(game: Game, wanted: Mapping[int, Sequence[int]]) -> Asking[dict[int, RootsBody]]:
@@ -43,7 +43,7 @@ def prove(game: Game, wanted: Mapping[int, Sequence[int]]) -> Asking[dict[int, R
     queries = {p: Checkpoints(tuple(indices)) for p, indices in wanted.items() if indices}
     if not queries:
         return {}
-    bodies = yield from ask({**queries}, RootsBody)
+    bodies = yield from ask(queries)
     guilt = {}
     for party, body in bodies.items():
         run, indices = game.runs[party], queries[party].indices
@@ -52,7 +52,8 @@ def prove(game: Game, wanted: Mapping[int, Sequence[int]]) -> Asking[dict[int, R
         tree = merkle.multi_root(
             dict(zip(indices, hashes, strict=True)), run.checkpoints, body.proof
         )
-        if tree is None or run_root_of(game.job_digest, run.checkpoints, tree) != run.run_root:
+        job = game.facts.terms.digest
+        if tree is None or run_root_of(job, run.checkpoints, tree) != run.run_root:
             guilt[party] = ("3.3", "checkpoints it has proved do not give its run root")
             continue
         game.checkpoints[party].update(zip(indices, body.roots, strict=True))
@@ -67,7 +68,7 @@ def ends(game: Game) -> Rounds:
     bodies = yield from prove(game, {p: sorted({0, lasts[p]}) for p in BOTH})
     guilt = {}
     for party, run in enumerate(game.runs):
-        if game.checkpoints[party][0] != game.terms.genesis_root:
+        if game.checkpoints[party][0] != game.facts.job.genesis_root:
             guilt[party] = ("3.4", "its run does not start from the job's genesis state")
         elif game.checkpoints[party][lasts[party]] != run.final_state_root:
             guilt[party] = ("3.5", "its last checkpoint is not the final state it has signed")
@@ -82,5 +83,5 @@ def ends(game: Game) -> Rounds:
     game.proofs = (bodies[0].proof, bodies[1].proof)
     if a.final_step != b.final_step:
         return "common"
-    game.low, game.high = 0, lasts[0]
+    game.between = 0, lasts[0]
     return "search" if finals[0] != finals[1] else "middle"

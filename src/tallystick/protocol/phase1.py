@@ -14,12 +14,11 @@ from tallystick.commit.state import (
     extend_loss_chain,
     loss_bits,
 )
-from tallystick.protocol.answers import LossBody, RootsBody
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import checkpoint_step, prove
 from tallystick.protocol.queries import Loss, States
 
-Ask = Callable[[Sequence[int]], Asking[object]]
+Fetch = Callable[[Sequence[int]], Asking[object]]
 
 
 def inner_points(low: int, high: int, arity: int) -> list[int]:
@@ -29,7 +28,7 @@ def inner_points(low: int, high: int, arity: int) -> list[int]:
 
 
 def _narrow(
-    game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Ask
+    game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Fetch
 ) -> Asking[int]:
     """The lowest bound `high` that the search of 4.3 ends with: equal before it, different at it.
 
@@ -59,7 +58,7 @@ def middle(game: Game) -> Rounds:
     while True:
         split = [i for i in indices if game.checkpoints[0][i] != game.checkpoints[1][i]]
         if split:
-            game.low, game.high = 0, split[0]
+            game.between = 0, split[0]
             return "search"
         ranges = merkle.multi_ranges(indices, size)
         low, high = next(
@@ -74,13 +73,13 @@ def middle(game: Game) -> Rounds:
 
 def common(game: Game) -> Rounds:
     """4.1, 4.2: different final steps: the last checkpoint that both runs have."""
-    index = min(run.final_step for run in game.runs) // game.terms.checkpoint_interval
+    index = min(run.final_step for run in game.runs) // game.facts.job.checkpoint_interval
     wanted = {p: () if index in game.checkpoints[p] else (index,) for p in BOTH}
     yield from prove(game, wanted)
     roots = tuple(game.checkpoints[p][index] for p in BOTH)
     step = checkpoint_step(game, 0, index)
     game.note(1, "4.2", f"last common checkpoint, step {step}", shorts(roots))
-    game.low, game.high = (0, index) if roots[0] != roots[1] else (index, index)
+    game.between = (0, index) if roots[0] != roots[1] else (index, index)
     return "search" if roots[0] != roots[1] else "shorter"
 
 
@@ -91,16 +90,17 @@ def search(game: Game) -> Rounds:
         unknown = [i for i in points if not all(i in game.checkpoints[p] for p in BOTH)]
         return (yield from prove(game, dict.fromkeys(BOTH, unknown)))
 
-    high = yield from _narrow(game, game.low, game.high, game.checkpoints, fetch)
-    game.low, game.high = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
-    game.found(interval=(game.low, game.high))
-    game.note(1, "4.3", f"the runs part between steps {game.low} and {game.high}")
+    high = yield from _narrow(game, *game.between, game.checkpoints, fetch)
+    first, last = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
+    game.interval = first, last
+    game.found(interval=game.interval)
+    game.note(1, "4.3", f"the runs part between steps {first} and {last}")
     return "interval"
 
 
 def _state_roots(game: Game, parties: Sequence[int], steps: Sequence[int]) -> Asking[object]:
     """Parties state roots of states (kind 2): pinned by their signature only (4.4)."""
-    bodies = yield from ask({p: States(tuple(steps)) for p in parties}, RootsBody)
+    bodies = yield from ask({p: States(tuple(steps)) for p in parties})
     for party, body in bodies.items():
         game.states[party].update(zip(steps, body.roots, strict=True))
     return None
@@ -112,7 +112,7 @@ def interval(game: Game) -> Rounds:
     def fetch(points: Sequence[int]) -> Asking[object]:
         return (yield from _state_roots(game, BOTH, points))
 
-    high = yield from _narrow(game, game.low, game.high, game.states, fetch)
+    high = yield from _narrow(game, *game.interval, game.states, fetch)
     game.step = high - 1
     game.found(step=game.step)
     before = (game.states[0][high - 1], game.states[1][high - 1])
@@ -126,7 +126,7 @@ def shorter(game: Game) -> Rounds:
     """4.7: what the longer run says about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
-    start = game.low * game.terms.checkpoint_interval
+    start = game.between[0] * game.facts.job.checkpoint_interval
     if end > start:
         yield from _state_roots(game, [longer], [end])
     roots = (game.states[0][end], game.states[1][end])
@@ -134,8 +134,8 @@ def shorter(game: Game) -> Rounds:
     if roots[0] == roots[1]:
         game.found(step=end - 1)
         return "stop"
-    game.low, game.high = start, end
-    game.found(interval=(start, end))
+    game.interval = start, end
+    game.found(interval=game.interval)
     return "interval"
 
 
@@ -143,10 +143,10 @@ def stop(game: Game) -> Rounds:
     """4.7 to 4.10: the loss of the step after which one run ends, and the other does not."""
     ends = [run.final_step for run in game.runs]
     end = min(ends)
-    body = (yield from ask({0: Loss(end - 1)}, LossBody))[0]
+    body = (yield from ask({0: Loss(end - 1)}))[0]
     loss = np.uint32(body.bits).view(np.float32)
     digest = chain_digest(extend_loss_chain(body.chain, end - 1, loss))
-    index, size = game.slots.index(LOSS_CHAIN_SLOT), len(game.slots)
+    index, size = game.facts.slots.index(LOSS_CHAIN_SLOT), len(game.facts.slots)
     proof = SlotProof(LOSS_CHAIN_SLOT, digest, index, size, body.proof)
     # Other bits of a NaN would enter the chain as the canonical ones (COMMITMENTS 5.5).
     known = loss_bits(loss) == body.bits

@@ -13,13 +13,11 @@ from tallystick.numerics.opening.quantity import (
     VALUE_DTYPES,
     Logged,
     Quantity,
-    Site,
     opening_rule,
     rules,
 )
-from tallystick.protocol.answers import BytesBody
-from tallystick.protocol.element import Ask, Open, Outcome, examine, resolve
-from tallystick.protocol.element import Game as Play
+from tallystick.protocol.element import Ask, Open, Outcome, Resolving, examine, resolve
+from tallystick.protocol.facts import header_of_type
 from tallystick.protocol.game import (
     BOTH,
     Asking,
@@ -28,7 +26,6 @@ from tallystick.protocol.game import (
     Rounds,
     ask,
     convict,
-    header_of_type,
     show,
 )
 from tallystick.protocol.queries import OUTPUT, Values
@@ -41,35 +38,30 @@ _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
 
 def output(game: Game) -> Rounds:
     """6.1: the first element of the disputed output whose bytes differ."""
-    header = header_of_type(game.program.nodes[game.node].out_types[game.operand])
+    header = header_of_type(game.facts.program.nodes[game.node].out_types[game.output])
     a, b = game.records
-    digests = (a.outputs[game.operand], b.outputs[game.operand])
-    game.element, game.claims = yield from first_element(
-        game, OUTPUT, game.operand, header, digests
-    )
+    digests = (a.outputs[game.output], b.outputs[game.output])
+    game.element, game.claims = yield from first_element(game, OUTPUT, game.output, header, digests)
     game.found(element=game.element)
     stated = (show(game.claims[0]), show(game.claims[1]))
-    game.note(3, "6.1", f"element {game.element} of output {game.operand}", stated)
-    return "element" if game.section_of(game.node, game.operand) is None else "log"
+    game.note(3, "6.1", f"element {game.element} of output {game.output}", stated)
+    return "element" if game.facts.section_of(game.node, game.output) is None else "log"
 
 
 def _quantity(game: Game) -> Quantity:
     """What the disputed element is by the contract (6.2)."""
-    node, program = game.program.nodes[game.node], game.program
-    types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
-    contract = game.terms.contract
-    site = Site(node.op, node.attrs, types, node.out_types, game.operand, game.element, contract)
-    if node.op not in rules():
+    site = game.facts.site(game.node, game.output, game.element)
+    if site.op not in rules():
         raise CannotCheckError(
-            f"This build has no opening rule for {node.op}.", "Use a newer build."
+            f"This build has no opening rule for {site.op}.", "Use a newer build."
         )
     return opening_rule(site)
 
 
 def _values(game: Game, asked: Ask) -> Asking[tuple[tuple[np.generic, ...], ...]]:
     """Both parties state values of a quantity (6.3, 6.4)."""
-    query = Values(game.step, game.node, game.operand, game.element, asked.path, asked.view)
-    bodies = yield from ask(dict.fromkeys(BOTH, query), BytesBody)
+    query = Values(game.step, game.node, game.output, game.element, asked.path, asked.view)
+    bodies = yield from ask(dict.fromkeys(BOTH, query))
     dtypes = [VALUE_DTYPES[name] for name in asked.dtypes]
     length = sum(d.itemsize for d in dtypes)
     guilt = {
@@ -90,13 +82,13 @@ def _split(data: bytes, dtypes: Sequence[np.dtype[np.generic]]) -> tuple[np.gene
 
 
 def _sources(game: Game) -> tuple[SparseSource, dict[int, TensorHeader]]:
-    headers = {number: header_of_type(type_) for number, _, type_ in game.operands(game.node)}
+    headers = {number: header_of_type(type_) for number, _, type_ in game.facts.operands(game.node)}
     return SparseSource(headers), headers
 
 
 def element(game: Game) -> Rounds:
     """6.2 to 6.12: down to the contract's own partials, and at most 256 executed terms."""
-    published = game.log_form == "published"
+    published = game.facts.log_form == "published"
     source, headers = _sources(game)
     claims = (game.claims[0], game.claims[1])
     play = resolve(_quantity(game), claims, source, (), game.entries, published)
@@ -112,10 +104,10 @@ def entry(game: Game) -> Rounds:
     if quantity is None:
         return "beyond"
     source, headers = _sources(game)
-    header = header_of_type(game.program.nodes[game.node].out_types[game.operand])
-    digest = game.records[0].outputs[game.operand]
-    value = yield from agreed_element(game, game.operand, header, game.element, digest)
-    play = examine(quantity, game.entries, value, source, game.log_form == "published")
+    header = header_of_type(game.facts.program.nodes[game.node].out_types[game.output])
+    digest = game.records[0].outputs[game.output]
+    value = yield from agreed_element(game, game.output, header, game.element, digest)
+    play = examine(quantity, game.entries, value, source, game.facts.log_form == "published")
     outcome = yield from _played(game, play, source, headers)
     _convicted_below(game, outcome)
     return "beyond"
@@ -126,8 +118,8 @@ def _logged(game: Game) -> Logged | None:
 
     Convicts at once whoever has an entry for an element that does not exist (NUMERICS 14.7).
     """
-    given = game.program.nodes[game.node]
-    if game.element >= given.out_types[game.operand].numel:
+    given = game.facts.program.nodes[game.node]
+    if game.element >= given.out_types[game.output].numel:
         why = f"its log has an entry for element {game.element}, which does not exist"
         raise Guilty({p: ("6.13", why) for p in BOTH if game.entries[p] is not None}, "3")
     quantity = _quantity(game)
@@ -135,7 +127,7 @@ def _logged(game: Game) -> Logged | None:
 
 
 def _played(
-    game: Game, play: Play, source: SparseSource, headers: dict[int, TensorHeader]
+    game: Game, play: Resolving, source: SparseSource, headers: dict[int, TensorHeader]
 ) -> Asking[Outcome]:
     """Fetch and verify what `play` asks for, to its outcome."""
     reply: object = None

@@ -9,7 +9,7 @@ of all other slots' leaves: two states differ in another slot exactly where the 
 from __future__ import annotations
 
 from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof
-from tallystick.protocol.answers import RootsBody, SlotBody
+from tallystick.protocol.bodies import SlotBody
 from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import prove
 from tallystick.protocol.queries import Slot, States
@@ -48,7 +48,7 @@ def beyond(game: Game) -> Rounds:
 
 def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Asking[tuple[int, int]]:
     """Two steps with at most an interval between them, alike at the first, not at the second."""
-    interval = game.terms.checkpoint_interval
+    interval = game.facts.job.checkpoint_interval
     # Common checkpoints strictly between the ends, which are alike and not alike.
     low, high = start // interval, -(-end // interval)
     while high - low > 1:
@@ -71,8 +71,8 @@ def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBod
     if step in known:  # nothing is asked for twice
         return known[step]
     yield from _pinned(game, step)
-    bodies = yield from ask({p: Slot(step, LOG_CHAIN_SLOT) for p in BOTH}, SlotBody)
-    index, size = game.slots.index(LOG_CHAIN_SLOT), len(game.slots)
+    bodies = yield from ask({p: Slot(step, LOG_CHAIN_SLOT) for p in BOTH})
+    index, size = game.facts.slots.index(LOG_CHAIN_SLOT), len(game.facts.slots)
     why = f"its proof of slot {LOG_CHAIN_SLOT} does not give its own state after {step} steps"
     convict(
         {
@@ -90,11 +90,11 @@ def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBod
 def _pinned(game: Game, step: int) -> Asking[None]:
     """Whoever has not said yet what its state[step] is says so: by a checkpoint if it is one."""
     silent = [p for p in BOTH if step not in game.states[p]]
-    index, rest = divmod(step, game.terms.checkpoint_interval)
+    index, rest = divmod(step, game.facts.job.checkpoint_interval)
     if not rest:
         yield from prove(game, dict.fromkeys(silent, (index,)))
         return
     if silent:
-        bodies = yield from ask({p: States((step,)) for p in silent}, RootsBody)
+        bodies = yield from ask({p: States((step,)) for p in silent})
         for party, body in bodies.items():
             game.states[party][step] = body.roots[0]

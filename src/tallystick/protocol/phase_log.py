@@ -14,7 +14,7 @@ from tallystick.commit import merkle
 from tallystick.commit.log import BLOCK_BYTES, BOUNDED, ENTRIES_PER_BYTE, Section, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof, chain_digest, extend_log_chain
 from tallystick.errors import CorruptFileError
-from tallystick.protocol.answers import BlockBody, BlocksBody, HashesBody, LogBody, NodeBody
+from tallystick.protocol.bodies import HashesBody, LogBody
 from tallystick.protocol.game import (
     BOTH,
     Asking,
@@ -37,7 +37,7 @@ NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)
 def opened_logs(game: Game) -> Asking[tuple[bytes, bytes]]:
     """6.10: both open their logs of the step; the tensor digests of their log chains after it."""
     if not game.logs:
-        bodies = yield from ask({p: Log(game.step) for p in BOTH}, LogBody)
+        bodies = yield from ask({p: Log(game.step) for p in BOTH})
         guilt = {}
         for party, body in bodies.items():
             why = _unfit(game, party, body)
@@ -56,9 +56,9 @@ def _chain_after(game: Game, body: LogBody) -> bytes:
 
 def _unfit(game: Game, party: int, body: LogBody) -> str | None:
     """How an opened log does not fit what the party has committed to, None if it does."""
-    if len(body.sections) != len(game.sections):
-        return f"it opens {len(body.sections)} sections, the program has {len(game.sections)}"
-    index, size = game.slots.index(LOG_CHAIN_SLOT), len(game.slots)
+    if len(body.sections) != len(game.facts.sections):
+        return f"it opens {len(body.sections)} sections, the program has {len(game.facts.sections)}"
+    index, size = game.facts.slots.index(LOG_CHAIN_SLOT), len(game.facts.slots)
     ends = (
         ("before", game.step, body.chain, body.before),
         ("after", game.step + 1, _chain_after(game, body), body.after),
@@ -78,8 +78,8 @@ Block = dict[int, int]
 def _opened_blocks(game: Game, number: int, block: int) -> Asking[tuple[Block, Block]]:
     """6.10: both open one block of section `number`."""
     query = LogBlock(game.step, number, block)
-    bodies = yield from ask(dict.fromkeys(BOTH, query), BlockBody)
-    section, guilt, found = game.sections[number], {}, []
+    bodies = yield from ask(dict.fromkeys(BOTH, query))
+    section, guilt, found = game.facts.sections[number], {}, []
     for party, body in bodies.items():
         leaf = merkle.leaf_hash(body.data)
         root = merkle.inclusion_root(leaf, block, section.blocks, body.proof)
@@ -115,9 +115,9 @@ def _published(section: Section, block: int, data: bytes) -> Block:
 def log(game: Game) -> Rounds:
     """6.10: what each party's log says about the disputed element."""
     yield from opened_logs(game)
-    number = game.section_of(game.node, game.operand)
+    number = game.facts.section_of(game.node, game.output)
     assert number is not None  # phase3.output enters only then
-    section = game.sections[number]
+    section = game.facts.sections[number]
     blocks = yield from _opened_blocks(game, number, section.block_of(game.element))
     game.entries = blocks[0].get(game.element), blocks[1].get(game.element)
     return "element"
@@ -128,7 +128,7 @@ def entries(game: Game) -> Rounds:
     a, b = (body.sections for body in game.logs)
     # Equal sections would have made equal chains, and 5.8 a conviction.
     number = next(k for k in range(len(a)) if a[k] != b[k])
-    section = game.sections[number]
+    section = game.facts.sections[number]
     block = yield from _differing_block(game, number)
     game.note(3, "6.13", f"section {number} of the logs", shorts((a[number], b[number])))
     blocks = yield from _opened_blocks(game, number, block)
@@ -140,7 +140,7 @@ def entries(game: Game) -> Rounds:
 
 def _differing_block(game: Game, number: int) -> Asking[int]:
     """The first block of a section that is not the same in both logs."""
-    section = game.sections[number]
+    section = game.facts.sections[number]
     first, count = 0, section.blocks
     if not count:  # the program alone gives the digest of an empty section
         true = section.digest(merkle.EMPTY_ROOT)
@@ -150,7 +150,7 @@ def _differing_block(game: Game, number: int) -> Asking[int]:
     stated = [body.sections[number] for body in game.logs]
     while count > 1:
         query = LogHashes(game.step, number, first, count)
-        bodies = yield from ask(dict.fromkeys(BOTH, query), BlocksBody)
+        bodies = yield from ask(dict.fromkeys(BOTH, query))
         why = f"section {number} has {section.blocks} blocks, not these"
         convict({p: ("2.7", why) for p, b in bodies.items() if b.blocks != section.blocks})
         plain = {p: HashesBody(body.hashes) for p, body in bodies.items()}
@@ -163,7 +163,7 @@ def _differing_block(game: Game, number: int) -> Asking[int]:
 
 def _at_output(game: Game, section: Section, element: int) -> Asking[None]:
     """The game is now about an output on which both agree, of a node before COMMIT."""
-    body = (yield from ask({0: NodeRecord(game.step, section.node)}, NodeBody))[0]
+    body = (yield from ask({0: NodeRecord(game.step, section.node)}))[0]
     if not node_proved(game, 0, section.node, body):
         why = f"its record of node {section.node} is not the one in its tree"
         raise Guilty({0: ("6.13", why)})
@@ -172,9 +172,9 @@ def _at_output(game: Game, section: Section, element: int) -> Asking[None]:
         # Both trees have this leaf, and an honest tree none of another structure.
         sentence = f"node {section.node}, as both have it, is not the program's: {why_not}"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", sentence)), "1")
-    game.node, game.operand, game.element = section.node, section.output, element
+    game.node, game.output, game.element = section.node, section.output, element
     game.records = (body, body)
-    operator = game.program.nodes[section.node].op
+    operator = game.facts.program.nodes[section.node].op
     game.found(
         node=section.node, operator=operator, side="output", operand=section.output, element=element
     )

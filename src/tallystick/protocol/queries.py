@@ -1,110 +1,300 @@
-"""What the referee asks: one class per kind, with its binary layout (PROTOCOL 2.1)."""
+"""What the referee asks: one class per kind (PROTOCOL 2.1).
+
+A class says everything about its kind: its fields, which are its layout; whether such a query
+makes sense about a job and a run (`check`); the body of its answer and that body's layout
+(`layout`); and how long a true body is at most (`most`, 2.6.1).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, cast
 
-from tallystick.commit.encoding import Reader, Writer, tag
-from tallystick.errors import CorruptFileError
+from tallystick.commit import merkle
+from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
+from tallystick.commit.log import Section
+from tallystick.commit.signing import RunCommitment
+from tallystick.commit.state import CHAIN_SLOTS
+from tallystick.commit.tensor import LEAF_BYTES
+from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.opening.views import View
+from tallystick.numerics.opening.quantity import VALUE_DTYPES, opening_rule
+from tallystick.numerics.opening.views import View, locate, view_dtypes
+from tallystick.protocol import bodies as b
+from tallystick.protocol.facts import INPUT as INPUT
+from tallystick.protocol.facts import OUTPUT as OUTPUT
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.layouts import (
+    HASH,
+    NUMBERS,
+    PARTS,
+    REST,
+    TEXT,
+    U8,
+    U32,
+    U64,
+    U64_BYTES,
+    VIEW,
+    Item,
+    Layout,
+    attributes_fit,
+    blob,
+    exactly,
+    hashes,
+    list_bytes,
+    path_bytes,
+)
+from tallystick.protocol.query import Query, ascending, below, subtree
 
 QUERY_TAG = tag("query/1")
 DEPTH = 5  # PROTOCOL 2.4
-INPUT, OUTPUT = 0, 1  # PROTOCOL 2.2
+OPENING_HEAD = 64 + U64_BYTES * LIMITS.tensor_rank  # bytes of an opening before its leaves
+Side = int  # INPUT or OUTPUT
 
 
+def _parts_bytes(count: int) -> int:
+    return HASH_BYTES * len(merkle.parts_of(0, count, DEPTH))
+
+
+def _slot_path(facts: Facts) -> int:
+    return path_bytes(len(facts.slots))
+
+
+# --- the run --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Checkpoints:
+class Checkpoints(Query[b.RootsBody]):
     """State roots of the run's checkpoints of these indices, proved."""
 
-    KIND: ClassVar[int] = 1
+    KIND = 1
     indices: tuple[int, ...]
 
+    @property
+    def layout(self) -> Layout[b.RootsBody]:
+        return Layout(b.RootsBody, (exactly(len(self.indices)), hashes(LIMITS.proof_hashes)))
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        ascending(self.indices, run.checkpoints, "checkpoint")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        proof = merkle.multi_proof_length(self.indices, run.checkpoints)
+        return HASH_BYTES * len(self.indices) + list_bytes(proof)
+
 
 @dataclass(frozen=True)
-class States:
+class States(Query[b.RootsBody]):
     """Roots of state[s] for these steps."""
 
-    KIND: ClassVar[int] = 2
+    KIND = 2
     steps: tuple[int, ...]
 
+    @property
+    def layout(self) -> Layout[b.RootsBody]:
+        return Layout(b.RootsBody, (exactly(len(self.steps)),))
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        ascending(self.steps, run.final_step + 1, "state")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return HASH_BYTES * len(self.steps)
+
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(Query[b.LossBody]):
     """What the loss chain of state[step + 1] was made of."""
 
-    KIND: ClassVar[int] = 3
+    KIND = 3
+    layout = Layout(b.LossBody, (HASH, U32, hashes()))
     step: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        below(self.step, run.final_step, "step")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return HASH_BYTES + 4 + _slot_path(facts)
 
 
 @dataclass(frozen=True)
-class Nodes:
-    """Number and tree root of the nodes of a step."""
-
-    KIND: ClassVar[int] = 4
-    step: int
-
-
-@dataclass(frozen=True)
-class NodeHashes:
-    """Hashes of the parts of a range of the node tree."""
-
-    KIND: ClassVar[int] = 5
-    step: int
-    first: int
-    count: int
-
-
-@dataclass(frozen=True)
-class NodeRecord:
-    """One node as executed, with its inclusion proof."""
-
-    KIND: ClassVar[int] = 6
-    step: int
-    node: int
-
-
-@dataclass(frozen=True)
-class Slot:
+class Slot(Query[b.SlotBody]):
     """The tensor digest of a slot of state[step], proved."""
 
-    KIND: ClassVar[int] = 7
+    KIND = 7
+    layout = Layout(b.SlotBody, (HASH, hashes()))
     step: int
     name: str
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        below(self.step, run.final_step + 1, "state")
+        if self.name not in facts.program.state_types and self.name not in CHAIN_SLOTS:
+            raise UsageError(f"The state has no slot {self.name[:80]!r}.", "Ask the program.")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return HASH_BYTES + _slot_path(facts)
+
 
 @dataclass(frozen=True)
-class TensorHashes:
-    """Hashes of the parts of a range of a tensor's leaves; `side` is INPUT or OUTPUT."""
+class Record(Query[b.RecordBody]):
+    """One record of the data, proved."""
 
-    KIND: ClassVar[int] = 8
+    KIND = 12
+    layout = Layout(b.RecordBody, (blob(LIMITS.record_bytes), hashes()))
+    index: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        below(self.index, facts.job.record_count, "record")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        record = facts.terms.schema.record_size
+        return U64_BYTES + record + path_bytes(facts.job.record_count)
+
+
+# --- nodes of a step ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Nodes(Query[b.NodesBody]):
+    """Number and tree root of the nodes of a step."""
+
+    KIND = 4
+    layout = Layout(b.NodesBody, (U64, HASH))
+    step: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        below(self.step, run.final_step, "step")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return U64_BYTES + HASH_BYTES
+
+
+@dataclass(frozen=True)
+class NodeHashes(Query[b.HashesBody]):
+    """Hashes of the parts of a range of the node tree."""
+
+    KIND = 5
+    layout = Layout(b.HashesBody, (PARTS,))
+    step: int
+    first: int
+    count: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        below(self.step, run.final_step, "step")
+        subtree(len(facts.program.nodes), self.first, self.count)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return _parts_bytes(self.count)
+
+
+def record_bytes(facts: Facts, node: int) -> int:
+    """Bytes of a node as executed (kind 6), at most."""
+    operator, attributes, outputs = facts.structure(node)
+    inputs = len(facts.operands(node))
+    if not attributes_fit(attributes, inputs):
+        return LIMITS.answer_bytes  # no reader takes such a record: the message is too long
+    head = 4 + len(operator) + U64_BYTES + len(attributes)
+    return head + list_bytes(inputs) + list_bytes(outputs) + path_bytes(len(facts.program.nodes))
+
+
+@dataclass(frozen=True)
+class NodeRecord(Query[b.NodeBody]):
+    """One node as executed, with its inclusion proof."""
+
+    KIND = 6
+    layout = Layout(
+        b.NodeBody,
+        (
+            TEXT,
+            blob(LIMITS.attribute_bytes),
+            hashes(LIMITS.node_inputs),
+            hashes(LIMITS.node_outputs),
+            hashes(),
+        ),
+    )
     step: int
     node: int
-    side: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        _check_node(self.step, self.node, facts, run)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return record_bytes(facts, self.node)
+
+
+# --- tensors of a node ----------------------------------------------------------------------------
+def _check_node(step: int, node: int, facts: Facts, run: RunCommitment) -> None:
+    below(step, run.final_step, "step")
+    below(node, len(facts.program.nodes), "node")
+
+
+@dataclass(frozen=True)
+class TensorHashes(Query[b.HashesBody]):
+    """Hashes of the parts of a range of a tensor's leaves; `side` is INPUT or OUTPUT."""
+
+    KIND = 8
+    layout = Layout(b.HashesBody, (PARTS,))
+    step: int
+    node: int
+    side: Side
     operand: int
     first: int
     count: int
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        _check_node(self.step, self.node, facts, run)
+        header = facts.header_at(self.node, self.side, self.operand)
+        subtree(header.leaves, self.first, self.count)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return _parts_bytes(self.count)
+
 
 @dataclass(frozen=True)
-class Leaf:
+class Leaf(Query[b.BytesBody]):
     """The bytes of one leaf of a tensor."""
 
-    KIND: ClassVar[int] = 9
+    KIND = 9
+    layout = Layout(b.BytesBody, (blob(LIMITS.answer_bytes),))
     step: int
     node: int
-    side: int
+    side: Side
     operand: int
     leaf: int
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        _check_node(self.step, self.node, facts, run)
+        below(self.leaf, facts.header_at(self.node, self.side, self.operand).leaves, "leaf")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return U64_BYTES + LEAF_BYTES
+
 
 @dataclass(frozen=True)
-class Values:
+class Opening(Query[b.BytesBody]):
+    """A tensor opening of some leaves of an operand."""
+
+    KIND = 11
+    layout = Layout(b.BytesBody, (blob(LIMITS.answer_bytes),))
+    step: int
+    node: int
+    operand: int
+    leaves: tuple[int, ...]
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        _check_node(self.step, self.node, facts, run)
+        ascending(self.leaves, facts.header_at(self.node, INPUT, self.operand).leaves, "leaf")
+        if len(self.leaves) > LIMITS.opening_leaves:
+            raise UsageError(f"{len(self.leaves)} leaves are too many.", "Ask for fewer.")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        header = facts.header_at(self.node, INPUT, self.operand)
+        proof = merkle.multi_proof_length(self.leaves, header.leaves) if self.leaves else 0
+        data = sum(U64_BYTES + header.leaf_size(leaf) for leaf in self.leaves)
+        return U64_BYTES + OPENING_HEAD + data + list_bytes(proof)
+
+
+@dataclass(frozen=True)
+class Values(Query[b.BytesBody]):
     """Values of a quantity below an output element (PROTOCOL 6.4)."""
 
-    KIND: ClassVar[int] = 10
+    KIND = 10
+    layout = Layout(b.BytesBody, (REST,))
     step: int
     node: int
     output: int
@@ -112,94 +302,118 @@ class Values:
     path: tuple[int, ...]
     view: View
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        """Whether there is such a quantity the operator's rule says, and so who answers."""
+        _check_node(self.step, self.node, facts, run)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        rule = opening_rule(facts.site(self.node, self.output, self.element))
+        dtypes = view_dtypes(locate(rule, self.path), self.view)
+        return sum(VALUE_DTYPES[name].itemsize for name in dtypes)
+
+
+# --- rounding logs --------------------------------------------------------------------------------
+def _check_log(step: int, facts: Facts, run: RunCommitment) -> None:
+    below(step, run.final_step, "step")
+    if not facts.contract.keeps_log:
+        raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
+
+
+def _section(number: int, step: int, facts: Facts, run: RunCommitment) -> Section:
+    _check_log(step, facts, run)
+    if number >= len(facts.sections):
+        raise UsageError(f"There is no section {number}.", "Ask the program.")
+    return facts.sections[number]
+
 
 @dataclass(frozen=True)
-class Opening:
-    """A tensor opening of some leaves of an operand."""
-
-    KIND: ClassVar[int] = 11
-    step: int
-    node: int
-    operand: int
-    leaves: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record of the data, proved."""
-
-    KIND: ClassVar[int] = 12
-    index: int
-
-
-@dataclass(frozen=True)
-class Log:
+class Log(Query[b.LogBody]):
     """The section digests of a step's rounding log, bound to the states before and after it."""
 
-    KIND: ClassVar[int] = 13
+    KIND = 13
+    layout = Layout(b.LogBody, (HASH, hashes(), hashes(LIMITS.log_sections), hashes()))
     step: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        _check_log(self.step, facts, run)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return HASH_BYTES + 2 * _slot_path(facts) + list_bytes(len(facts.sections))
 
 
 @dataclass(frozen=True)
-class LogHashes:
+class LogHashes(Query[b.BlocksBody]):
     """Hashes of the parts of a range of a section's blocks."""
 
-    KIND: ClassVar[int] = 14
+    KIND = 14
+    layout = Layout(b.BlocksBody, (U64, PARTS))
     step: int
     section: int
     first: int
     count: int
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        subtree(_section(self.section, self.step, facts, run).blocks, self.first, self.count)
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return U64_BYTES + _parts_bytes(self.count)
+
 
 @dataclass(frozen=True)
-class LogBlock:
+class LogBlock(Query[b.BlockBody]):
     """One block of a section, proved."""
 
-    KIND: ClassVar[int] = 15
+    KIND = 15
+    layout = Layout(b.BlockBody, (blob(LIMITS.log_block_bytes), hashes()))
     step: int
     section: int
     block: int
 
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        if self.block >= _section(self.section, self.step, facts, run).blocks:
+            raise UsageError(f"There is no block {self.block}.", "Ask within the section.")
 
-Query = (
-    Checkpoints | States | Loss | Nodes | NodeHashes | NodeRecord | Slot | TensorHashes | Leaf
-    | Values | Opening | Record | Log | LogHashes | LogBlock
-)  # fmt: skip
-KINDS: dict[int, type[Query]] = {
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        blocks = facts.sections[self.section].blocks
+        return U64_BYTES + LIMITS.log_block_bytes + path_bytes(blocks)
+
+
+# --- layout ---------------------------------------------------------------------------------------
+KINDS: dict[int, type[Query[Any]]] = {
     kind.KIND: kind
     for kind in (
         Checkpoints, States, Loss, Nodes, NodeHashes, NodeRecord, Slot, TensorHashes, Leaf,
         Values, Opening, Record, Log, LogHashes, LogBlock,
     )
 }  # fmt: skip
-_VIEWS = {"needs": 1, "blocks": 2, "states": 3, "witness": 4, "terms": 5}
-_VIEW_NAMES = {code: name for name, code in _VIEWS.items()}
+# By the type that a field is declared with.
+_ITEMS = {
+    "int": U64,
+    "Side": U8,
+    "str": TEXT,
+    "tuple[int, ...]": NUMBERS,
+    "View": VIEW,
+}
 
 
-def encode_query(query: Query) -> bytes:
+def _fields(kind: type[Query[Any]]) -> Iterator[tuple[str, Item]]:
+    """Names and layouts of a kind's fields, in order."""
+    for field in fields(cast(Any, kind)):
+        yield field.name, _ITEMS[str(field.type)]
+
+
+def encode_query(query: Query[Any]) -> bytes:
     """The layout of `query` (PROTOCOL 2.1)."""
     out = Writer(QUERY_TAG).u8(query.KIND)
-    for field in fields(query):
-        value = getattr(query, field.name)
-        if field.name == "side":
-            out.u8(value)
-        elif isinstance(value, int):
-            out.u64(value)
-        elif isinstance(value, str):
-            out.text(value)
-        elif isinstance(value, View):
-            out.u8(_VIEWS[value.kind]).u64(value.a).u64(value.b).u64(value.c)
-        else:
-            out.u64(len(value))
-            for item in value:
-                out.u64(item)
+    for name, item in _fields(type(query)):
+        item.write(out, getattr(query, name))
     return out.finish()
 
 
-def decode_query(data: bytes) -> Query:
+def decode_query(data: bytes) -> Query[Any]:
     """Inverse of encode_query for untrusted bytes. Raises CorruptFileError.
 
-    Only the layout is checked; whether the run has such a step or node is the prover's matter.
+    Only the layout is checked; whether the run has such a step or node, `Query.check` says.
     """
     if len(data) > LIMITS.query_bytes:
         raise CorruptFileError("A query is longer than any query is.", "Refuse it.")
@@ -208,21 +422,6 @@ def decode_query(data: bytes) -> Query:
     kind = KINDS.get(source.u8())
     if kind is None:
         source.fail("its kind is unknown")
-    given: dict[str, object] = {}
-    for field in fields(kind):
-        if field.name == "side":
-            given[field.name] = source.u8()
-        elif field.type == "int":
-            given[field.name] = source.u64()
-        elif field.type == "str":
-            given[field.name] = source.text()
-        elif field.type == "View":
-            name = _VIEW_NAMES.get(source.u8())
-            if name is None:
-                source.fail("its view is unknown")
-            given[field.name] = View(name, source.u64(), source.u64(), source.u64())
-        else:
-            count = source.count(LIMITS.query_bytes // 8, "numbers")
-            given[field.name] = tuple(source.u64() for _ in range(count))
+    given = {name: item.read(source) for name, item in _fields(kind)}
     source.end()
-    return kind(**given)  # type: ignore[arg-type]
+    return kind(**given)

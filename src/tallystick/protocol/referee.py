@@ -15,14 +15,16 @@ from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
+from tallystick.program.terms import Terms
 from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, Body, decode_body, open_answer
+from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer
+from tallystick.protocol.bodies import Body
+from tallystick.protocol.facts import Facts
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
 from tallystick.protocol.states import AGREEMENT, START, TABLE, UNDECIDED
 from tallystick.protocol.verdict import Conviction, Event, Verdict
-from tallystick.run.job import Job
 
 MIN_ARITY, MAX_ARITY = 2, 256  # PROTOCOL 4.3
 
@@ -68,35 +70,26 @@ def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
 
 
 class Referee:
-    """A game about `job` between the runs in two signed envelopes (COMMITMENTS 9.5).
+    """A game about the job of `terms` between the runs in two signed envelopes (COMMITMENTS 9.5).
 
-    `arity` is the dispute's (4.3). Of the job only commitment, scalars, schema and program are
-    used. Raises UsageError for a commitment of another job, one whose signature does not verify
-    (3.1), or an arity out of range; CannotCheckError where the evidence could not hold what the
-    first round may bring (8.5).
+    `arity` is the dispute's (4.3). Raises UsageError for a commitment of another job, one whose
+    signature does not verify (3.1), or an arity out of range; CannotCheckError where the evidence
+    could not hold what the first round may bring (8.5).
     """
 
     @exact_environment()
-    def __init__(self, job: Job, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
+    def __init__(self, terms: Terms, commitments: tuple[bytes, bytes], arity: int = 20) -> None:
         if not MIN_ARITY <= arity <= MAX_ARITY:
             raise UsageError(
                 f"An arity of {arity} is out of range.", f"Choose {MIN_ARITY} to {MAX_ARITY}."
             )
-        first, second = (_commitment(data, p, job.digest) for p, data in enumerate(commitments))
+        first, second = (_commitment(data, p, terms.digest) for p, data in enumerate(commitments))
         self.rounds = 0
         self.received = 0  # bytes of answers
         self.transcript: list[tuple[int, bytes]] = []
         self.verdict: Verdict | None = None
-        self._game = Game(
-            job.digest,
-            job.commitment,
-            job.program,
-            job.scalars,
-            job.schema,
-            (first, second),
-            arity,
-        )
-        self.bounds: GameBounds = game_bounds(self._game)
+        self._game = Game(Facts(terms), (first, second), arity)
+        self.bounds: GameBounds = game_bounds(self._game.facts, arity)
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}
         self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
@@ -192,7 +185,7 @@ class Referee:
             try:
                 if answer.status != ANSWERED:
                     raise CorruptFileError("It has no known status.")
-                bodies[party] = decode_body(self._round[party], answer.body)
+                bodies[party] = self._round[party].layout.decode(answer.body)
             except CounterpartyError as error:
                 guilt[party] = ("2.7", f"its answer is malformed: {error.message}")
         try:

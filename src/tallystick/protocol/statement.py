@@ -5,8 +5,8 @@ from __future__ import annotations
 from tallystick.commit.encoding import JsonValue, canonical_json, sha256
 from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment, sign_envelope
 from tallystick.errors import UsageError
+from tallystick.program.terms import Terms
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.job import Job
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -14,7 +14,7 @@ PREDICATE_TYPE = "urn:tallystick:training-run:v1"
 
 
 def statement(
-    job: Job, run: RunCommitment, verdict: Verdict | None, evidence: bytes | None
+    terms: Terms, run: RunCommitment, verdict: Verdict | None, evidence: bytes | None
 ) -> bytes:
     """The Statement about an accepted run, canonical JSON.
 
@@ -31,11 +31,11 @@ def statement(
         ]
     predicate: dict[str, JsonValue] = {
         "checkpoints": run.checkpoints,
-        "contract": job.commitment.contract,
+        "contract": terms.commitment.contract,
         "convicted": convicted,
         "disputed": verdict is not None,
         "evidence": None if evidence is None else sha256(evidence).hex(),
-        "job_digest": job.digest.hex(),
+        "job_digest": terms.digest.hex(),
         "signer": run.signer.raw.hex(),
         "steps": run.final_step,
     }

@@ -16,7 +16,7 @@ from tallystick.commit.tensor import (
     first_non_canonical,
 )
 from tallystick.errors import CorruptFileError, CounterpartyError, DigestMismatchError
-from tallystick.protocol.answers import BytesBody, HashesBody
+from tallystick.protocol.bodies import HashesBody
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, ask, convict
 from tallystick.protocol.queries import DEPTH, OUTPUT, Leaf, Opening, TensorHashes
 
@@ -67,13 +67,13 @@ def known_hashes(
 
 
 def first_element(
-    game: Game, side: int, operand: int, header: TensorHeader, digests: tuple[bytes, bytes]
+    game: Game, side: int, number: int, header: TensorHeader, digests: tuple[bytes, bytes]
 ) -> Asking[tuple[int, Pair]]:
     """6.1: position and the two values of the first element whose bytes differ.
 
     `digests` differ. Convictions at a leaf are of the case that the caller's side is.
     """
-    case, where = ("3" if side else "2c"), (game.step, game.node, side, operand)
+    case, where = ("3" if side else "2c"), (game.step, game.node, side, number)
     if not header.leaves:  # the type alone gives the digest of an empty tensor
         true = header.digest(merkle.EMPTY_ROOT)
         wrong = [p for p in BOTH if digests[p] != true]
@@ -81,12 +81,12 @@ def first_element(
     first, count = 0, header.leaves
     hashes: tuple[bytes, ...] = ()
     while count > 1:
-        bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH}, HashesBody)
+        bodies = yield from ask({p: TensorHashes(*where, first, count) for p in BOTH})
         known = known_hashes(count, bodies, hashes, lambda p, r: header.digest(r) == digests[p])
         convict(part_guilt(count, bodies, known, "6.1"))
         parts = (bodies[0].hashes, bodies[1].hashes)
         first, count, hashes = descend(count, parts, first)
-    opened = yield from ask({p: Leaf(*where, first) for p in BOTH}, BytesBody)
+    opened = yield from ask({p: Leaf(*where, first) for p in BOTH})
     guilt, blocks = {}, []
     for party, leaf in opened.items():
         hashed = merkle.leaf_hash(leaf.data)
@@ -109,33 +109,33 @@ def first_element(
 
 
 def agreed_element(
-    game: Game, operand: int, header: TensorHeader, element: int, digest: bytes
+    game: Game, output: int, header: TensorHeader, element: int, digest: bytes
 ) -> Asking[np.generic]:
     """6.13: an element of an output whose digest both state, opened by party 0."""
-    where = (game.step, game.node, OUTPUT, operand)
+    where = (game.step, game.node, OUTPUT, output)
     leaf, at = divmod(element, LEAF_BYTES // header.itemsize)
     first, count, known = 0, header.leaves, b""
     while count > 1:
-        body = (yield from ask({0: TensorHashes(*where, first, count)}, HashesBody))[0]
+        body = (yield from ask({0: TensorHashes(*where, first, count)}))[0]
         whole = merkle.combine_parts(count, DEPTH, body.hashes)
         if whole is None:
             raise Guilty({0: ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")})
         if (whole != known) if known else (header.digest(whole) != digest):
-            raise Guilty({0: ("6.13", f"hashes of output {operand} do not give its digest")})
+            raise Guilty({0: ("6.13", f"hashes of output {output} do not give its digest")})
         ranges = merkle.parts_of(first, count, DEPTH)
         part = next(k for k, (a, n) in enumerate(ranges) if a <= leaf < a + n)
         (first, count), known = ranges[part], body.hashes[part]
-    data = (yield from ask({0: Leaf(*where, leaf)}, BytesBody))[0].data
+    data = (yield from ask({0: Leaf(*where, leaf)}))[0].data
     hashed = merkle.leaf_hash(data)
     given = hashed == known if known else header.digest(hashed) == digest
     if len(data) != header.leaf_size(leaf):
         raise Guilty({0: ("2.7", f"leaf {leaf} has {header.leaf_size(leaf)} bytes, not these")})
     if not given:
-        raise Guilty({0: ("6.13", f"leaf {leaf} of output {operand} does not give its digest")})
+        raise Guilty({0: ("6.13", f"leaf {leaf} of output {output} does not give its digest")})
     block = np.frombuffer(data, dtype=DTYPES[header.dtype])
     bad = first_non_canonical(block)
     if bad is not None:  # both have stated this digest, and no honest party such a tensor
-        why = f"element {bad} of leaf {leaf} of output {operand} is not canonical"
+        why = f"element {bad} of leaf {leaf} of output {output} is not canonical"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", why)), "3")
     value: np.generic = block[at]
     return value
@@ -146,7 +146,7 @@ def open_operand(
 ) -> Asking[TensorOpening]:
     """6.5: party 0 opens leaves of an operand against the digest that both records state."""
     asked = Opening(game.step, game.node, operand, tuple(leaves))
-    body = (yield from ask({0: asked}, BytesBody))[0]
+    body = (yield from ask({0: asked}))[0]
     digest = game.input_digest(0, operand)
     try:
         opening = TensorOpening.from_bytes(body.data)

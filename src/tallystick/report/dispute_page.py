@@ -73,7 +73,7 @@ def _lead(dispute: DisputeFacts) -> list[Safe]:
         low, high = place.interval
         words.append(f"The runs are equal at step {low:,} and differ at step {high:,}.")
     if place.node is not None:
-        total = len(dispute.job.program.nodes)
+        total = len(dispute.terms.program.nodes)
         words.append(
             f"Of that step's {count(total, 'operator')} the first to differ is number "
             f"{place.node:,}, {place.operator}"
@@ -128,18 +128,18 @@ def _parties(dispute: DisputeFacts) -> Safe:
         }  # fmt: skip
         card = "card party one" if party else "card party"
         cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
-    c = dispute.job.commitment
+    c = dispute.terms.commitment
     job = {
-        "Job digest": digest(dispute.job.digest),
+        "Job digest": digest(dispute.terms.digest),
         "Job": f"{count(c.steps, 'step')} under {c.contract}, "
-        f"{count(len(dispute.job.program.nodes), 'operator')} a step",
+        f"{count(len(dispute.terms.program.nodes), 'operator')} a step",
     }
     return section("The parties", el("div", *cards, class_="pair"), facts(job))
 
 
 def _cost(dispute: DisputeFacts) -> Safe:
     verdict = dispute.verdict
-    work = dispute.job.steps * len(dispute.job.program.nodes)
+    work = dispute.terms.commitment.steps * len(dispute.terms.program.nodes)
     figures = {
         "rounds of questions": count(verdict.rounds),
         "bytes of answers": count(verdict.received),

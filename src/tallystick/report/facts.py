@@ -14,6 +14,7 @@ from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
+from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
@@ -60,7 +61,7 @@ class DisputeFacts:
     name: str
     size: int
     digest: bytes
-    job: Job
+    terms: Terms
     runs: tuple[RunCommitment, RunCommitment]
     verdict: Verdict
     arity: int
@@ -95,18 +96,18 @@ def read_run(
 @exact_environment()
 def read_dispute(
     path: Path,
-    job: Job,
+    terms: Terms,
     trust: Sequence[PublicKey] | None = None,
     runs: Sequence[RunFacts] = (),
     trust_referees: Sequence[PublicKey] = (),
 ) -> DisputeFacts:
-    """The evidence at `path`, judged under `job`; `runs` lend their losses.
+    """The evidence at `path`, judged under `terms`; `runs` lend their losses.
 
     Raises CorruptFileError for evidence that is refused, CannotCheckError for a forfeit by a
     referee who is not in `trust_referees`, UsageError for a run that is of neither party.
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-    judgement = judge(job, data, trust, trust_referees)
+    judgement = judge(terms, data, trust, trust_referees)
     evidence = Evidence.from_bytes(data)
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]
@@ -125,7 +126,7 @@ def read_dispute(
         path.name,
         len(data),
         sha256(data),
-        job,
+        terms,
         (first, second),
         judgement.verdict,
         evidence.arity,

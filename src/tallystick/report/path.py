@@ -77,14 +77,14 @@ def _operator(program: Program, number: int) -> Safe:
 
 def stages(facts: DisputeFacts) -> list[Stage]:
     """The stages that the dispute reached, widest first."""
-    place, job, program = facts.verdict.place, facts.job, facts.job.program
+    place, job, program = facts.verdict.place, facts.terms.commitment, facts.terms.program
     last = max(run.final_step for run in facts.runs)
     low, high = place.interval or (place.step, None)
     span = (high - low) if low is not None and high is not None else 1
     found = [
         Stage(
             "The runs",
-            f"{count(last, 'step')}, state hashed every {count(job.interval, 'step')}",
+            f"{count(last, 'step')}, state hashed every {count(job.checkpoint_interval, 'step')}",
             ("3.", "4.1", "4.2", "4.3", "4.7"),
             last,
             low,

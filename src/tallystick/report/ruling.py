@@ -72,7 +72,7 @@ def _values(facts: DisputeFacts) -> Safe | None:
 
 def _contract(facts: DisputeFacts) -> Contract | None:
     """The job's contract, None where this build does not know it."""
-    name = facts.job.commitment.contract
+    name = facts.terms.commitment.contract
     return parse_contract(name) if is_contract(name) else None
 
 
@@ -101,7 +101,7 @@ def ruling_section(facts: DisputeFacts) -> Safe:
                 code(verdict.place.operator),
                 " means, to the bit, is said in NUMERICS ",
                 numerics,
-                f" under the contract {facts.job.commitment.contract}.",
+                f" under the contract {facts.terms.commitment.contract}.",
             )
         )
     known = _contract(facts)

@@ -30,8 +30,8 @@ from tallystick.errors import (
     DigestMismatchError,
 )
 from tallystick.limits import LIMITS
-from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
+from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
 from tallystick.run.state import State, check_slot_types, check_slots
 from tallystick.run.tensorfile import FileTypes, read_tensors
@@ -94,6 +94,18 @@ class Job:
     def program(self) -> Program:
         """The program; raises DigestMismatchError when the text is not the job's."""
         return self._program(PROGRAM, self.commitment.program_digest)
+
+    @property
+    def loose_terms(self) -> Terms:
+        """The terms before it is known that the program fits them."""
+        return Terms(self.commitment, self.program, self.scalars, self.schema)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What a referee needs of the job, no tensor. Raises what `program` raises, and
+        CorruptFileError where the program does not fit."""
+        check_program_fits(self)
+        return self.loose_terms
 
     @cached_property
     def eval_program(self) -> Program | None:
@@ -214,25 +226,8 @@ def altered(path: Path) -> NoReturn:
 
 def check_program_fits(job: Job) -> None:
     """The program's inputs are the job's: contract, batch, scalars. Raises CorruptFileError."""
-    program, c = job.program, job.commitment
-
-    def fail(why: str) -> NoReturn:
+    why = job.loose_terms.misfit()
+    if why is not None:
         raise CorruptFileError(
             f"The job {job.directory} does not fit together: {why}.", "Ask its author."
         )
-
-    if program.contract != c.contract:
-        fail("the program is written for another contract")
-    if not program.next_state:
-        fail("its program has no next state")
-    loss = program.output_values.get("loss")
-    if loss is None or program.type_of(loss) != TensorType("f32", ()):
-        fail("its program has no scalar f32 output `loss`")
-    fields = {f.name: TensorType(f.dtype, (c.batch_size, *f.shape)) for f in job.schema.fields}
-    if program.batch_types != fields:
-        fail("the program's batch is not a batch of the data's records")
-    if set(program.scalar_names) != set(job.scalars):
-        fail("the scalars are not the program's")
-    for name, table in job.scalars.items():
-        if not isinstance(table, float) and len(table) != c.steps:
-            fail(f"the table {name} has {len(table)} values for {c.steps} steps")

@@ -19,13 +19,13 @@ from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import exact_environment
+from tallystick.program.terms import Terms
 from tallystick.run.job import (
     FORMAT,
     MANIFEST,
     Evaluation,
     Job,
     altered,
-    check_program_fits,
 )
 from tallystick.run.manifest import Manifest, load_manifest
 
@@ -112,14 +112,12 @@ class _Fields:
 
 
 @exact_environment()
-def load_terms(directory: Path) -> Job:
+def load_terms(directory: Path) -> Terms:
     """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
 
     Raises what load_job raises, and CorruptFileError where the program does not fit.
     """
-    job = load_job(directory)
-    check_program_fits(job)
-    return job
+    return load_job(directory).terms
 
 
 @exact_environment()

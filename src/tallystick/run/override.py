@@ -87,5 +87,5 @@ class Override:
         return record
 
     def answer(self, query: object, body: object) -> object:
-        """The body of an answer of the prover (protocol.answers), None to be unable."""
+        """The body of an answer of the prover (protocol.bodies), None to be unable."""
         return body

@@ -76,4 +76,4 @@ def cheat(game_job: Job) -> Party:
 @pytest.fixture
 def game(game_job: Job, honest: Party, cheat: Party) -> Referee:
     """A game that has just begun: honest is party 0, cheat party 1."""
-    return Referee(game_job, (honest.commitment, cheat.commitment))
+    return Referee(game_job.terms, (honest.commitment, cheat.commitment))

@@ -14,7 +14,7 @@ from tallystick.commit.tensor import Array
 from tallystick.numerics.grid import Grid
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import BlockBody, BlocksBody, BytesBody, LogBody, NodeBody
+from tallystick.protocol.bodies import BlockBody, BlocksBody, BytesBody, LogBody, NodeBody
 
 STEP = 3  # neither first, last nor committed
 PRODUCT, WIDE, SCALED, HEAD, BIAS, COMMIT = (

@@ -27,7 +27,7 @@ from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.rounded.engines import current_engine
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
+from tallystick.protocol.bodies import BlockBody, BlocksBody, Body, LogBody
 from tallystick.rounding.codec import pack
 from tallystick.rounding.sections import sections_of
 from tallystick.run.job import Job

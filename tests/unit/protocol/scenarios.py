@@ -12,7 +12,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import (
+from tallystick.protocol.bodies import (
     Body,
     BytesBody,
     HashesBody,

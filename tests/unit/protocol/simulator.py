@@ -40,7 +40,8 @@ from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node
 from tallystick.program.text import attribute_text
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import (
+from tallystick.protocol.answers import make_answer
+from tallystick.protocol.bodies import (
     Body,
     BytesBody,
     HashesBody,
@@ -50,7 +51,6 @@ from tallystick.protocol.answers import (
     RecordBody,
     RootsBody,
     SlotBody,
-    make_answer,
 )
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
@@ -287,12 +287,12 @@ def play(referee: Referee, parties: Sequence[Party], order: Sequence[int] = (0, 
 def judged(job: Job, parties: tuple[Party, Party], arity: int = 20) -> Verdict:
     """The verdict of a game, which a replay of its transcript must give again."""
     commitments = (parties[0].commitment, parties[1].commitment)
-    referee = Referee(job, commitments, arity)
+    referee = Referee(job.terms, commitments, arity)
     play(referee, parties)
-    again = Referee(job, commitments, arity)
+    again = Referee(job.terms, commitments, arity)
     for party, message in referee.transcript:
         again.receive(party, message)
-    backwards = Referee(job, commitments, arity)
+    backwards = Referee(job.terms, commitments, arity)
     play(backwards, parties, order=(1, 0))
     assert referee.verdict is not None
     assert again.verdict == referee.verdict == backwards.verdict

@@ -15,7 +15,7 @@ from unit.protocol.scenarios import WRONG, Lie, answering
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
-from tallystick.protocol.handover import hand_over
+from tallystick.prover.handover import hand_over
 from tallystick.rounding.log_file import log_path
 from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.run.follow import LogShape
@@ -39,7 +39,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_what_is_handed_over_is_what_was_committed(job: Job, tmp_path: Path) -> None:
     party = LogParty(job, Lie(entries=entries))
     told: list[int] = []
-    steps = hand_over(party, job, FIRST, tmp_path, told.append)
+    steps = hand_over(party, job.terms, FIRST, tmp_path, told.append)
     assert list(steps) == told == list(range(FIRST, STEPS))
     shape = LogShape(job)
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -84,7 +84,7 @@ LIES: dict[str, Callable[..., Any]] = {
 def test_what_does_not_fit_is_not_handed_over(job: Job, tmp_path: Path, name: str) -> None:
     party = LogParty(job, Lie(answer=LIES[name], entries=entries))
     with pytest.raises(CounterpartyError, match="not handed over"):
-        hand_over(party, job, FIRST, tmp_path)
+        hand_over(party, job.terms, FIRST, tmp_path)
     # What was written before it is whole, and nothing else is left.
     for path in tmp_path.iterdir():
         open_there(LogShape(job), tmp_path, int(path.stem))
@@ -111,7 +111,7 @@ def test_an_answer_to_something_else(job: Job, tmp_path: Path) -> None:
 
     for why, message in answers.items():
         with pytest.raises(CounterpartyError, match=why):
-            hand_over(Other(message), job, FIRST, tmp_path)
+            hand_over(Other(message), job.terms, FIRST, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -119,9 +119,9 @@ def test_steps_and_jobs_without_logs(job: Job, tmp_path: Path, mlp_job: Job) -> 
     party = LogParty(job)
     for step in (-1, STEPS):
         with pytest.raises(UsageError, match="no step"):
-            hand_over(party, job, step, tmp_path)
+            hand_over(party, job.terms, step, tmp_path)
     with pytest.raises(UsageError, match="no rounding logs"):
-        hand_over(party, mlp_job, 0, tmp_path)
+        hand_over(party, mlp_job.terms, 0, tmp_path)
 
 
 def test_empty_blocks_are_not_asked_for(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_empty_blocks_are_not_asked_for(tmp_path: Path) -> None:
         return honest(query)
 
     party.answer = answer  # type: ignore[method-assign]
-    hand_over(party, job, STEPS - 1, tmp_path / "logs")
+    hand_over(party, job.terms, STEPS - 1, tmp_path / "logs")
     shape = LogShape(job)
     assert max(section.blocks for section in shape.sections) > 100
     assert len(asked) < 20

@@ -16,16 +16,15 @@ from tallystick.protocol import forfeit as forfeits
 from tallystick.protocol.answers import (
     ANSWERED,
     Answer,
-    decode_body,
     open_answer,
     sign_answer,
 )
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import Played, SilenceError, play
 from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
+from tallystick.prover.local import Played, SilenceError, play
 from tallystick.run.job import Job
 
 REFEREE = PrivateKey(bytes([3]) * 32)
@@ -50,30 +49,33 @@ class Mute:
 @pytest.fixture
 def played(game_job: Job, honest: Party, cheat: Party) -> Played:
     """The whole game: cheat is party 1 and is convicted."""
-    return play(game_job, [honest, cheat])
+    return play(game_job.terms, [honest, cheat])
 
 
 @pytest.fixture
 def silent(game_job: Job, honest: Party, cheat: Party) -> Evidence:
     """The cheat falls silent after three answers."""
-    return play(game_job, [honest, Mute(cheat, 3)], key=REFEREE).evidence
+    return play(game_job.terms, [honest, Mute(cheat, 3)], key=REFEREE).evidence
 
 
 def refused(job: Job, evidence: Evidence, **more: object) -> str:
     with pytest.raises(CorruptFileError) as caught:
-        judge(job, evidence.to_bytes(), **more)  # type: ignore[arg-type]
+        judge(job.terms, evidence.to_bytes(), **more)  # type: ignore[arg-type]
     return str(caught.value)
 
 
 def test_the_judge_finds_what_the_referee_found(
     game_job: Job, played: Played, honest: Party
 ) -> None:
-    found = judge(game_job, played.evidence.to_bytes())
+    found = judge(game_job.terms, played.evidence.to_bytes())
     assert found.verdict == played.verdict
     assert [c.party for c in found.verdict.convicted] == [1]
     assert found.trusted == (None, None)
     assert found.run_roots[0] == honest.run.run_root
-    assert judge(game_job, played.evidence.to_bytes(), [honest.key.public]).trusted == (True, False)
+    assert judge(game_job.terms, played.evidence.to_bytes(), [honest.key.public]).trusted == (
+        True,
+        False,
+    )
 
 
 def test_evidence_survives_its_own_layout(played: Played) -> None:
@@ -112,13 +114,13 @@ def test_evidence_that_lies_about_its_sizes(game_job: Job, played: Played) -> No
 
 def test_an_equivocation_is_evidence(game_job: Job, honest: Party, cheat: Party) -> None:
     commitments = (honest.commitment, cheat.commitment)
-    referee = Referee(game_job, commitments)
+    referee = Referee(game_job.terms, commitments)
     query = referee.pending[1]
     referee.receive(1, cheat.answer(query))
     answer = Answer(game_job.digest, cheat.run.run_root, query, ANSWERED, b"other")
     referee.receive(1, sign_answer(cheat.key, answer))
     evidence = evidence_of(referee, game_job.digest, 20, commitments)
-    verdict = judge(game_job, evidence.to_bytes()).verdict
+    verdict = judge(game_job.terms, evidence.to_bytes()).verdict
     assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "2.9")]
     assert verdict.accepted == 0
 
@@ -126,10 +128,10 @@ def test_an_equivocation_is_evidence(game_job: Job, honest: Party, cheat: Party)
 # --- silence (2.10) -------------------------------------------------------------------------------
 @pytest.mark.parametrize("garbage", [False, True])
 def test_silence_forfeits(game_job: Job, honest: Party, cheat: Party, garbage: bool) -> None:
-    played = play(game_job, [honest, Mute(cheat, 3, garbage)], key=REFEREE)
+    played = play(game_job.terms, [honest, Mute(cheat, 3, garbage)], key=REFEREE)
     assert played.verdict.forfeit
     assert [c.party for c in played.verdict.convicted] == [1]
-    found = judge(game_job, played.evidence.to_bytes(), trust_referees=[REFEREE.public])
+    found = judge(game_job.terms, played.evidence.to_bytes(), trust_referees=[REFEREE.public])
     assert found.verdict == played.verdict
     assert found.referee == REFEREE.public.key_id
 
@@ -137,14 +139,14 @@ def test_silence_forfeits(game_job: Job, honest: Party, cheat: Party, garbage: b
 def test_a_forfeit_is_the_referees_word_only(game_job: Job, silent: Evidence) -> None:
     for believed in ((), [PrivateKey(bytes(32)).public]):
         with pytest.raises(CannotCheckError, match="word of referee") as caught:
-            judge(game_job, silent.to_bytes(), trust_referees=believed)
+            judge(game_job.terms, silent.to_bytes(), trust_referees=believed)
         assert "--trust-referee" in caught.value.next_action
 
 
 def test_trust_in_a_signer_is_no_trust_in_a_referee(game_job: Job, silent: Evidence) -> None:
     """2.10: whom we believe to sign runs is another question than whose word we take."""
     with pytest.raises(CannotCheckError, match="word of referee"):
-        judge(game_job, silent.to_bytes(), [REFEREE.public])
+        judge(game_job.terms, silent.to_bytes(), [REFEREE.public])
 
 
 @pytest.mark.parametrize("by", [0, 1])
@@ -155,7 +157,7 @@ def test_a_party_signs_no_forfeit(
     """2.10: no message, one party's own signature, and the honest one would be convicted."""
     parties = (honest, cheat)
     commitments = (honest.commitment, cheat.commitment)
-    referee, key = Referee(game_job, commitments), parties[by].key
+    referee, key = Referee(game_job.terms, commitments), parties[by].key
     word = forfeits.Forfeit(
         game_job.digest, (honest.run.run_root, cheat.run.run_root), against,
         referee.pending[against], key.public,
@@ -172,7 +174,7 @@ def test_no_game_is_played_with_a_partys_key(game_job: Job, honest: Party, cheat
     """2.10: it could not end by silence; said before the first query."""
     for party in (honest, cheat):
         with pytest.raises(UsageError, match="a party's key"):
-            play(game_job, [Mute(honest, 0), Mute(cheat, 0)], key=party.key)
+            play(game_job.terms, [Mute(honest, 0), Mute(cheat, 0)], key=party.key)
 
 
 def test_a_forfeit_fits_the_game_where_it_ended(
@@ -238,7 +240,7 @@ def test_the_accepted_claim_is_an_in_toto_statement(
     game_job: Job, played: Played, honest: Party
 ) -> None:
     data = played.evidence.to_bytes()
-    payload = statement(game_job, honest.run, played.verdict, data)
+    payload = statement(game_job.terms, honest.run, played.verdict, data)
     envelope = Envelope.from_bytes(sign_statement(REFEREE, payload).to_bytes())
     verify_envelope(envelope, PAYLOAD_TYPE, [REFEREE.public], None)
     value = json.loads(envelope.payload)
@@ -251,14 +253,14 @@ def test_the_accepted_claim_is_an_in_toto_statement(
     assert value["predicate"]["evidence"] == sha256(data).hex()
     assert [c["party"] for c in value["predicate"]["convicted"]] == [1]
     assert value["predicate"]["disputed"] is True
-    alone = json.loads(statement(game_job, honest.run, None, None))
+    alone = json.loads(statement(game_job.terms, honest.run, None, None))
     assert alone["predicate"]["disputed"] is False
 
 
 def test_no_statement_without_an_accepted_run(game_job: Job, played: Played, honest: Party) -> None:
     nobody = replace(played.verdict, accepted=None)
     with pytest.raises(UsageError, match="nothing to state"):
-        statement(game_job, honest.run, nobody, None)
+        statement(game_job.terms, honest.run, nobody, None)
 
 
 # --- sizes (2.11) ---------------------------------------------------------------------------------
@@ -297,4 +299,4 @@ def test_bytes_after_a_body_convict(
 @pytest.mark.parametrize("query", [NodeHashes(6, 0, 12), TensorHashes(6, 6, 1, 0, 0, 3)])
 def test_a_list_of_hashes_has_whole_hashes(query: NodeHashes | TensorHashes) -> None:
     with pytest.raises(CorruptFileError):
-        decode_body(query, bytes(33))
+        query.layout.decode(bytes(33))

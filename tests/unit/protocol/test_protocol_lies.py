@@ -30,7 +30,7 @@ from tallystick.errors import CannotCheckError
 from tallystick.numerics.opening import quantity
 from tallystick.numerics.opening.quantity import Local, RefusedOperandsError, Site, Source
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import HashesBody
+from tallystick.protocol.bodies import HashesBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.tensors import first_element

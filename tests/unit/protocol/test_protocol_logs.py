@@ -29,11 +29,11 @@ from tallystick.commit import merkle
 from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import LogBody
+from tallystick.protocol.bodies import LogBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
 from tallystick.protocol.referee import Referee
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 
 WIDTH = 6000  # two rows of it are three blocks of a bounded log
@@ -76,10 +76,10 @@ def check(job: Job, scenario: LogScenario, seat: int, choose: bool) -> None:
     follows = cheat if choose and scenario.clause is not None else None
     honest = LogParty(job, choose=down if choose else None, follows=follows)
     parties = (cheat, honest) if seat == 0 else (honest, cheat)
-    played = play(job, parties)
+    played = play(job.terms, parties)
     verdict = played.verdict
     assert not verdict.agreement and not verdict.forfeit
-    assert judge(job, played.evidence.to_bytes()).verdict == verdict
+    assert judge(job.terms, played.evidence.to_bytes()).verdict == verdict
     if scenario.clause is None:
         assert verdict.undecided and verdict.accepted is None and not verdict.convicted
     else:
@@ -149,11 +149,11 @@ def test_a_withheld_log_hides_no_lie(bounded: Job, name: str, seat: int) -> None
     unread = STEP if "entries" in hooks else EARLY
     honest = LogParty(bounded, follows=cheat, withheld={unread})
     assert cheat.entries[unread] != honest.entries[unread]
-    played = play(bounded, (cheat, honest) if seat == 0 else (honest, cheat))
+    played = play(bounded.terms, (cheat, honest) if seat == 0 else (honest, cheat))
     verdict = played.verdict
     assert not verdict.undecided and [c.party for c in verdict.convicted] == [seat]
     assert verdict.convicted[0].clause == clause and verdict.accepted == 1 - seat
-    assert judge(bounded, played.evidence.to_bytes()).verdict == verdict
+    assert judge(bounded.terms, played.evidence.to_bytes()).verdict == verdict
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -209,10 +209,10 @@ def test_two_forgers(bounded: Job) -> None:
 def test_an_empty_section_has_one_digest(bounded: Job) -> None:
     """6.13: of an output without elements the program alone says what its section is."""
     honest, cheat = LogParty(bounded), LogParty(bounded, Lie(**BOUNDED["an entry less"].hooks))
-    referee = Referee(bounded, (honest.commitment, cheat.commitment))
+    referee = Referee(bounded.terms, (honest.commitment, cheat.commitment))
     game = referee._game
-    empty = replace(game.sections[0], elements=0)
-    game.__dict__["sections"] = (empty,)
+    empty = replace(game.facts.sections[0], elements=0)
+    game.facts.__dict__["sections"] = (empty,)
     body = LogBody(WRONG, (), (empty.digest(merkle.EMPTY_ROOT),), ())
     game.logs = (body, replace(body, sections=(WRONG,)))
     with pytest.raises(Guilty) as caught:

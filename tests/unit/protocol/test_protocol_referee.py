@@ -130,10 +130,10 @@ def test_no_party_to_the_game(game_job: Job, logreg_job: Job, honest: Party) -> 
     forged = honest.commitment.replace(b'"sig":"', b'"sig":"AA')
     for other in (stranger.commitment, forged, b"{}"):
         with pytest.raises(UsageError):
-            Referee(game_job, (honest.commitment, other))
+            Referee(game_job.terms, (honest.commitment, other))
     for arity in (1, 257):
         with pytest.raises(UsageError):
-            Referee(game_job, (honest.commitment, honest.commitment), arity)
+            Referee(game_job.terms, (honest.commitment, honest.commitment), arity)
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_every_state_is_reached(
         honest = Party(job)
         for scenario in scenarios.values():
             cheat = liar(job, scenario)
-            play(Watching(job, (cheat.commitment, honest.commitment)), (cheat, honest))
+            play(Watching(job.terms, (cheat.commitment, honest.commitment)), (cheat, honest))
 
     watch(game_job, SCENARIOS)
     watch(diverging_job, ENDINGS)
@@ -167,10 +167,10 @@ def test_every_state_is_reached(
     for name in ("a forged entry, followed", "a forged entry, not followed"):
         forger = LogParty(logs, lie(BOUNDED[name]))
         truth = LogParty(logs, follows=forger)
-        play(Watching(logs, (forger.commitment, truth.commitment)), (forger, truth))
+        play(Watching(logs.terms, (forger.commitment, truth.commitment)), (forger, truth))
     trainer = LogParty(logs, choose=lambda *_: 0)
     unread = LogParty(logs, follows=trainer, withheld={0})
-    play(Watching(logs, (trainer.commitment, unread.commitment)), (trainer, unread))
+    play(Watching(logs.terms, (trainer.commitment, unread.commitment)), (trainer, unread))
     assert reached == set(TABLE)
 
 

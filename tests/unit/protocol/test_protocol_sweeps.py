@@ -11,7 +11,7 @@ from unit.protocol.simulator import Party, play
 
 from tallystick.errors import CorruptFileError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, Answer, encode_body, sign_answer
+from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 from tallystick.run.job import Job
 
@@ -23,12 +23,12 @@ def test_a_false_digest_of_any_operand_convicts(mlp_job: Job, seat: int) -> None
     """Absent operands, several outputs, pass-throughs, chains: what the program says decides."""
     honest, cheat = Party(mlp_job), Party(mlp_job, Lie(**WRONG_LOSS))
     parties = (cheat, honest) if seat == 0 else (honest, cheat)
-    game = Referee(mlp_job, (parties[0].commitment, parties[1].commitment))._game
+    game = Referee(mlp_job.terms, (parties[0].commitment, parties[1].commitment))._game
     swept = 0
     for index in range(len(mlp_job.program.nodes)):
-        for at, (operand, source, _) in enumerate(game.operands(index)):
+        for at, (operand, source, _) in enumerate(game.facts.operands(index)):
             cheat.tamper = tampering(index, inputs=put(at))
-            referee = Referee(mlp_job, (parties[0].commitment, parties[1].commitment), 3)
+            referee = Referee(mlp_job.terms, (parties[0].commitment, parties[1].commitment), 3)
             play(referee, parties)
             assert referee.verdict is not None
             ((party, clause),) = ((c.party, c.clause) for c in referee.verdict.convicted)
@@ -58,7 +58,7 @@ def test_random_bytes_never_convict_the_honest(
     ends = set()
     for seed in range(40):
         rng = random.Random(seed)
-        referee = Referee(game_job, commitments, rng.choice([2, 5, 20]))
+        referee = Referee(game_job.terms, commitments, rng.choice([2, 5, 20]))
         while referee.verdict is None:
             for party, query in referee.pending.items():
                 if party == seat and rng.random() < 0.2:
@@ -75,7 +75,7 @@ def mutated(party: Party, query: bytes, rng: random.Random) -> bytes:
     """A signed answer whose body has some bytes changed, is cut, or is longer."""
     asked = q.decode_query(query)
     body = party.body(asked)
-    data = bytearray(b"" if body is None else encode_body(asked, body))
+    data = bytearray(b"" if body is None else asked.layout.encode(body))
     change = rng.randrange(3)
     if change == 0 and data:
         for _ in range(rng.randint(1, 3)):
@@ -91,7 +91,7 @@ def mutated(party: Party, query: bytes, rng: random.Random) -> bytes:
 
 def test_random_messages_change_nothing(game_job: Job, honest: Party, cheat: Party) -> None:
     """P2: what is not signed by a party is nobody's word."""
-    referee = Referee(game_job, (honest.commitment, cheat.commitment))
+    referee = Referee(game_job.terms, (honest.commitment, cheat.commitment))
     rng = random.Random(1)
     good = honest.answer(referee.pending[0])
     for _ in range(200):

@@ -21,11 +21,12 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.numerics.opening.views import View
-from tallystick.protocol import prover_states
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import NodeBody, open_answer
-from tallystick.protocol.prover import Prover
+from tallystick.protocol.answers import open_answer
+from tallystick.protocol.bodies import NodeBody
 from tallystick.protocol.referee import Referee
+from tallystick.prover import states as prover_states
+from tallystick.prover.prover import Prover
 from tallystick.run import attacks
 from tallystick.run.job import Job
 from tallystick.run.nodes import NodeRecord
@@ -75,7 +76,7 @@ def asked(prover: Prover, query: q.Query) -> bytes:
 
 def game(job: Job, provers: tuple[Prover, Prover], parties: tuple[Party, Party]) -> Referee:
     """Played to a verdict; each prover's answer is the simulator's."""
-    referee = Referee(job, (provers[0].commitment, provers[1].commitment))
+    referee = Referee(job.terms, (provers[0].commitment, provers[1].commitment))
     while referee.verdict is None:
         for party, query in sorted(referee.pending.items()):
             answer = provers[party].answer(query)
@@ -307,7 +308,7 @@ def test_a_skipped_step_cannot_be_opened(
     lie = Lie(skips=lambda step: step == STEP)
     train_job(game_job, tmp_path / "run", Options(override=lie))
     with Prover(honest_run, honest.key) as good, Prover(tmp_path / "run", override=lie) as bad:
-        referee = Referee(game_job, (good.commitment, bad.commitment))
+        referee = Referee(game_job.terms, (good.commitment, bad.commitment))
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):
                 referee.receive(party, (good, bad)[party].answer(query))
@@ -368,7 +369,7 @@ def test_a_declared_cheat_answers_for_itself(
         Prover(honest_run, honest.key) as good,
         Prover(tmp_path / "run", as_attack=True) as bad,
     ):
-        referee = Referee(game_job, (bad.commitment, good.commitment))
+        referee = Referee(game_job.terms, (bad.commitment, good.commitment))
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):
                 referee.receive(party, (bad, good)[party].answer(query))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.protocol.prover import Prover
 from tallystick.protocol.referee import Referee
+from tallystick.prover.prover import Prover
 from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
 from tallystick.run.state import State
@@ -59,7 +59,7 @@ def test_the_share_executed_again(
         out = tmp_path / f"liar{step}"
         train_job(job, out, Options(keep=kept, override=lie))
         with Prover(tmp_path / "honest") as good, Prover(out, override=lie) as bad:
-            referee = Referee(job, (good.commitment, bad.commitment), arity)
+            referee = Referee(job.terms, (good.commitment, bad.commitment), arity)
             while referee.verdict is None:
                 for party, query in sorted(referee.pending.items()):
                     referee.receive(party, (good, bad)[party].answer(query))
@@ -78,7 +78,7 @@ def test_any_arity_narrows_without_repeating(arity: int, tmp_path: Path) -> None
     lie = Drift(63)
     train_job(job, tmp_path / "liar", Options(override=lie))
     with Prover(tmp_path / "honest") as good, Prover(tmp_path / "liar", override=lie) as bad:
-        referee = Referee(job, (good.commitment, bad.commitment), arity)
+        referee = Referee(job.terms, (good.commitment, bad.commitment), arity)
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):
                 referee.receive(party, (good, bad)[party].answer(query))

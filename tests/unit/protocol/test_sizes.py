@@ -18,19 +18,14 @@ from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.protocol import sizes
-from tallystick.protocol.answers import (
-    ANSWERED,
-    Answer,
-    BytesBody,
-    make_answer,
-    sign_answer,
-)
+from tallystick.protocol.answers import ANSWERED, Answer, make_answer, sign_answer
+from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
-from tallystick.protocol.local import play
 from tallystick.protocol.queries import Leaf, decode_query
 from tallystick.protocol.referee import Referee
+from tallystick.prover.local import play
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
 
@@ -44,7 +39,7 @@ def test_a_true_answer_is_never_longer_than_said(game_job: Job, honest: Party, n
                                                  arity: int) -> None:  # fmt: skip
     """2.6.1: else an honest party would be asked for what counts as silence."""
     other = liar(game_job, SCENARIOS[name])
-    referee = Referee(game_job, (honest.commitment, other.commitment), arity)
+    referee = Referee(game_job.terms, (honest.commitment, other.commitment), arity)
     longest = 0
     while referee.verdict is None:
         for party, query in sorted(referee.pending.items()):
@@ -86,7 +81,7 @@ def test_what_would_be_too_long_is_not_asked(
     """2.6.1: the game ends without a verdict and without a forfeit."""
     monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, **limits))
     with pytest.raises(CannotCheckError, match=r"evidence of a conviction|an answer can hold"):
-        play(game_job, [honest, cheat], key=REFEREE)
+        play(game_job.terms, [honest, cheat], key=REFEREE)
 
 
 def test_a_job_whose_records_are_too_long_has_no_game(
@@ -94,19 +89,19 @@ def test_a_job_whose_records_are_too_long_has_no_game(
 ) -> None:
     """A liar would choose the node that no answer can hold: no such game begins."""
     commitments = (honest.commitment, cheat.commitment)
-    Referee(game_job, commitments)
+    Referee(game_job.terms, commitments)
     monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, answer_bytes=400))
     with pytest.raises(CannotCheckError, match="No game about this job can be played"):
-        Referee(game_job, commitments)
+        Referee(game_job.terms, commitments)
 
 
 def test_the_judge_ends_where_the_referee_would(
     game_job: Job, honest: Party, cheat: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = play(game_job, [honest, cheat]).evidence.to_bytes()
+    data = play(game_job.terms, [honest, cheat]).evidence.to_bytes()
     monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, answer_bytes=400))
     with pytest.raises(CannotCheckError):
-        judge(game_job, data)
+        judge(game_job.terms, data)
 
 
 # --- every conviction fits ------------------------------------------------------------------------
@@ -124,7 +119,7 @@ def test_an_equivocation_of_two_maximal_answers_is_evidence(
 ) -> None:
     """8.4, 8.5: at the end of a whole game; what was written is judged alike."""
     commitments = (honest.commitment, cheat.commitment)
-    whole, referee = Referee(game_job, commitments), Referee(game_job, commitments)
+    whole, referee = Referee(game_job.terms, commitments), Referee(game_job.terms, commitments)
     while whole.verdict is None:
         for party, query in sorted(whole.pending.items()):
             whole.receive(party, (honest, cheat)[party].answer(query))
@@ -133,7 +128,7 @@ def test_an_equivocation_of_two_maximal_answers_is_evidence(
         referee.receive(party, message)
     query = referee.pending[1]
     # Without party 0's last answer: the round is not judged with the first of the two.
-    again = Referee(game_job, commitments)
+    again = Referee(game_job.terms, commitments)
     for party, message in [m for m in referee.transcript if m[1] != referee.transcript[-1][1]]:
         again.receive(party, message)
     assert again.pending[1] == query and 0 in again.pending
@@ -142,7 +137,7 @@ def test_an_equivocation_of_two_maximal_answers_is_evidence(
     evidence = evidence_of(again, game_job.digest, 20, commitments)
     data = evidence.to_bytes()
     assert 2 * LIMITS.answer_bytes < len(data) <= again.bounds.evidence_bytes
-    verdict = judge(game_job, data).verdict
+    verdict = judge(game_job.terms, data).verdict
     assert verdict == again.verdict
     assert [(c.party, c.clause) for c in verdict.convicted] == [(1, "2.9")]
 
@@ -153,7 +148,7 @@ def test_two_answers_of_any_length_are_evidence(
 ) -> None:
     """8.5: an equivocation, and two malformed answers in one round."""
     commitments = (honest.commitment, cheat.commitment)
-    referee = Referee(game_job, commitments)
+    referee = Referee(game_job.terms, commitments)
     query = referee.pending[1]
     referee.receive(1, _maximal(cheat, query, 1))
     if clause == "2.9":
@@ -161,7 +156,7 @@ def test_two_answers_of_any_length_are_evidence(
     else:
         referee.receive(0, _maximal(honest, referee.pending[0], 1))  # this one lies as well
     evidence = evidence_of(referee, game_job.digest, 20, commitments)
-    verdict = judge(game_job, evidence.to_bytes()).verdict
+    verdict = judge(game_job.terms, evidence.to_bytes()).verdict
     assert {c.clause for c in verdict.convicted} == {clause}
 
 
@@ -219,7 +214,7 @@ def test_a_commitment_over_the_limit_is_parsed_nowhere(
 
     monkeypatch.setattr("tallystick.commit.encoding.json.loads", parse)
     with pytest.raises(UsageError, match="limit"):
-        Referee(game_job, (TOO_LONG, TOO_LONG))
+        Referee(game_job.terms, (TOO_LONG, TOO_LONG))
     with pytest.raises(CorruptFileError, match="limit"):
         RunCommitment.from_payload(TOO_LONG)
     with pytest.raises(CorruptFileError, match="limit"):
@@ -228,7 +223,7 @@ def test_a_commitment_over_the_limit_is_parsed_nowhere(
         open_forfeit(bytes(LIMITS.forfeit_bytes + 1))
     evidence = Evidence(game_job.digest, 20, (TOO_LONG, TOO_LONG), ())
     with pytest.raises(CorruptFileError, match="limit"):
-        judge(game_job, evidence.to_bytes())
+        judge(game_job.terms, evidence.to_bytes())
     (tmp_path / "commitment.json").write_bytes(TOO_LONG)
     with pytest.raises(CorruptFileError):
         RunStore(tmp_path).envelope()
@@ -236,17 +231,17 @@ def test_a_commitment_over_the_limit_is_parsed_nowhere(
 
 def test_more_than_a_game_of_the_job_can_leave(game_job: Job, honest: Party, cheat: Party) -> None:
     """8.5: refused by the terms alone, before a message is looked at."""
-    evidence = play(game_job, [honest, cheat]).evidence
-    bounds = Referee(game_job, evidence.commitments).bounds
+    evidence = play(game_job.terms, [honest, cheat]).evidence
+    bounds = Referee(game_job.terms, evidence.commitments).bounds
     longest = bytes(LIMITS.answer_bytes)
     for messages, why in (
         (((0, longest),) * 3, "no game of this job leaves more"),
         (((0, b""),) * (bounds.messages + 3), "messages, more than the limit"),
     ):
         with pytest.raises(CorruptFileError, match=why):
-            judge(game_job, replace(evidence, messages=messages).to_bytes())
+            judge(game_job.terms, replace(evidence, messages=messages).to_bytes())
     body = evidence.to_bytes()[:-32]
     start = body.index(len(evidence.messages).to_bytes(8, "little"), 60)
     hollow = body[:start] + (1 << 63).to_bytes(8, "little")
     with pytest.raises(CorruptFileError):
-        judge(game_job, hollow + sha256(hollow))
+        judge(game_job.terms, hollow + sha256(hollow))

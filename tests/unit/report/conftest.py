@@ -14,7 +14,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.program.ir import Node
-from tallystick.protocol.local import SilenceError, play
+from tallystick.prover.local import SilenceError, play
 from tallystick.run.job import Job
 
 STEP = 3
@@ -49,7 +49,7 @@ def evidence(logreg_job: Job, upright: Party, tmp_path: Path) -> Callable[..., P
 
     def made(silent: bool = False, key: PrivateKey | None = None, **hooks: Any) -> Path:
         other: Any = Party(logreg_job, Lie(**hooks)) if hooks else Party(logreg_job)
-        played = play(logreg_job, (upright, Mute(other) if silent else other), key=key)
+        played = play(logreg_job.terms, (upright, Mute(other) if silent else other), key=key)
         path = tmp_path / "case.evidence"
         path.write_bytes(played.evidence.to_bytes())
         return path

@@ -22,8 +22,8 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.protocol.local import play
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
+from tallystick.prover.local import play
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute, read_run
 from tallystick.report.ruling import apart
@@ -40,7 +40,7 @@ def shown(facts: DisputeFacts) -> Page:
 
 def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> None:
     path = evidence(node=wrong_node)
-    facts = read_dispute(path, logreg_job, trust=[upright.key.public])
+    facts = read_dispute(path, logreg_job.terms, trust=[upright.key.public])
     verdict = facts.verdict
     assert verdict.place.step == STEP and verdict.place.operator == OPERATOR
     assert verdict.place.element == ELEMENT and verdict.accepted == 0 and verdict.terms > 0
@@ -77,10 +77,10 @@ def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> N
 
 @pytest.mark.parametrize("field", ["job", "name", "story", "quantity", "conviction"])
 def test_texts_from_outside_stay_texts(logreg_job: Job, evidence: Evidence, field: str) -> None:
-    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    facts = read_dispute(evidence(node=wrong_node), logreg_job.terms)
     verdict = facts.verdict
     changed = {
-        "job": replace(facts, job=replace(logreg_job, commitment=replace(
+        "job": replace(facts, terms=replace(logreg_job.terms, commitment=replace(
             logreg_job.commitment, contract=EVIL))),
         "name": replace(facts, name=EVIL),
         "story": replace(facts, verdict=replace(verdict, story=(
@@ -97,13 +97,13 @@ def test_texts_from_outside_stay_texts(logreg_job: Job, evidence: Evidence, fiel
 def test_losses_of_runs_at_hand(logreg_job: Job, logreg_run: RunSummary, jobs: Path,
                                 evidence: Evidence) -> None:  # fmt: skip
     run = read_run(jobs / "logreg-run")
-    facts = read_dispute(evidence(node=wrong_node), logreg_job, runs=[run])
+    facts = read_dispute(evidence(node=wrong_node), logreg_job.terms, runs=[run])
     assert facts.curves == (run.curve, None)
     page = shown(facts)
     assert "training" in page.text and f"step {STEP}" in page.text
     stranger = replace(run, found={**run.found, "run_root": b"x" * 32})
     with pytest.raises(UsageError):
-        read_dispute(evidence(node=wrong_node), logreg_job, runs=[stranger])
+        read_dispute(evidence(node=wrong_node), logreg_job.terms, runs=[stranger])
 
 
 def test_agreement(logreg_job: Job, upright: Party, logreg_run: RunSummary, jobs: Path,
@@ -111,10 +111,10 @@ def test_agreement(logreg_job: Job, upright: Party, logreg_run: RunSummary, jobs
     run = read_run(jobs / "logreg-run")
     other = Party(logreg_job, Lie())  # who has hooks has another key
     path = tmp_path / "case.evidence"
-    path.write_bytes(play(logreg_job, (upright, other)).evidence.to_bytes())
+    path.write_bytes(play(logreg_job.terms, (upright, other)).evidence.to_bytes())
     mine = replace(run, found={**run.found, "signer": upright.key.public.key_id})
     theirs = replace(run, name="theirs", found={**run.found, "signer": other.key.public.key_id})
-    facts = read_dispute(path, logreg_job, runs=[mine, theirs])
+    facts = read_dispute(path, logreg_job.terms, runs=[mine, theirs])
     assert facts.curves == (mine.curve, theirs.curve)
     page = shown(facts)
     assert "The parties agree" in page.text and "two liars may agree" in page.text
@@ -124,8 +124,8 @@ def test_agreement(logreg_job: Job, upright: Party, logreg_run: RunSummary, jobs
 def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
     path = evidence(silent=True, node=wrong_node)
     with pytest.raises(CannotCheckError):
-        read_dispute(path, logreg_job)
-    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+        read_dispute(path, logreg_job.terms)
+    facts = read_dispute(evidence(node=wrong_node), logreg_job.terms)
     lost = replace(
         facts,
         verdict=Verdict(False, (Conviction(1, "2.10", EVIL),), 0, 0, "", Place(), forfeit=True),
@@ -136,7 +136,7 @@ def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
 
 
 def test_nobody_is_left(logreg_job: Job, evidence: Evidence) -> None:
-    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    facts = read_dispute(evidence(node=wrong_node), logreg_job.terms)
     both = (Conviction(0, "6.5", "x"), Conviction(1, "6.6", "y"))
     lost = replace(facts, verdict=replace(facts.verdict, convicted=both, accepted=None))
     assert headline(lost) == "Both parties are convicted; no run is accepted."
@@ -149,7 +149,7 @@ def test_nobody_is_left(logreg_job: Job, evidence: Evidence) -> None:
 def test_every_place_can_be_drawn(logreg_job: Job, evidence: Evidence, node: int,
                                   side: str | None) -> None:  # fmt: skip
     """Also the COMMIT node's operands beyond the program's, and places found in part."""
-    facts = read_dispute(evidence(node=wrong_node), logreg_job)
+    facts = read_dispute(evidence(node=wrong_node), logreg_job.terms)
     last = len(logreg_job.program.nodes[node].inputs) + 2 if side == "input" else 2
     for interval in (None, (2, 4)):
         for operand in (None,) if side is None else (0, last):
@@ -191,7 +191,7 @@ def test_command(logreg_job: Job, logreg_run: RunSummary, jobs: Path, evidence: 
 def test_evidence_that_does_not_judge(logreg_job: Job, mlp_job: Job, evidence: Evidence,
                                       tmp_path: Path) -> None:  # fmt: skip
     path, out = evidence(node=wrong_node), tmp_path / "page.html"
-    roots = [run.run_root.hex() for run in read_dispute(path, logreg_job).runs]
+    roots = [run.run_root.hex() for run in read_dispute(path, logreg_job.terms).runs]
     whole = path.read_bytes()
     for data, job in (
         (whole[:-1], logreg_job),

@@ -8,52 +8,42 @@ unless a declared cheat made it so.
 from __future__ import annotations
 
 from tallystick.commit import merkle
-from tallystick.commit.log import BLOCK_BYTES, BOUNDED, Section, block_hashes, log_digest
+from tallystick.commit.log import BLOCK_BYTES, BOUNDED, block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain
-from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.errors import DigestMismatchError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import BlockBody, BlocksBody, Body, LogBody
-from tallystick.protocol.prover_states import States
+from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
+from tallystick.prover.states import RunStates
 from tallystick.rounding.blocks import Blocks
 from tallystick.rounding.log_reader import LogReader
-from tallystick.run.follow import LogShape, keeps_log
+from tallystick.run.follow import LogShape
 
 
 class Logs:
-    """The logs of a run whose contract keeps them; of another, none is asked for (`check`)."""
+    """The logs of a run whose contract keeps them; of another, none is asked for."""
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: RunStates) -> None:
         self._states = states
         self._shape = LogShape(states.job)
         self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None
 
-    def check(self, query: q.Log | q.LogHashes | q.LogBlock) -> Section | None:
-        """The section that is asked about. Raises UsageError for what no referee asks."""
-        if not keeps_log(self._states.job):
-            raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
-        if isinstance(query, q.Log):
-            return None
-        if query.section >= len(self._shape.sections):
-            raise UsageError(f"There is no section {query.section}.", "Ask the program.")
-        section = self._shape.sections[query.section]
-        if isinstance(query, q.LogBlock) and query.block >= section.blocks:
-            raise UsageError(f"There is no block {query.block}.", "Ask within the section.")
-        return section
+    def hashes(self, query: q.LogHashes) -> BlocksBody:
+        """Hashes of a range of a section's blocks."""
+        _, tree = self._section(query.step, query.section)
+        return BlocksBody(tree.size, tuple(tree.parts(query.first, query.count, q.DEPTH)))
 
-    def body(self, query: q.Log | q.LogHashes | q.LogBlock) -> Body:
-        """What is true of the run's logs."""
-        if isinstance(query, q.Log):
-            return self._log(query.step)
+    def block(self, query: q.LogBlock) -> BlockBody:
+        """One block of a section."""
         blocks, tree = self._section(query.step, query.section)
-        if isinstance(query, q.LogHashes):
-            return BlocksBody(tree.size, tuple(tree.parts(query.first, query.count, q.DEPTH)))
         if isinstance(blocks, Blocks):
             data = blocks.block(query.block)
         else:
             data = blocks[query.block * BLOCK_BYTES : (query.block + 1) * BLOCK_BYTES]
         return BlockBody(data, tuple(tree.inclusion(query.block)))
 
-    def _log(self, step: int) -> LogBody:
+    def log(self, query: q.Log) -> LogBody:
+        """The section digests of a step's log, tied to the states around it."""
+        step = query.step
         chain = self._states.at(step).state.log_chain
         _, before = self._states.slot(step, LOG_CHAIN_SLOT)
         _, after = self._states.slot(step + 1, LOG_CHAIN_SLOT)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 
@@ -19,36 +19,27 @@ from tallystick.commit import merkle
 from tallystick.commit.log import BOUNDED, FORMS, Section, log_digest
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.commit.state import (
-    CHAIN_SLOTS,
     LOG_CHAIN_SLOT,
     SlotProof,
     chain_digest,
     extend_log_chain,
-    slot_order,
 )
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import (
-    ANSWERED,
-    BlockBody,
-    BlocksBody,
-    LogBody,
-    decode_body,
-    open_answer,
-)
-from tallystick.protocol.local import Party
-from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, Query, encode_query
+from tallystick.program.terms import Terms
+from tallystick.protocol.answers import ANSWERED, open_answer
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.layouts import B
+from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, encode_query
+from tallystick.protocol.query import Query
+from tallystick.prover.local import Party
 from tallystick.rounding.blocks import WORD, Blocks
 from tallystick.rounding.log_file import LogDirectory
-from tallystick.run.follow import LogShape, keeps_log
-from tallystick.run.job import Job
-
-Body = TypeVar("Body")
 
 
 def hand_over(
     party: Party,
-    job: Job,
+    terms: Terms,
     first: int,
     directory: Path,
     on_step: Callable[[int], None] = lambda _: None,
@@ -62,15 +53,15 @@ def hand_over(
     StorageError, and what the party raises.
     """
     run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
-    if not keeps_log(job):
+    facts = Facts(terms)
+    if not facts.contract.keeps_log:
         raise UsageError("This job's contract keeps no rounding logs.", "There is none to get.")
     if not 0 <= first < run.final_step:
         raise UsageError(f"The run has no step {first}.", f"Ask for 0 to {run.final_step - 1}.")
-    source = _Source(party, job, run)
+    source = _Source(party, facts, run)
     steps = range(first, run.final_step)
     digests = source.digests(steps)
-    shape = LogShape(job)
-    logs = LogDirectory(directory, job.digest, shape.sections, FORMS[shape.contract.form])
+    logs = LogDirectory(directory, terms.digest, facts.sections, FORMS[facts.contract.form])
     for step in steps:
         source.write(logs, step, digests[step])
         on_step(step)
@@ -81,10 +72,9 @@ def hand_over(
 class _Source:
     """The logs of one signed run, by its owner's answers."""
 
-    def __init__(self, party: Party, job: Job, run: RunCommitment) -> None:
+    def __init__(self, party: Party, facts: Facts, run: RunCommitment) -> None:
         self._party, self._run = party, run
-        self._sections = LogShape(job).sections
-        self._slots = slot_order([*job.program.state_types, *CHAIN_SLOTS])
+        self._sections, self._slots = facts.sections, facts.slots
 
     def _refuse(self, step: int, why: str) -> NoReturn:
         raise CounterpartyError(
@@ -92,25 +82,22 @@ class _Source:
             "Without it nothing behind that step is checked; do not accept the run.",
         )
 
-    def _ask(self, query: Log | LogHashes | LogBlock, kind: type[Body]) -> Body:
-        asked: Query = query
-        encoded = encode_query(asked)
+    def _ask(self, step: int, query: Query[B]) -> B:
+        encoded = encode_query(query)
         answer = open_answer(self._party.answer(encoded), self._run.signer)
         named = (answer.job_digest, answer.run_root, answer.query)
         if named != (self._run.job_digest, self._run.run_root, encoded):
-            self._refuse(query.step, "the answer is one to something else")
+            self._refuse(step, "the answer is one to something else")
         if answer.status != ANSWERED:
-            self._refuse(query.step, "its owner says that it cannot")
-        body = decode_body(asked, answer.body)
-        assert isinstance(body, kind)  # decode_body gives the kind of the query
-        return body
+            self._refuse(step, "its owner says that it cannot")
+        return query.layout.decode(answer.body)
 
     def digests(self, steps: range) -> dict[int, bytes]:
         """The log digests of the steps to the run's last, as its signed final state has them."""
         found: dict[int, bytes] = {}
         chain: bytes | None = None
         for step in steps:
-            body = self._ask(Log(step), LogBody)
+            body = self._ask(step, Log(step))
             found[step] = log_digest(step, body.sections)
             if chain not in (None, body.chain):
                 self._refuse(step, "it does not follow from the log before it")
@@ -123,7 +110,7 @@ class _Source:
 
     def write(self, logs: LogDirectory, step: int, digest: bytes) -> None:
         """Write the log of `step`, which has this digest."""
-        stated = self._ask(Log(step), LogBody).sections
+        stated = self._ask(step, Log(step)).sections
         if len(stated) != len(self._sections) or log_digest(step, stated) != digest:
             self._refuse(step, "its sections are not the program's, or others than before")
         writer = logs.writer(step)
@@ -158,11 +145,11 @@ class _Source:
             parts: tuple[bytes, ...] = ()
             given: bytes | None
             if count == 1:
-                found[first] = self._ask(LogBlock(step, number, first), BlockBody).data
+                found[first] = self._ask(step, LogBlock(step, number, first)).data
                 given = merkle.leaf_hash(found[first])
             elif count:
                 query = LogHashes(step, number, first, count)
-                parts = self._ask(query, BlocksBody).hashes
+                parts = self._ask(step, query).hashes
                 given = merkle.combine_parts(count, DEPTH, parts)
             else:
                 given = None

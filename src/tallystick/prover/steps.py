@@ -17,14 +17,14 @@ from tallystick.commit import merkle
 from tallystick.commit.node import node_tree
 from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
-from tallystick.numerics.opening.quantity import Quantity, Site, opening_rule, rules
+from tallystick.numerics.opening.quantity import Quantity, opening_rule, rules
 from tallystick.numerics.opening.values import WholeSource
 from tallystick.numerics.opening.views import Path, View, locate, view_dtypes, view_values
-from tallystick.numerics.types import TensorType
 from tallystick.program.executor import Tap
-from tallystick.program.ir import COMMIT, Node, Program
-from tallystick.protocol.prover_states import States
+from tallystick.program.ir import COMMIT, Node
+from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
+from tallystick.prover.states import RunStates
 from tallystick.run.nodes import NodeRecord, NodeTracer
 
 _CHAINS = 2
@@ -83,27 +83,12 @@ class Capture:
     tensors: dict[tuple[int, int], Operand] = field(default_factory=dict)
 
 
-def operand_type(program: Program, node: int, side: int, number: int) -> TensorType:
-    """The type of an operand (PROTOCOL 2.2, 5.6.5). Raises UsageError where there is none."""
-    given = program.nodes[node]
-    count = len(given.inputs)
-    if side == OUTPUT and number < len(given.out_types):
-        return given.out_types[number]
-    if side == INPUT and number < count:
-        value = given.inputs[number]
-        if value is not None:
-            return program.type_of(value)
-    if side == INPUT and given.op == COMMIT and count <= number <= count + _CHAINS:
-        return TensorType("f32", ()) if number == count else TensorType("u8", (32,))
-    raise UsageError(f"Node {node} has no operand {number} on side {side}.", "Ask the program.")
-
-
 class Steps:
     """Looks into steps. What was found last is kept, since a dispute asks about one place."""
 
-    def __init__(self, states: States) -> None:
-        self.states = states
-        self.program = states.job.program
+    def __init__(self, states: RunStates, facts: Facts) -> None:
+        self.states, self._facts = states, facts
+        self.program = facts.program
         self._tree: tuple[int, StepTree] | None = None
         self._capture: Capture | None = None
 
@@ -145,7 +130,7 @@ class Steps:
     # -- phase 3 -----------------------------------------------------------------------------------
 
     def operand(self, step: int, node: int, side: int, number: int) -> Operand:
-        """One operand of a node as executed; of a type that `operand_type` has given."""
+        """One operand of a node as executed; of which `Facts.type_at` has the type."""
         return self._captured(step, node, {(side, number)}).tensors[side, number]
 
     def _captured(self, step: int, node: int, wanted: set[tuple[int, int]]) -> Capture:
@@ -212,17 +197,13 @@ class Steps:
 
     def quantity(self, node: int, output: int, element: int, path: Path) -> Quantity:
         """What an output element, or a part of it, is. Raises UsageError where there is none."""
-        given, program = self.program.nodes[node], self.program
-        type_ = operand_type(program, node, OUTPUT, output)
-        if element >= type_.numel:
+        if element >= self._facts.type_at(node, OUTPUT, output).numel:
             raise UsageError(f"Output {output} of node {node} has no element {element}.")
-        if given.op not in rules():
+        site = self._facts.site(node, output, element)
+        if site.op not in rules():
             raise CannotCheckError(
-                f"This build has no opening rule for {given.op}.", "Use a newer build."
+                f"This build has no opening rule for {site.op}.", "Use a newer build."
             )
-        types = tuple(None if v is None else program.type_of(v) for v in given.inputs)
-        contract = self.states.job.commitment.contract
-        site = Site(given.op, given.attrs, types, given.out_types, output, element, contract)
         try:
             return locate(opening_rule(site), path)
         except LookupError as error:

@@ -17,11 +17,11 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
+from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Event, Verdict
-from tallystick.run.job import Job
 
 # How often a party whose machine fails is asked for the same answer, before play ends.
 ATTEMPTS = 3
@@ -55,14 +55,14 @@ class Played:
 
 
 def play(
-    job: Job,
+    terms: Terms,
     parties: Sequence[Party],
     arity: int = 20,
     on_event: Callable[[Event], None] | None = None,
     key: PrivateKey | None = None,
     on_fault: Callable[[int, str], None] = lambda _party, _why: None,
 ) -> Played:
-    """Play `parties` (two) against each other to a verdict.
+    """Play `parties` (two) against each other, about the job of `terms`, to a verdict.
 
     A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
     `key`, a new one if None. A party whose machine fails has given no answer yet: `on_fault` is
@@ -72,7 +72,7 @@ def play(
     """
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
-    referee = Referee(job, commitments, arity)
+    referee = Referee(terms, commitments, arity)
     seconds, told, forfeit = process_time() - began, 0, None
     if key is not None and key.public in [run.signer for run in referee.runs]:
         raise UsageError(
@@ -90,11 +90,11 @@ def play(
             message = _asked(parties[party], query, partial(on_fault, party))
             began = process_time()
             if message is None or not _received(referee, party, message):
-                forfeit = _forfeited(referee, job, party, query, key)
+                forfeit = _forfeited(referee, terms, party, query, key)
             seconds += process_time() - began
             if referee.verdict is not None:
                 break
-    evidence = evidence_of(referee, job.digest, arity, commitments, forfeit)
+    evidence = evidence_of(referee, terms.digest, arity, commitments, forfeit)
     return Played(referee.verdict, evidence, seconds)
 
 
@@ -129,9 +129,9 @@ def _received(referee: Referee, party: int, message: bytes) -> bool:
 
 
 def _forfeited(
-    referee: Referee, job: Job, party: int, query: bytes, key: PrivateKey | None
+    referee: Referee, terms: Terms, party: int, query: bytes, key: PrivateKey | None
 ) -> bytes:
     signer = key if key is not None else PrivateKey.generate()
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     referee.silent(party)
-    return sign_forfeit(signer, Forfeit(job.digest, roots, party, query, signer.public))
+    return sign_forfeit(signer, Forfeit(terms.digest, roots, party, query, signer.public))

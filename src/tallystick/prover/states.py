@@ -93,7 +93,7 @@ class Scratch:
         self.clear()
 
 
-class States:
+class RunStates:
     """state[s] of a run for any s, with as little execution as what is at hand allows."""
 
     def __init__(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
-from tallystick.protocol.prover_states import States
+from tallystick.prover.states import RunStates
 from tallystick.run.follow import LogShape, keeps_log
 from tallystick.run.job import Job
 from tallystick.run.journal import JournalContent
@@ -52,7 +52,7 @@ def usable_journal(
     return found
 
 
-def make_good(states: States, run: RunCommitment, notice: Notice) -> None:
+def make_good(states: RunStates, run: RunCommitment, notice: Notice) -> None:
     """Execute the run again where the journal does not serve, to the signed run root.
 
     Raises DigestMismatchError where that gives another one: nothing is then answered.
@@ -72,7 +72,7 @@ def make_good(states: States, run: RunCommitment, notice: Notice) -> None:
         )
 
 
-def _logs_fit(states: States, last: int) -> bool:
+def _logs_fit(states: RunStates, last: int) -> bool:
     """Whether the journal's log digests are those of the chain in the state at the end."""
     if not keeps_log(states.job):
         return True

@@ -13,8 +13,8 @@ declared cheat is repeated with that cheat by the same code if its owner says so
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,35 +22,37 @@ from tallystick.commit import merkle
 from tallystick.commit.checkpoint import run_tree
 from tallystick.commit.data import record_bytes, record_leaf_hashes
 from tallystick.commit.signing import PrivateKey, verify_run
-from tallystick.commit.state import CHAIN_SLOTS, CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
-from tallystick.commit.tensor import TensorHeader
+from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
 from tallystick.errors import (
     CannotCheckError,
     DigestMismatchError,
     MachineFaultError,
     TallystickError,
-    UsageError,
 )
-from tallystick.limits import LIMITS
 from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.program.executor import NodeError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import (
+from tallystick.protocol.answers import make_answer
+from tallystick.protocol.bodies import (
+    BlockBody,
+    BlocksBody,
     Body,
     BytesBody,
     HashesBody,
+    LogBody,
     LossBody,
     NodeBody,
     NodesBody,
     RecordBody,
     RootsBody,
     SlotBody,
-    make_answer,
 )
-from tallystick.protocol.prover_covered import make_good, usable_journal
-from tallystick.protocol.prover_log import Logs
-from tallystick.protocol.prover_states import States
-from tallystick.protocol.prover_step import Steps, operand_type
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.query import Query
+from tallystick.prover.covered import make_good, usable_journal
+from tallystick.prover.logs import Logs
+from tallystick.prover.states import RunStates
+from tallystick.prover.steps import Steps
 from tallystick.run.attacks import declared_override
 from tallystick.run.engine import loss_of
 from tallystick.run.override import Override
@@ -97,6 +99,7 @@ class Prover:
             raise DigestMismatchError(
                 f"The commitment in {store.directory} is of another job.", "Restore the run."
             )
+        self._facts = Facts(self.job.terms)
         self._key = signing_key(store, self.run.signer, key)
         if as_attack:
             override = declared_override(store, self.job)
@@ -104,7 +107,7 @@ class Prover:
             override.begin(self.job)
         self._override = override
         self._journal = usable_journal(store, self.job, self.run, override, notice)
-        self._states = States(store, self.job, self._journal, override, threads, notice)
+        self._states = RunStates(store, self.job, self._journal, override, threads, notice)
         try:
             if override is None:
                 make_good(self._states, self.run, notice)
@@ -119,7 +122,7 @@ class Prover:
 
     def _begin(self) -> None:
         """Nothing has been looked into yet."""
-        self._steps = Steps(self._states)
+        self._steps = Steps(self._states, self._facts)
         self._logs = Logs(self._states)
 
     @property
@@ -150,7 +153,7 @@ class Prover:
         said = self._said.get(query)
         if said is None:
             asked = q.decode_query(query)
-            self._check(asked)
+            asked.check(self._facts, self.run)
             try:
                 said = self._answer(asked)
             except (TallystickError, *_OUR_FAULTS):
@@ -170,16 +173,16 @@ class Prover:
         self._states.forget()
         self._begin()
 
-    def _answer(self, asked: q.Query) -> bytes:
+    def _answer(self, asked: Query[Any]) -> bytes:
         body = self._body(asked)
         return make_answer(self._key, self.job.digest, self.run.run_root, asked, body)
 
-    def _body(self, query: q.Query) -> Body | None:
+    def _body(self, query: Query[Any]) -> Body | None:
         """The body; None, to be signed as *unable*, where a kernel refuses what its operands hold:
         no honest run has a step that cannot be executed (PROTOCOL 2.8)."""
         body: Body | None
         try:
-            body = self._facts(query)
+            body = self._true(query)
         except NodeError:
             body = None
         if self._override is None:
@@ -188,44 +191,32 @@ class Prover:
         assert lied is None or isinstance(lied, Body)
         return lied
 
-    def _facts(self, query: q.Query) -> Body:
-        """What is true of the job and of this run."""
-        if isinstance(query, q.Checkpoints):
-            roots = tuple(self._journal.checkpoints[i][1] for i in query.indices)
-            return RootsBody(roots, tuple(self._tree.multi(query.indices)))
-        self._check_data()
-        if isinstance(query, q.States):
-            return RootsBody(tuple(self._states.root(step) for step in query.steps))
-        if isinstance(query, q.Loss):
-            return self._loss(query.step)
-        if isinstance(query, q.Slot):
-            return SlotBody(*self._states.slot(query.step, query.name))
-        if isinstance(query, q.Record):
-            return self._record(query.index)
-        if isinstance(query, q.Values):
-            at = self._steps.quantity(query.node, query.output, query.element, query.path)
-            return BytesBody(self._steps.values(query.step, query.node, at, query.view))
-        if isinstance(query, q.TensorHashes | q.Leaf):
-            place = (query.step, query.node, query.side, query.operand)
-            operand = self._steps.operand(*place)
-            if isinstance(query, q.Leaf):
-                return BytesBody(operand.leaf(query.leaf))
-            return HashesBody(operand.parts(query.first, query.count))
-        if isinstance(query, q.Opening):
-            operand = self._steps.operand(query.step, query.node, q.INPUT, query.operand)
-            return BytesBody(operand.opening(query.leaves))
-        if isinstance(query, q.Log | q.LogHashes | q.LogBlock):
-            return self._logs.body(query)
-        found = self._steps.tree(query.step)
-        if isinstance(query, q.Nodes):
-            return NodesBody(found.tree.size, found.tree.root())
-        if isinstance(query, q.NodeHashes):
-            return HashesBody(tuple(found.tree.parts(query.first, query.count, q.DEPTH)))
-        r = found.records[query.node]
-        proof = tuple(found.tree.inclusion(query.node))
-        return NodeBody(r.operator, r.attributes, r.inputs, r.outputs, proof)
+    def _check_data(self) -> None:
+        """Hash the job's records once: an execution on damaged ones would convict us."""
+        if not self._sound and self.job.schema.fields:
+            self.job.verify_data()
+        self._sound = True
 
-    def _loss(self, step: int) -> LossBody:
+    def _true(self, query: Query[Any]) -> Body:
+        """What is true of the job and of this run."""
+        if type(query) is not q.Checkpoints:  # the commitment alone says those
+            self._check_data()
+        return _ANSWERS[type(query)](self, query)
+
+    # -- the run -------------------------------------------------------------------------------
+
+    def _checkpoints(self, query: q.Checkpoints) -> RootsBody:
+        roots = tuple(self._journal.checkpoints[i][1] for i in query.indices)
+        return RootsBody(roots, tuple(self._tree.multi(query.indices)))
+
+    def _state_roots(self, query: q.States) -> RootsBody:
+        return RootsBody(tuple(self._states.root(step) for step in query.steps))
+
+    def _slot(self, query: q.Slot) -> SlotBody:
+        return SlotBody(*self._states.slot(query.step, query.name))
+
+    def _loss(self, query: q.Loss) -> LossBody:
+        step = query.step
         _, proof = self._states.slot(step + 1, LOSS_CHAIN_SLOT)
         after = self._states.at(step + 1).state.loss_chain
         losses, chain = self._journal.losses[: step + 1], CHAIN_START
@@ -243,77 +234,70 @@ class Prover:
             )
         return LossBody(chain, bits, proof)
 
-    def _record(self, index: int) -> RecordBody:
+    def _record(self, query: q.Record) -> RecordBody:
         columns, schema = self.job.columns, self.job.schema
         if self._records is None:
             self._records = merkle.Tree(record_leaf_hashes(schema, columns))
-        values = {name: np.asarray(column[index]) for name, column in columns.items()}
-        return RecordBody(record_bytes(schema, values), tuple(self._records.inclusion(index)))
+        values = {name: np.asarray(column[query.index]) for name, column in columns.items()}
+        return RecordBody(record_bytes(schema, values), tuple(self._records.inclusion(query.index)))
 
-    def _check_data(self) -> None:
-        """Hash the job's records once: an execution on damaged ones would convict us."""
-        if not self._sound and self.job.schema.fields:
-            self.job.verify_data()
-        self._sound = True
+    # -- a step ----------------------------------------------------------------------------------
 
-    # -- whether a query makes sense -------------------------------------------------------------
+    def _nodes(self, query: q.Nodes) -> NodesBody:
+        tree = self._steps.tree(query.step).tree
+        return NodesBody(tree.size, tree.root())
 
-    def _check(self, query: q.Query) -> None:
-        """Raise UsageError for a query that no referee of this job and run asks."""
-        end, nodes = self.run.final_step, len(self.job.program.nodes)
-        if isinstance(query, q.Checkpoints):
-            _ascending(query.indices, self._tree.size, "checkpoint")
-        elif isinstance(query, q.States):
-            _ascending(query.steps, end + 1, "state")
-        elif isinstance(query, q.Record):
-            _below(query.index, self.job.commitment.record_count, "record")
-        elif isinstance(query, q.Slot):
-            _below(query.step, end + 1, "state")
-            if query.name not in self.job.program.state_types and query.name not in CHAIN_SLOTS:
-                raise UsageError(f"The state has no slot {query.name[:80]!r}.", "Ask the program.")
-        else:
-            _below(query.step, end, "step")
-        if isinstance(query, q.NodeHashes):
-            _subtree(nodes, query.first, query.count)
-        elif isinstance(query, q.NodeRecord | q.TensorHashes | q.Leaf | q.Values | q.Opening):
-            _below(query.node, nodes, "node")
-        if isinstance(query, q.TensorHashes | q.Leaf | q.Opening):
-            self._check_leaves(query)
-        if isinstance(query, q.Log | q.LogHashes | q.LogBlock):
-            section = self._logs.check(query)
-            if section is not None and isinstance(query, q.LogHashes):
-                _subtree(section.blocks, query.first, query.count)
+    def _node_hashes(self, query: q.NodeHashes) -> HashesBody:
+        tree = self._steps.tree(query.step).tree
+        return HashesBody(tuple(tree.parts(query.first, query.count, q.DEPTH)))
 
-    def _check_leaves(self, query: q.TensorHashes | q.Leaf | q.Opening) -> None:
-        side = q.INPUT if isinstance(query, q.Opening) else query.side
-        type_ = operand_type(self.job.program, query.node, side, query.operand)
-        leaves = TensorHeader(type_.dtype, type_.shape).leaves
-        if isinstance(query, q.Leaf):
-            _below(query.leaf, leaves, "leaf")
-        elif isinstance(query, q.TensorHashes):
-            _subtree(leaves, query.first, query.count)
-        else:
-            _ascending(query.leaves, leaves, "leaf")
-            if len(query.leaves) > LIMITS.opening_leaves:
-                raise UsageError(f"{len(query.leaves)} leaves are too many.", "Ask for fewer.")
+    def _node_record(self, query: q.NodeRecord) -> NodeBody:
+        found = self._steps.tree(query.step)
+        r = found.records[query.node]
+        proof = tuple(found.tree.inclusion(query.node))
+        return NodeBody(r.operator, r.attributes, r.inputs, r.outputs, proof)
+
+    def _tensor_hashes(self, query: q.TensorHashes) -> HashesBody:
+        operand = self._steps.operand(query.step, query.node, query.side, query.operand)
+        return HashesBody(operand.parts(query.first, query.count))
+
+    def _leaf(self, query: q.Leaf) -> BytesBody:
+        operand = self._steps.operand(query.step, query.node, query.side, query.operand)
+        return BytesBody(operand.leaf(query.leaf))
+
+    def _opening(self, query: q.Opening) -> BytesBody:
+        operand = self._steps.operand(query.step, query.node, q.INPUT, query.operand)
+        return BytesBody(operand.opening(query.leaves))
+
+    def _values(self, query: q.Values) -> BytesBody:
+        at = self._steps.quantity(query.node, query.output, query.element, query.path)
+        return BytesBody(self._steps.values(query.step, query.node, at, query.view))
+
+    def _log(self, query: q.Log) -> LogBody:
+        return self._logs.log(query)
+
+    def _log_hashes(self, query: q.LogHashes) -> BlocksBody:
+        return self._logs.hashes(query)
+
+    def _log_block(self, query: q.LogBlock) -> BlockBody:
+        return self._logs.block(query)
 
 
-def _below(number: int, count: int, what: str) -> None:
-    if number >= count:
-        raise UsageError(f"There is no {what} {number} of {count}.", "Ask for one that exists.")
-
-
-def _ascending(numbers: tuple[int, ...], count: int, what: str) -> None:
-    if not numbers or any(a >= b for a, b in pairwise(numbers)):
-        raise UsageError(f"Numbers of a query for {what}s must ascend.", "Sort them.")
-    _below(numbers[-1], count, what)
-
-
-def _subtree(size: int, first: int, count: int) -> None:
-    """Raise UsageError unless the range is one that a tree of `size` is split into (2.4)."""
-    start, length = 0, size
-    while (start, length) != (first, count):
-        if length <= 1 or not start <= first < start + length or count >= length:
-            raise UsageError(f"No {count} leaves at {first} are a part of {size}.", "Descend.")
-        half = 1 << ((length - 1).bit_length() - 1)
-        start, length = (start, half) if first < start + half else (start + half, length - half)
+# What answers each kind of query (PROTOCOL 2.1).
+_ANSWERS: dict[type[Query[Any]], Callable[[Prover, Any], Body]] = {
+    q.Checkpoints: Prover._checkpoints,
+    q.States: Prover._state_roots,
+    q.Loss: Prover._loss,
+    q.Nodes: Prover._nodes,
+    q.NodeHashes: Prover._node_hashes,
+    q.NodeRecord: Prover._node_record,
+    q.Slot: Prover._slot,
+    q.TensorHashes: Prover._tensor_hashes,
+    q.Leaf: Prover._leaf,
+    q.Values: Prover._values,
+    q.Opening: Prover._opening,
+    q.Record: Prover._record,
+    q.Log: Prover._log,
+    q.LogHashes: Prover._log_hashes,
+    q.LogBlock: Prover._log_block,
+}

@@ -1,0 +1,144 @@
+"""What a job's terms alone say about its steps: slots, nodes, operands, sections of logs.
+
+Referee, sizes and provers all ask here, so that they cannot differ about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tallystick.commit.job import JobCommitment
+from tallystick.commit.log import Section
+from tallystick.commit.state import (
+    CHAIN_SLOTS,
+    COMMIT_OPERATOR,
+    commit_attributes,
+    slot_order,
+)
+from tallystick.commit.tensor import TensorHeader
+from tallystick.errors import UsageError
+from tallystick.numerics.contracts import Contract, parse_contract
+from tallystick.numerics.opening.quantity import Site
+from tallystick.numerics.types import TensorType
+from tallystick.program.ir import COMMIT, Program, Value
+from tallystick.program.terms import Terms
+from tallystick.program.text import attribute_text
+from tallystick.rounding.sections import sections_of
+
+INPUT, OUTPUT = 0, 1  # a side of a node (PROTOCOL 2.2)
+CHAIN = TensorType("u8", (32,))
+LOSS = TensorType("f32", ())
+
+
+def header_of_type(type_: TensorType) -> TensorHeader:
+    """The header of a tensor of a program's type (COMMITMENTS 3.1)."""
+    return TensorHeader(type_.dtype, type_.shape)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a job that follow from its terms."""
+
+    terms: Terms
+
+    @property
+    def job(self) -> JobCommitment:
+        """What the job digest covers."""
+        return self.terms.commitment
+
+    @property
+    def program(self) -> Program:
+        """The job's program."""
+        return self.terms.program
+
+    # -- the state (COMMITMENTS 5) -------------------------------------------------------------
+
+    @cached_property
+    def slots(self) -> list[str]:
+        """All slots of a state in their order, chains included."""
+        return slot_order([*self.program.state_types, *CHAIN_SLOTS])
+
+    # -- rounding logs (COMMITMENTS 10) ---------------------------------------------------------
+
+    @cached_property
+    def contract(self) -> Contract:
+        """The job's numeric contract."""
+        return parse_contract(self.job.contract)
+
+    @property
+    def log_form(self) -> str | None:
+        """ "bounded" or "published" under a contract with logs, else None."""
+        return self.contract.form or None
+
+    @property
+    def rounds_exactly(self) -> bool:
+        """Whether exact sums are stated in a game about this job (NUMERICS 13.5)."""
+        return bool(self.contract.rounded_operators)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections of every step's log."""
+        return sections_of(self.program, self.contract) if self.contract.keeps_log else ()
+
+    def section_of(self, node: int, output: int) -> int | None:
+        """The number of an output's section, None where it has none."""
+        for number, section in enumerate(self.sections):
+            if (section.node, section.output) == (node, output):
+                return number
+        return None
+
+    # -- nodes as the program has them (COMMITMENTS 4.1, 5.7) ----------------------------------
+
+    @property
+    def last_node(self) -> int:
+        """The COMMIT node."""
+        return len(self.program.nodes) - 1
+
+    def operands(self, node: int) -> list[tuple[int, Value | str, TensorType]]:
+        """Operands that are there: number, where from (a value or the name of a slot), type."""
+        program = self.program
+        given = self.program.nodes[node]
+        found: list[tuple[int, Value | str, TensorType]] = [
+            (number, value, program.type_of(value))
+            for number, value in enumerate(given.inputs)
+            if value is not None
+        ]
+        if given.op == COMMIT:  # PROTOCOL 5.6.5
+            at = len(given.inputs)
+            found.append((at, program.output_values["loss"], LOSS))
+            found.append((at + 1, "chain.loss", CHAIN))
+            found.append((at + 2, "chain.log", CHAIN))
+        return found
+
+    def type_at(self, node: int, side: int, number: int) -> TensorType:
+        """The type of an operand or an output of a node (PROTOCOL 2.2, 5.6.5).
+
+        Raises UsageError where there is none.
+        """
+        given = self.program.nodes[node]
+        if side == OUTPUT and number < len(given.out_types):
+            return given.out_types[number]
+        if side == INPUT:
+            for there, _, type_ in self.operands(node):
+                if there == number:
+                    return type_
+        raise UsageError(f"Node {node} has no operand {number} on side {side}.", "Ask the program.")
+
+    def header_at(self, node: int, side: int, number: int) -> TensorHeader:
+        """The header of an operand or an output of a node. Raises UsageError as `type_at`."""
+        return header_of_type(self.type_at(node, side, number))
+
+    def structure(self, node: int) -> tuple[str, bytes, int]:
+        """Operator, attributes and number of outputs of a node, by the program."""
+        given = self.program.nodes[node]
+        if given.op == COMMIT:
+            return COMMIT_OPERATOR, commit_attributes(list(self.program.state_types)), 3
+        return given.op, attribute_text(given.attrs).encode("ascii"), len(given.out_types)
+
+    def site(self, node: int, output: int, element: int) -> Site:
+        """The place of an output element, for the operator's opening rule (PROTOCOL 6.2)."""
+        given, program = self.program.nodes[node], self.program
+        types = tuple(None if v is None else program.type_of(v) for v in given.inputs)
+        contract = self.job.contract
+        return Site(given.op, given.attrs, types, given.out_types, output, element, contract)
