@@ -3,7 +3,8 @@
     PYTHONPATH=tests:tests/vectors python tests/vectors/make_evidence_vectors.py [BUNDLE ...]
 
 What is stored was made by tallystick 0.1.0 before its modules were moved, and is additions only
-from then on: a bundle that is there is not written again without --again.
+from then on: a bundle that is there is not written again without --again. --check makes each
+bundle anew and compares: the same liars, referee and provers leave the same bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Maker:
 
     def game(self, job: Job, name: str, parties: Sequence[Any], arity: int = 20) -> None:
         """A game played to its end."""
-        played = play(job, parties, arity, key=REFEREE)
+        played = play(job.terms, parties, arity, key=REFEREE)
         self.add(job, name, played.evidence.to_bytes(), [PEM] if played.verdict.forfeit else [])
 
     def both_seats(self, job: Job, name: str, honest: Any, cheat: Any, arity: int = 20) -> None:
@@ -201,7 +202,7 @@ class Silent:
 def equivocation(job: Job, honest: Party, cheat: Party) -> Evidence:
     """The second party signs another answer to its first query (PROTOCOL 2.9)."""
     commitments = (honest.commitment, cheat.commitment)
-    referee = Referee(job, commitments)
+    referee = Referee(job.terms, commitments)
     query = referee.pending[1]
     referee.receive(1, cheat.answer(query))
     answer = Answer(job.digest, cheat.run.run_root, query, ANSWERED, b"other")
@@ -283,8 +284,8 @@ def refusals(maker: Maker) -> None:
     other = _logreg(maker.scratch / "other", "0.1", 4, 2)
     honest = Party(job)
     cheat = Party(job, Lie(loss=lambda step, bits: bits + (step == 5)))
-    whole = play(job, (honest, cheat), key=REFEREE).evidence
-    silence = play(job, (honest, Silent(cheat, 2)), key=REFEREE).evidence
+    whole = play(job.terms, (honest, cheat), key=REFEREE).evidence
+    silence = play(job.terms, (honest, Silent(cheat, 2)), key=REFEREE).evidence
     maker.add(job, "whole", whole.to_bytes())
     maker.add(job, "a forfeit of a referee who is not named", silence.to_bytes())
     maker.add(job, "a forfeit of a referee who is named", silence.to_bytes(), [PEM])
@@ -348,7 +349,7 @@ def changes(
 
 def play_query(honest: Party, cheat: Party) -> bytes:
     """The first query to party 1."""
-    return Referee(honest.job, (honest.commitment, cheat.commitment)).pending[1]
+    return Referee(honest.job.terms, (honest.commitment, cheat.commitment)).pending[1]
 
 
 MAKERS: dict[str, Callable[[Maker], None]] = {
@@ -365,19 +366,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("bundles", nargs="*", choices=[*MAKERS, []])
     parser.add_argument("--again", action="store_true", help="write bundles that are there")
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
     given = parser.parse_args()
     ROOT.mkdir(exist_ok=True)
+    wrong = False
     for name in given.bundles or MAKERS:
-        if (ROOT / f"{name}.json").exists() and not given.again:
+        if (ROOT / f"{name}.json").exists() and not (given.again or given.check):
             print(f"{name}: is there", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as scratch:
             maker = Maker(Path(scratch))
             MAKERS[name](maker)
         text, data = encode(maker.bundle, name)
+        if given.check:
+            same = (ROOT / f"{name}.json").read_text() == text
+            same = same and (ROOT / f"{name}.bin").read_bytes() == data
+            print(f"{name}: {'the same bytes' if same else 'OTHER BYTES'}", file=sys.stderr)
+            wrong |= not same
+            continue
         (ROOT / f"{name}.json").write_text(text)
         (ROOT / f"{name}.bin").write_bytes(data)
         print(f"{name}: {len(maker.bundle.cases)} cases, {len(data):,} bytes", file=sys.stderr)
+    sys.exit(wrong)
 
 
 if __name__ == "__main__":
