@@ -46,8 +46,8 @@ test: setup
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff
-	$(BIN)/ruff check src tests benchmarks attacks
-	$(BIN)/ruff format --check src tests benchmarks attacks
+	$(BIN)/ruff check src tests benchmarks attacks examples
+	$(BIN)/ruff format --check src tests benchmarks attacks examples
 
 types: setup
 	$(PIP) install -q -c constraints.txt mypy

@@ -1,70 +1,82 @@
 """Tallystick: machine-learning training that anyone can repeat to the same bits.
 
-Importing this package needs neither torch nor a compiler; names are loaded when first used.
+Importing this package loads nothing else and changes nothing in the process; its names, which all
+stand in `tallystick.api`, are loaded when first used.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
-
-# numpy's OpenBLAS reads it as it is loaded. By default its threads spin for tens of milliseconds
-# after each product, on processors that the core's threads want (benchmarks/NOTES.md, R1). Four is
-# the least it takes: 2^4 cycles. Where numpy is loaded before, steps are slower and no bit differs.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 from tallystick import errors as errors
 
 if TYPE_CHECKING:
+    from tallystick.api import SGD as SGD
+    from tallystick.api import Adam as Adam
+    from tallystick.api import AdamW as AdamW
+    from tallystick.api import AuditReport as AuditReport
     from tallystick.api import Capture as Capture
+    from tallystick.api import Conviction as Conviction
+    from tallystick.api import Difference as Difference
+    from tallystick.api import Dispute as Dispute
+    from tallystick.api import Event as Event
+    from tallystick.api import Job as Job
+    from tallystick.api import Judgement as Judgement
+    from tallystick.api import Listener as Listener
+    from tallystick.api import Place as Place
+    from tallystick.api import PrivateKey as PrivateKey
+    from tallystick.api import Program as Program
+    from tallystick.api import PublicKey as PublicKey
+    from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import Terms as Terms
+    from tallystick.api import Verdict as Verdict
+    from tallystick.api import audit as audit
     from tallystick.api import capture as capture
-    from tallystick.numerics.evaluate import evaluate as evaluate
-    from tallystick.program.capture.eager import reproducible as reproducible
-    from tallystick.program.optimizers import SGD as SGD
-    from tallystick.program.optimizers import Adam as Adam
-    from tallystick.program.optimizers import AdamW as AdamW
-    from tallystick.run import audit as audit
-    from tallystick.run import train as train
-
-_HOMES = {
-    "Capture": "tallystick.api",
-    "capture": "tallystick.api",
-    "evaluate": "tallystick.numerics.evaluate",
-    "reproducible": "tallystick.program.capture.eager",
-    "SGD": "tallystick.program.optimizers",
-    "Adam": "tallystick.program.optimizers",
-    "AdamW": "tallystick.program.optimizers",
-    "audit": "tallystick.run",
-    "train": "tallystick.run",
-}
+    from tallystick.api import dispute as dispute
+    from tallystick.api import evaluate as evaluate
+    from tallystick.api import judge as judge
+    from tallystick.api import load_job as load_job
+    from tallystick.api import reproducible as reproducible
+    from tallystick.api import train as train
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "AuditReport",
     "Capture",
+    "Conviction",
+    "Difference",
+    "Dispute",
+    "Event",
+    "Job",
+    "Judgement",
+    "Listener",
+    "Place",
+    "PrivateKey",
+    "Program",
+    "PublicKey",
+    "RunSummary",
+    "Terms",
+    "Verdict",
     "audit",
     "capture",
+    "dispute",
     "evaluate",
+    "judge",
+    "load_job",
     "reproducible",
     "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        raise errors.CannotCheckError(
-            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
-        ) from None
+    from tallystick import api
+
+    return getattr(api, name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "errors"])

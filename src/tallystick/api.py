@@ -1,27 +1,63 @@
-"""The Python entry: from a user's own module and data to a job directory."""
+"""The Python interface (DESIGN 9): everything that `tallystick` offers by name stands in this file.
+
+Jobs, runs and keys are given as objects or as paths. What needs PyTorch loads it when it is
+called: a judge never meets it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import UsageError
+from tallystick.commit.signing import PrivateKey as PrivateKey
+from tallystick.commit.signing import PublicKey as PublicKey
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key, load_public_key
+from tallystick.disk.regular import read_file
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
-from tallystick.program.capture.api import CapturedStep, capture_eval, capture_forward
-from tallystick.program.capture.api import capture as capture_step
-from tallystick.program.ir import Program
-from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
-from tallystick.run.job import DEFAULT_INTERVAL, Job
+from tallystick.numerics.evaluate import evaluate as evaluate
+from tallystick.program.ir import Program as Program
+from tallystick.program.optimizers import SGD as SGD
+from tallystick.program.optimizers import Adam as Adam
+from tallystick.program.optimizers import AdamW as AdamW
+from tallystick.program.optimizers import Optimizer
+from tallystick.program.terms import Terms as Terms
+from tallystick.protocol.judge import Judgement as Judgement
+from tallystick.protocol.judge import judge as judge_evidence
+from tallystick.protocol.verdict import Conviction as Conviction
+from tallystick.protocol.verdict import Event as Event
+from tallystick.protocol.verdict import Place as Place
+from tallystick.protocol.verdict import Verdict as Verdict
+from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
+from tallystick.run.auditor import AuditReport as AuditReport
+from tallystick.run.auditor import Difference as Difference
+from tallystick.run.auditor import audit_run
+from tallystick.run.job import DEFAULT_INTERVAL
+from tallystick.run.job import Job as Job
+from tallystick.run.job_file import load_job as load_job
+from tallystick.run.job_file import load_terms
+from tallystick.run.listener import Listener as Listener
 from tallystick.run.save import save_job
+from tallystick.run.summary import RunSummary as RunSummary
+from tallystick.run.trainer import Options, train_job
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
 
+PathLike = str | Path
+PARTIES = ("A", "B")
 
+
+# -- from a model to a job -------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Capture:
     """A captured training step with its evaluation programs, ready to become a job."""
@@ -37,7 +73,7 @@ class Capture:
 
     def save_job(
         self,
-        directory: str | Path,
+        directory: PathLike,
         data: Mapping[str, Any],
         *,
         steps: int,
@@ -90,8 +126,10 @@ def capture(
     every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
-    operator and module path) for an operator the contract does not define.
+    operator and module path) for an operator the contract does not define, CannotCheckError
+    without PyTorch.
     """
+    captures = _with_torch("tallystick.program.capture.api", "capture")
     if not isinstance(optimizer, (SGD, Adam, AdamW)):
         raise UsageError(
             f"The optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}.",
@@ -99,7 +137,7 @@ def capture(
         )
     if clip_norm is not None and not 0 < clip_norm < float("inf"):
         raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
-    step = capture_step(
+    step = captures.capture(
         module,
         loss,
         batch,
@@ -108,8 +146,192 @@ def capture(
         outputs_grads=outputs_grads,
         contract=contract,
     )
-    evaluation = capture_eval(module, loss, batch, contract)
+    evaluation = captures.capture_eval(module, loss, batch, contract)
     inference = None
     if forward is not None:
-        inference = capture_forward(module, batch, forward, contract)
+        inference = captures.capture_forward(module, batch, forward, contract)
     return Capture(step, evaluation, inference)
+
+
+def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractContextManager[Any]:
+    """Within the block, eager CPU PyTorch computes with the bits of `contract`.
+
+    Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
+    with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
+    `.next_step()` on what the block yields after each step. Other random operators are refused:
+    initialise weights before the block. torch.optim.Adam's own bias correction uses Python's
+    `pow`; capture does not.
+
+    Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
+    log; within it UnsupportedOperatorError by name for an operator outside of the contract and
+    UsageError for tensors that are not on the CPU. CannotCheckError without PyTorch.
+    """
+    eager = _with_torch("tallystick.program.capture.eager", "reproducible")
+    found: AbstractContextManager[Any] = eager.reproducible(contract, seed=seed)
+    return found
+
+
+def _with_torch(module: str, name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise CannotCheckError(
+            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
+        ) from None
+
+
+# -- running a job, and repeating it ---------------------------------------------------------------
+def train(
+    job: Job | PathLike,
+    out: PathLike,
+    *,
+    threads: int | None = None,
+    keep_checkpoints: int | None = None,
+    key: PrivateKey | PathLike | None = None,
+    trace: tuple[int, int] | None = None,
+    replay: PathLike | None = None,
+    compress_logs: bool = False,
+    listener: Listener | None = None,
+) -> RunSummary:
+    """Train `job` into the run directory `out`; taking up a run there that was interrupted.
+
+    `key` signs the result (a key or its file); without one a key made for this run does, and stays
+    in its directory. `keep_checkpoints` states are stored evenly over the run.
+    `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
+    rounding logs `replay` is a finished run whose logs are followed: the result's `followed` says
+    what was found in it. Errors: see `run.trainer.train_job`.
+    """
+    options = Options(
+        threads=threads,
+        keep=keep_checkpoints,
+        key=_private(key),
+        trace=trace,
+        replay=None if replay is None else Path(replay),
+        compress=compress_logs,
+    )
+    return train_job(_job(job), Path(out), options, listener)
+
+
+def audit(
+    run: PathLike,
+    job: Job | PathLike | None = None,
+    steps: tuple[int, int] | None = None,
+    *,
+    threads: int | None = None,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    listener: Listener | None = None,
+) -> AuditReport:
+    """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
+
+    The report's `accepted` says whether all are equal; its `difference` where they are not. `job`
+    is your own copy of the job: without it the run's own is taken. `trust` are the signers you
+    know. Errors: see `run.auditor.audit_run`.
+    """
+    return audit_run(
+        Path(run),
+        None if job is None else _job(job),
+        steps,
+        threads=threads,
+        trust=_publics(trust),
+        listener=listener,
+    )
+
+
+# -- deciding between two runs ---------------------------------------------------------------------
+@dataclass(frozen=True)
+class Dispute:
+    """A finished game between two runs: its verdict, and the evidence that `judge` takes."""
+
+    verdict: Verdict
+    evidence: bytes
+
+    @property
+    def convicted(self) -> tuple[str, ...]:
+        """Which of the runs "A" and "B" are convicted."""
+        return tuple(PARTIES[c.party] for c in self.verdict.convicted)
+
+
+def dispute(
+    run_a: PathLike,
+    run_b: PathLike,
+    job: Job | Terms | PathLike,
+    *,
+    out: PathLike | None = None,
+    arity: int = 20,
+    as_attack: Sequence[str] = (),
+    keys: tuple[PrivateKey | PathLike | None, PrivateKey | PathLike | None] = (None, None),
+    threads: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Dispute:
+    """Let two runs of one job answer a referee, to a verdict.
+
+    `job` is the referee's own copy: its job.json and program.txt are enough. `out` is where the
+    evidence is written. `keys` sign for runs that do not keep theirs. A run is honest unless
+    `as_attack` names it ("A", "B"): then it plays the cheat that its directory declares. `on_event`
+    is told what is found on the way.
+
+    Raises UsageError for runs of two jobs, for no such party and for a wrong key, CannotCheckError
+    for a run that is not finished or a machine that fails (nobody is convicted by that),
+    CounterpartyError for damaged files, StorageError.
+    """
+    strangers = set(as_attack) - set(PARTIES)
+    if strangers:
+        raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
+    terms = _terms(job)
+    with ExitStack() as stack:
+        provers = [
+            stack.enter_context(
+                Prover(Path(run), _private(key), threads, as_attack=name in as_attack)
+            )
+            for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
+        ]
+        played = play(terms, provers, arity, on_event)
+    found = Dispute(played.verdict, played.evidence.to_bytes())
+    if out is not None:
+        write_file(Path(out), [found.evidence])
+    return found
+
+
+def judge(
+    evidence: bytes | PathLike,
+    job: Job | Terms | PathLike,
+    *,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    trust_referees: Sequence[PublicKey | PathLike] = (),
+) -> Judgement:
+    """Play the game in `evidence` (its bytes or its file) again and say what it proves.
+
+    Nothing in it is believed. `job` is your own copy of the job: its job.json and program.txt
+    are enough. `trust` are the signers of runs that you know; `trust_referees` the referees whose
+    word that a party was silent you take. Raises CorruptFileError for evidence that is refused,
+    CannotCheckError for a silence on the word of a referee you did not name, StorageError.
+    """
+    if isinstance(evidence, bytes):
+        data = evidence
+    else:
+        data = read_file(Path(evidence), LIMITS.evidence_bytes, "evidence file")
+    return judge_evidence(_terms(job), data, _publics(trust), _publics(trust_referees) or ())
+
+
+def _job(job: Job | PathLike) -> Job:
+    return job if isinstance(job, Job) else load_job(Path(job))
+
+
+def _terms(job: Job | Terms | PathLike) -> Terms:
+    if isinstance(job, Terms):
+        return job
+    return job.terms if isinstance(job, Job) else load_terms(Path(job))
+
+
+def _private(key: PrivateKey | PathLike | None) -> PrivateKey | None:
+    return key if key is None or isinstance(key, PrivateKey) else load_private_key(Path(key))
+
+
+def _publics(keys: Sequence[PublicKey | PathLike] | None) -> list[PublicKey] | None:
+    if keys is None:
+        return None
+    return [k if isinstance(k, PublicKey) else load_public_key(Path(k)) for k in keys]

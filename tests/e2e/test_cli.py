@@ -90,14 +90,14 @@ def test_instruction_set_and_threads_change_no_bit(
     )
     result = json.loads(done.stdout)
     assert (result["isa"], result["threads"]) == (isa, threads)
-    from tallystick.run import audit
+    from tallystick.api import audit
 
     assert audit(out).accepted
     assert result["run_root"] == _reference_root(gpt2_job, tmp_path)
 
 
 def _reference_root(job: Job, tmp_path: Path) -> str:
-    from tallystick.run import train
+    from tallystick.api import train
 
     return train(job, tmp_path / "here").run_root.hex()
 

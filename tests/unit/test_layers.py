@@ -33,7 +33,7 @@ LEVELS = {
 # The pure game may be moved to a browser or a server: its room takes nothing from the disk.
 SANS_IO = ("protocol",)
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, baselines.
-TORCH_ALLOWED = ("program/capture/", "run/recipes/", "cli/bench", "api.py", "rounding/torch_")
+TORCH_ALLOWED = ("program/capture/", "run/recipes/", "cli/bench", "rounding/torch_")
 
 
 def modules() -> list[Path]:

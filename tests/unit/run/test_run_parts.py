@@ -157,7 +157,7 @@ RATES = {"rate": [0.1, 0.2]}
 def test_a_users_own_module_becomes_a_job(captured: object, tmp_path: Path) -> None:
     import torch
 
-    from tallystick.run import audit, train
+    from tallystick.api import audit, train
 
     job = save_job(
         captured,  # type: ignore[arg-type]
