@@ -25,12 +25,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiles import Array, Sampler, tiles
-
 from tallystick import _core
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program, op_spec
 from tallystick.run.state import State
+from tiles import Array, Sampler, tiles
 
 
 @dataclass

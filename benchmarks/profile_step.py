@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.cli.bench_step import MODELS, tokens
-from tallystick.cli.bench_step_child import TorchStep
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
 from tallystick.run.recipes.gpt2 import Gpt2Settings, build
+from tallystick_bench.step import MODELS, tokens
+from tallystick_bench.step_side import TorchStep
 
 Array = np.ndarray
 

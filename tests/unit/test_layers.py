@@ -15,6 +15,7 @@ PACKAGE = "tallystick"
 LEVELS = {
     "errors": 0,
     "limits": 0,
+    "checkout": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,
@@ -29,8 +30,10 @@ LEVELS = {
     "cli": 10,
     "__main__": 11,
 }
-# Modules whose task is torch: capture of a module, eager mode, recipes' modules, baselines.
-TORCH_ALLOWED = ("program/capture/", "run/recipes/", "cli/bench", "api.py", "rounding/torch_")
+# Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
+TORCH_ALLOWED = ("program/capture/", "run/recipes/", "api.py", "rounding/torch_")
+# What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
+ABOVE = ("tallystick_bench",)
 
 
 def modules() -> list[Path]:
@@ -85,6 +88,8 @@ def violations(path: Path, text: str) -> list[str]:
         level = level_of(name)
         if own is not None and level is not None and level > own:
             found.append(f"{relative}:{line} imports {name}, which lies above it")
+        if name.split(".")[0] in ABOVE:
+            found.append(f"{relative}:{line} imports {name}, which is no part of the package")
         allowed = any(relative.as_posix().startswith(p) for p in TORCH_ALLOWED)
         if name.split(".")[0] == "torch" and not allowed:
             found.append(f"{relative}:{line} imports torch")
@@ -101,6 +106,12 @@ def test_every_room_has_a_level() -> None:
     assert rooms <= set(LEVELS)
 
 
+def test_no_benchmark_lives_in_the_package() -> None:
+    """They are `benchmarks/tallystick_bench`; the command that finds them is all that is here."""
+    named = [p.relative_to(SOURCE).as_posix() for p in modules() if "bench" in p.stem]
+    assert named == ["cli/bench.py"]
+
+
 def test_the_check_sees_violations() -> None:
     path = SOURCE / "commit" / "x.py"
     assert violations(path, "from tallystick.numerics import registry")
@@ -109,6 +120,8 @@ def test_the_check_sees_violations() -> None:
     assert violations(path, "from tallystick import program")
     assert violations(SOURCE / "numerics" / "x.py", "import torch.nn as nn")
     assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
+    assert violations(SOURCE / "cli" / "x.py", "import torch")
+    assert violations(SOURCE / "cli" / "x.py", "from tallystick_bench.machine import machine")
     assert not violations(path, "from tallystick.errors import UsageError\nimport numpy")
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"
     assert not violations(path, typed)

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.cli.bench_ovt_arms import open_arm
-from tallystick.cli.bench_ovt_layers import near
-from tallystick.cli.bench_ovt_party import Arm, Party
 from tallystick.cli.output import json_float
 from tallystick.commit.tensor import Array
 from tallystick.numerics.rounded.engines import using
 from tallystick.rounding.emulated import Kind, kind_named
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
+from tallystick_bench.ovt.layers import near
+from tallystick_bench.ovt.parties.arms import open_arm
+from tallystick_bench.ovt.parties.party import Arm, Party
 
 
 class Lane:

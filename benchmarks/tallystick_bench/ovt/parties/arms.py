@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallystick.cli.bench_ovt_models import under
-from tallystick.cli.bench_ovt_party import Arm, Given
 from tallystick.errors import CannotCheckError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
@@ -25,6 +23,8 @@ from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.session import Session, Sink
 from tallystick.rounding.unlogged import Unlogged
 from tallystick.run.job import Job
+from tallystick_bench.ovt.models import under
+from tallystick_bench.ovt.parties.party import Arm, Given
 
 # The kinds compared: this machine as it is, another order of sums, the libraries without AVX. (MKL
 # takes AVX2 kernels on an AMD processor by itself, so that kind `avx2` adds as `plain` does.)
