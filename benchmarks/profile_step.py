@@ -63,7 +63,7 @@ class ProfiledExecutor(Executor):
         _, _, inputs, outputs, index = call
         if op_spec(self.program.nodes[index].op).op_class != "dot":
             return 0.0
-        return 2.0 * outputs[0].size * inputs[-1].shape[-2]
+        return float(2.0 * outputs[0].size * inputs[-1].shape[-2])
 
     def _timed(self, call: Any, seconds: dict[str, list[float]]) -> Any:
         run, attrs, inputs, outputs, index = call
