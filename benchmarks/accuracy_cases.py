@@ -200,18 +200,22 @@ def _dot() -> list[Case]:
             g, x, w, [32], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True] * 3
         )
 
+    def operands(k: int, *added: int) -> Callable[[Rng], Inputs]:
+        shapes = [*((width,) for width in added), (ROWS, k), (k, 192)]
+        return lambda rng: [normal(rng, *shape) for shape in shapes]
+
     cases = []
     for k in (WIDTH, 4 * WIDTH):
         cases += [
             Case(
                 "aten.mm",
-                lambda r, k=k: [normal(r, ROWS, k), normal(r, k, 192)],
+                operands(k),
                 torch.mm,
                 label=str(k),
             ),
             Case(
                 "aten.addmm",
-                lambda r, k=k: [normal(r, 192), normal(r, ROWS, k), normal(r, k, 192)],
+                operands(k, 192),
                 torch.addmm,
                 {"beta": 1.0, "alpha": 1.0},
                 str(k),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from accuracy_cases import ATEN, Case, Inputs, Rng, many, normal
 
 SHAPE = (16, 24, 14, 14)

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as fn
+from torch.optim.adam import adam as torch_adam
+from torch.optim.adamw import adamw as torch_adamw
+from torch.optim.sgd import sgd as torch_sgd
+
 from accuracy_cases import (
     ATEN,
     HEAD,
@@ -21,9 +25,6 @@ from accuracy_cases import (
     many,
     normal,
 )
-from torch.optim.adam import adam as torch_adam
-from torch.optim.adamw import adamw as torch_adamw
-from torch.optim.sgd import sgd as torch_sgd
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:

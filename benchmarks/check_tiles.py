@@ -25,12 +25,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiles import Array, Sampler, tiles
-
 from tallystick import _core
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program, op_spec
 from tallystick.run.state import State
+from tiles import Array, Sampler, tiles
 
 
 @dataclass
@@ -98,10 +97,9 @@ class Checker:
         assert run is not None and _core.isa() == "scalar"
         total, largest = sum(out.size for out in outputs), 0
         for tile in tiles(node.op, node.attrs, inputs, outputs, self.sampler):
-            operands = [None if x is None else np.ascontiguousarray(x) for x in tile.inputs]
+            # numpy makes a 0-d array's dense copy 1-d, so that its shape is given back.
             operands = [
-                x if x is None else x.reshape(np.shape(given))
-                for x, given in zip(operands, tile.inputs, strict=True)
+                None if x is None else np.ascontiguousarray(x).reshape(x.shape) for x in tile.inputs
             ]
             again = [np.empty(part.shape, part.dtype) for part in tile.expected]
             run(tile.attrs, operands, again)

@@ -51,6 +51,7 @@ def ours(built: Any, batches: list[np.ndarray], table: Any) -> np.ndarray:
     losses = []
     for step, tokens in enumerate(batches):
         result = executor.run_step(state, {"tokens": tokens}, {"lr": table[step]}, (0, step))
+        assert result.loss is not None
         losses.append(float(result.loss))
     return np.array(losses)
 
@@ -81,7 +82,7 @@ def eager(
             logits.reshape(-1, settings.vocab_size), batch[:, 1:].reshape(-1)
         )
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(module.parameters(), settings.clip_norm)
         optimizer.step()
         losses.append(loss.item())

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tallystick.cli.bench_ovt_plots import draw, have_matplotlib
-from tallystick.cli.bench_ovt_rows import PARTS, can_show
-from tallystick.cli.bench_ovt_store import PartFile, read_all
-from tallystick.cli.bench_ovt_tables import TABLES
+from tallystick_bench.ovt.results.plots import draw, have_matplotlib
+from tallystick_bench.ovt.results.rows import PARTS, can_show
+from tallystick_bench.ovt.results.store import PartFile, read_all
+from tallystick_bench.ovt.results.tables import TABLES
 
 HEAD = """# The same bits from stock kernels: `replay/1` and `rounded/1`
 
@@ -112,7 +112,7 @@ def main() -> None:
     if have_matplotlib():
         images = {path.name for path in draw(parts, pictures)}
     else:
-        print("Plots stay as they are: install matplotlib (pip install 'tallystick[report]').")
+        print("Plots stay as they are: install matplotlib (pip install matplotlib).")
         images = {path.name for path in pictures.glob("ovt-*.png")}
     (given.docs / "OVT.md").write_text(page(parts, images), encoding="utf-8")
 

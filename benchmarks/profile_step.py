@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.cli.bench_step import MODELS, tokens
-from tallystick.cli.bench_step_child import TorchStep
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
 from tallystick.run.recipes.gpt2 import Gpt2Settings, build
+from tallystick_bench.step import MODELS, tokens
+from tallystick_bench.step_side import TorchStep
 
 Array = np.ndarray
 
@@ -63,7 +63,7 @@ class ProfiledExecutor(Executor):
         _, _, inputs, outputs, index = call
         if op_spec(self.program.nodes[index].op).op_class != "dot":
             return 0.0
-        return 2.0 * outputs[0].size * inputs[-1].shape[-2]
+        return float(2.0 * outputs[0].size * inputs[-1].shape[-2])
 
     def _timed(self, call: Any, seconds: dict[str, list[float]]) -> Any:
         run, attrs, inputs, outputs, index = call

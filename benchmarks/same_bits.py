@@ -33,7 +33,8 @@ def corpus() -> bytes:
     words = (
         "the tally stick was split in two so neither side could change what both had seen".split()
     )
-    seed, text = 12345, []
+    seed = 12345
+    text: list[str] = []
     while len(text) < 12000:
         seed = (seed * 1103515245 + 12345) % 2**31
         text.append(words[(seed >> 16) % len(words)])
@@ -134,8 +135,8 @@ def main() -> None:
         for isa in _core.supported_isas():
             variants += [(f"{isa}, 1 thread", 1, isa, None), (f"{isa}, 2 threads", 2, isa, None)]
         if given.clang:
-            path = clang_overlay(directory)
-            variants += [(f"clang build, {isa}", 2, isa, path) for isa in _core.supported_isas()]
+            overlay = clang_overlay(directory)
+            variants += [(f"clang build, {isa}", 2, isa, overlay) for isa in _core.supported_isas()]
         rows = []
         for number, (name, threads, isa, path) in enumerate(variants):
             result = train(job, directory / f"run-{number}", threads, environment(path, isa))

@@ -25,14 +25,11 @@ _ALL = slice(None)
 
 @dataclass
 class Tile:
-    """Attributes and operands to run, and the parts of the outputs they must equal.
-
-    An `expected` of None is an output that the cut operands do not determine.
-    """
+    """Attributes and operands to run, and the parts of the outputs they must equal."""
 
     attrs: Attrs
     inputs: list[Array | None]
-    expected: list[Array | None]
+    expected: list[Array]
 
 
 @dataclass
@@ -95,7 +92,8 @@ def _product(
     for box in boxes(outputs[0].shape, sampler):
         *batch, rows, columns = box
         cut = [_cut(x, box) for x in added]
-        yield Tile(attrs, [*cut, a[(*batch, rows)], b[(*batch, _ALL, columns)]], [outputs[0][box]])
+        left, right = (*batch, rows), (*batch, _ALL, columns)
+        yield Tile(attrs, [*cut, a[left], b[right]], [outputs[0][box]])
 
 
 def _sum(

@@ -25,6 +25,7 @@ from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
+from tallystick_bench.process import environment
 
 STEPS, INTERVAL = 24, 5
 RECIPES = {
@@ -296,7 +297,7 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
     code = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
-        "from tallystick.cli.memory import peak_bytes\n"
+        "from tallystick_bench.memory import peak_bytes\n"
         "from tallystick.cli.main import run\n"
         f"for path in {files!r}:\n"
         f"    judge = ['judge', path, '--job', {str(terms)!r}]\n"
@@ -304,7 +305,9 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
         "    assert run(judge) == 1, path\n"
         "assert peak_bytes() < 200 << 20, peak_bytes()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("CONVICTED") == len(files)
 

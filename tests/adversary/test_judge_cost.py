@@ -25,6 +25,7 @@ from tallystick.protocol.queries import decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.run.job import Job
 from tallystick.run.recipes import new_job
+from tallystick_bench.process import environment
 
 MIB = 1 << 20
 WHOLE = 16 * MIB - 70_000  # what one part may fill of a file that is just not too long
@@ -35,7 +36,7 @@ Messages = list[tuple[int, bytes]]
 CHILD = """
 import contextlib, io, json, sys
 from tallystick.cli.main import run
-from tallystick.cli.memory import peak_bytes
+from tallystick_bench.memory import peak_bytes
 for _ in sys.stdin:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -51,7 +52,9 @@ class Judge:
         self.path = path
         command = [sys.executable, "-c", CHILD, str(path), str(job)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=environment()
+        )
 
     def judged(self, data: bytes) -> tuple[int, int, str]:
         """Exit code, peak memory so far in bytes, and what was said."""

@@ -10,19 +10,19 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from tallystick.cli import bench_dispute
 from tallystick.cli.bench import bench
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.program.ir import COMMIT, Program
 from tallystick.run.recipes import new_job
 from tallystick.run.trainer import Options, train_job
+from tallystick_bench import dispute
 
 TINY = {"size": "small", "n_layer": "1", "n_embd": "16", "block_size": "8", "batch_size": "2"}
 
 
 def test_rows_of_an_operator() -> None:
     operator = "aten.native_layer_norm"
-    found = bench_dispute.rows(1, TINY, (operator,), ((40, 10, 4, 0.4),))
+    found = dispute.rows(1, TINY, (operator,), ((40, 10, 4, 0.4),))
     prefix = f"dispute/gpt2-set/{operator}/"
     rows = {row["name"].removeprefix(prefix): row for row in found}
     assert rows["rounds"]["value"] > 5
@@ -43,9 +43,9 @@ def test_every_operator_of_a_gpt2_is_disputed_to_its_end(tmp_path: Path) -> None
     job = new_job(
         "gpt2",
         tmp_path / "job",
-        {**bench_dispute.GPT2, **TINY},
-        steps=bench_dispute.STEPS,
-        checkpoint_interval=bench_dispute.STEPS,
+        {**dispute.GPT2, **TINY},
+        steps=dispute.STEPS,
+        checkpoint_interval=dispute.STEPS,
         evaluate_every=0,
     )
     honest, liar = tmp_path / "honest", tmp_path / "liar"
@@ -53,10 +53,10 @@ def test_every_operator_of_a_gpt2_is_disputed_to_its_end(tmp_path: Path) -> None
     operators = sorted({node.op for node in job.program.nodes} - {COMMIT})
     assert len(operators) > 25
     for operator in operators:
-        node = bench_dispute.largest_node(job.program, operator)
-        lie = bench_dispute.told(job, honest, liar, node, None)
-        verdict = bench_dispute.play_out(job, honest, liar, lie, None).played.verdict
-        assert (verdict.place.step, verdict.place.node) == (bench_dispute.STEP, node), operator
+        node = dispute.largest_node(job.program, operator)
+        lie = dispute.told(job, honest, liar, node, None)
+        verdict = dispute.play_out(job, honest, liar, lie, None).played.verdict
+        assert (verdict.place.step, verdict.place.node) == (dispute.STEP, node), operator
         assert verdict.accepted == 1
         assert verdict.terms <= 256
         shutil.rmtree(liar)
@@ -65,20 +65,20 @@ def test_every_operator_of_a_gpt2_is_disputed_to_its_end(tmp_path: Path) -> None
 def test_what_the_program_has_not_is_refused() -> None:
     for operator in ("aten.nothing", "tallystick.commit"):
         with pytest.raises(UsageError, match="no disputable operator"):
-            bench_dispute.rows(1, TINY, (operator,), ())
+            dispute.rows(1, TINY, (operator,), ())
 
 
 def test_a_lie_found_elsewhere_is_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = bench_dispute.largest_node
+    right = dispute.largest_node
 
-    class Elsewhere(bench_dispute.OneNumber):
+    class Elsewhere(dispute.OneNumber):
         def __init__(self, node: int, pick: int) -> None:
             super().__init__(node - 1, pick=pick)
 
-    monkeypatch.setattr(bench_dispute, "OneNumber", Elsewhere)
-    monkeypatch.setattr(bench_dispute, "largest_node", lambda p, o: before_a_gelu(p, right(p, o)))
+    monkeypatch.setattr(dispute, "OneNumber", Elsewhere)
+    monkeypatch.setattr(dispute, "largest_node", lambda p, o: before_a_gelu(p, right(p, o)))
     with pytest.raises(CannotCheckError, match="elsewhere"):
-        bench_dispute.rows(1, TINY, ("aten.gelu",), ())
+        dispute.rows(1, TINY, ("aten.gelu",), ())
 
 
 def before_a_gelu(program: Program, node: int) -> int:

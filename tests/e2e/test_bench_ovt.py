@@ -12,16 +12,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tallystick.cli import bench_ovt, bench_ovt_lockstep
-from tallystick.cli.bench_ovt_arms import HARDWARE
-from tallystick.cli.bench_ovt_lockstep import children, run_arm
-from tallystick.cli.bench_ovt_models import QUICK
-from tallystick.cli.bench_ovt_plots import draw, have_matplotlib
-from tallystick.cli.bench_ovt_rows import EXACT_ARMS, PARTS, rows_of
-from tallystick.cli.bench_ovt_store import part_file, read_all
 from tallystick.cli.main import run
 from tallystick.errors import CannotCheckError, StorageError, UsageError
 from tallystick.rounding.emulated import Kind, kind_named
+from tallystick_bench.ovt import measure as ovt
+from tallystick_bench.ovt.models import QUICK
+from tallystick_bench.ovt.parties import lockstep
+from tallystick_bench.ovt.parties.arms import HARDWARE
+from tallystick_bench.ovt.parties.lockstep import children, run_arm
+from tallystick_bench.ovt.results.plots import draw, have_matplotlib
+from tallystick_bench.ovt.results.rows import EXACT_ARMS, PARTS, rows_of
+from tallystick_bench.ovt.results.store import part_file, read_all
 
 Rows = dict[str, dict[str, Any]]
 
@@ -34,7 +35,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rows(out: Path) -> Rows:
     """Every part, in quick mode, on one thread."""
-    return {row["name"]: row for row in bench_ovt.rows(1, quick=True, out=out)}
+    return {row["name"]: row for row in ovt.rows(1, quick=True, out=out)}
 
 
 def test_divergence(rows: Rows) -> None:
@@ -91,13 +92,13 @@ def test_other_parts(rows: Rows, out: Path) -> None:
 
 def test_results_are_taken_up_again(rows: Rows, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is there: no process is started, and the rows are the same."""
-    monkeypatch.setattr(bench_ovt_lockstep.subprocess, "Popen", None)
-    again = bench_ovt.rows(1, parts=("divergence", "storage"), quick=True, out=out)
+    monkeypatch.setattr(lockstep.subprocess, "Popen", None)
+    again = ovt.rows(1, parts=("divergence", "storage"), quick=True, out=out)
     assert {row["name"]: row for row in again} == {
         name: row for name, row in rows.items() if "/divergence/" in name or "/log/" in name
     }
     with pytest.raises(UsageError, match="other settings"):
-        bench_ovt.rows(2, parts=("divergence",), quick=True, out=out)
+        ovt.rows(2, parts=("divergence",), quick=True, out=out)
 
 
 def test_the_page(rows: Rows, out: Path, tmp_path: Path) -> None:

@@ -8,21 +8,21 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tallystick.cli import bench_step
 from tallystick.errors import UsageError
 from tallystick.run.recipes.gpt2 import Gpt2Settings
+from tallystick_bench import step
 
 SETTINGS = Gpt2Settings(
     n_layer=1, n_head=1, n_embd=16, block_size=8, batch_size=2, schedule="constant", warmup=0
 )
-MODEL = bench_step.Model("gpt2-tiny", SETTINGS)
+MODEL = step.Model("gpt2-tiny", SETTINGS)
 STEPS = 6
 
 
 def test_rows_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bench_step.MODELS, MODEL.name, MODEL)
-    monkeypatch.setattr(bench_step, "INTERVAL", 2)
-    found = bench_step.rows(1, 3, (MODEL.name,), commit_steps=STEPS)
+    monkeypatch.setitem(step.MODELS, MODEL.name, MODEL)
+    monkeypatch.setattr(step, "INTERVAL", 2)
+    found = step.rows(1, 3, (MODEL.name,), commit_steps=STEPS)
     rows = {row["name"]: row for row in found}
     time = rows["step/gpt2-tiny/time_ratio"]
     assert time["value"] == pytest.approx(time["seconds"] / time["anchor_seconds"])
@@ -39,6 +39,6 @@ def test_rows_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_unknown_model_or_part_is_refused() -> None:
     with pytest.raises(UsageError, match="no 'gpt5'"):
-        bench_step.rows(models=("gpt5",))
+        step.rows(models=("gpt5",))
     with pytest.raises(UsageError, match="no 'space'"):
-        bench_step.rows(parts=("space",))
+        step.rows(parts=("space",))

@@ -179,7 +179,7 @@ def test_without_torch_the_python_entry_says_what_to_install() -> None:
 
 
 def test_bench_gemm_runs_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.cli import bench_gemm
+    from tallystick_bench import gemm
 
     calls: list[int] = []
 
@@ -187,7 +187,7 @@ def test_bench_gemm_runs_from_the_command_line(monkeypatch: pytest.MonkeyPatch) 
         calls.append(repeats)
         return 1.0, 1.0
 
-    monkeypatch.setattr(bench_gemm, "_measure", measure)
+    monkeypatch.setattr(gemm, "_measure", measure)
     code, out, _ = ts("bench", "gemm", "--json")
     assert code == 0
     assert json.loads(out)["rows"]

@@ -16,9 +16,9 @@ from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.torch_stock import Stock
-from tallystick.rounding.unlogged import Unlogged
 from tallystick.run.recipes import new_job
 from tallystick.run.recipes.base import Sources
+from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 
 pytestmark = [
     pytest.mark.gpu,
@@ -64,7 +64,6 @@ def test_ordinary_training_differs_between_cpu_and_gpu(tmp_path: Path) -> None:
     job = new_job("mlp", tmp_path / "job", SETTINGS["mlp"], Sources(), steps=STEPS)
     ends = []
     for device in DEVICES:
-        stock = Stock(device, precision="float32")
-        ends.append(Steps(job, job.program, Unlogged(job.program, stock)))
+        ends.append(Steps(job, job.program, Unlogged(job.program, Float32(device))))
         ends[-1].run(0, STEPS)
     assert ends[0].distance(ends[1]) > 0

@@ -15,6 +15,7 @@ PACKAGE = "tallystick"
 LEVELS = {
     "errors": 0,
     "limits": 0,
+    "checkout": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,
@@ -32,8 +33,10 @@ LEVELS = {
 }
 # The pure game may be moved to a browser or a server: its room takes nothing from the disk.
 SANS_IO = ("protocol",)
-# Modules whose task is torch: capture of a module, eager mode, recipes' modules, baselines.
-TORCH_ALLOWED = ("program/capture/", "run/recipes/", "cli/bench", "rounding/torch_")
+# Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
+TORCH_ALLOWED = ("program/capture/", "run/recipes/", "rounding/torch_")
+# What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
+ABOVE = ("tallystick_bench",)
 
 
 def modules() -> list[Path]:
@@ -90,6 +93,8 @@ def violations(path: Path, text: str) -> list[str]:
             found.append(f"{relative}:{line} imports {name}, which lies above it")
         if relative.parts[0] in SANS_IO and name.split(".")[:2] == [PACKAGE, "disk"]:
             found.append(f"{relative}:{line} imports {name}, and its room does no I/O")
+        if name.split(".")[0] in ABOVE:
+            found.append(f"{relative}:{line} imports {name}, which is no part of the package")
         allowed = any(relative.as_posix().startswith(p) for p in TORCH_ALLOWED)
         if name.split(".")[0] == "torch" and not allowed:
             found.append(f"{relative}:{line} imports torch")
@@ -106,6 +111,12 @@ def test_every_room_has_a_level() -> None:
     assert rooms <= set(LEVELS)
 
 
+def test_no_benchmark_lives_in_the_package() -> None:
+    """They are `benchmarks/tallystick_bench`; the command that finds them is all that is here."""
+    named = [p.relative_to(SOURCE).as_posix() for p in modules() if "bench" in p.stem]
+    assert named == ["cli/bench.py"]
+
+
 def test_the_check_sees_violations() -> None:
     path = SOURCE / "commit" / "x.py"
     assert violations(path, "from tallystick.numerics import registry")
@@ -116,6 +127,8 @@ def test_the_check_sees_violations() -> None:
     assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.run.job import Job")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.disk.files import free_bytes")
+    assert violations(SOURCE / "cli" / "x.py", "import torch")
+    assert violations(SOURCE / "cli" / "x.py", "from tallystick_bench.machine import machine")
     assert not violations(path, "from tallystick.errors import UsageError\nimport numpy")
     typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"
     assert not violations(path, typed)

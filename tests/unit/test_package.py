@@ -1,16 +1,18 @@
-"""What importing the package does to the process: nothing."""
+"""What an import does to the process: nothing; what is checked and packed with the package."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tallystick
 from tallystick import api
 
+ROOT = Path(__file__).resolve().parents[2]
 _IMPORT = """
 import os, sys
 before = dict(os.environ), set(sys.modules), os.listdir('/proc/self/task')
@@ -62,3 +64,26 @@ def test_a_judge_never_meets_torch() -> None:
         "except tallystick.errors.CannotCheckError as error: assert 'PyTorch' in str(error)\n"
         "else: raise SystemExit(1)\n"
     )
+
+
+def test_mypy_checks_every_script_of_the_benchmarks() -> None:
+    """A script is a module without a package: mypy finds none that it is not told of."""
+    told = (ROOT / "pyproject.toml").read_text().partition("modules = [")[2].partition("]")[0]
+    scripts = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
+    assert scripts == [name.strip().strip('"') for name in told.split(",") if name.strip()]
+
+
+def test_the_two_distributions_have_one_version() -> None:
+    """The benchmarks measure one build, by its inner modules (docs/adr/0008)."""
+    ours, theirs = ((ROOT / place / "pyproject.toml").read_text() for place in (".", "benchmarks"))
+    version = ours.partition('\nversion = "')[2].partition('"')[0]
+    assert version and f'\nversion = "{version}"\n' in theirs
+    assert f'"tallystick[train]=={version}"' in theirs
+
+
+def test_a_wheel_holds_the_package_and_the_cheats_alone() -> None:
+    """The benchmarks are no part of it (docs/adr/0008)."""
+    packages = (ROOT / "pyproject.toml").read_text().partition("wheel.packages = {")[2]
+    named = [entry.partition("=")[2].strip(' "') for entry in packages.partition("}")[0].split(",")]
+    assert named == ["src/tallystick", "attacks"]
+    assert not [path for path in (ROOT / "attacks").rglob("*") if "bench" in path.name]

@@ -1,45 +1,48 @@
-"""`tallystick bench NAME`: measurements with their targets, as one object."""
+"""`tallystick bench NAME`: the door to the benchmarks, which are no part of this package.
+
+They are the package `tallystick_bench` of `benchmarks/` (docs/adr/0008): that of the checkout this
+package runs from, or else the installed one.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import platform
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
 
 from tallystick import _core
+from tallystick.checkout import checkout
 from tallystick.cli.doctor import have_torch
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.numerics.environment import check_environment
 from tallystick.run.recipes.settings import parse_pairs
 
-# Benchmark -> the module whose `rows()` gives its rows; loaded when called, since each needs torch.
-BENCHES: dict[str, str] = {
-    "gemm": "tallystick.cli.bench_gemm",
-    "step": "tallystick.cli.bench_step",
-    "dispute": "tallystick.cli.bench_dispute",
-    "ovt": "tallystick.cli.bench_ovt",
-}
+_PACKAGE = "tallystick_bench"
 # Options that belong to one benchmark each.
 _OPTIONS = {"dispute": ("operators", "pairs"), "ovt": ("parts", "quick", "out", "text", "cifar10")}
 _SPELLING = {"operators": "operator", "pairs": "set", "parts": "part"}
 
 
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    return {
-        "platform": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
-        "isa": _core.isa(),
-        "threads": _core.threads(),
-        "compiler": _core.compiler(),
-        "python": platform.python_version(),
-    }
+def benchmarks() -> ModuleType:
+    """The package of the benchmarks. Raises UsageError where there is none."""
+    home = checkout()
+    if home is not None and (home / "benchmarks" / _PACKAGE).is_dir():
+        # Before any installed one: that may be another checkout's.
+        beside = str(home / "benchmarks")
+        if beside not in sys.path:
+            sys.path.insert(0, beside)
+    if importlib.util.find_spec(_PACKAGE) is None:
+        raise UsageError(
+            "The benchmarks are not installed: they are no part of the tallystick package.",
+            "In a checkout of Tallystick's source run `pip install ./benchmarks`.",
+        )
+    return importlib.import_module(_PACKAGE)
 
 
 @click.command(short_help="Measure NAME: gemm, step (against torch), dispute or ovt.")
@@ -59,7 +62,8 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
 
     Prints rows with their targets.
     """
-    known = [n for n, module in BENCHES.items() if importlib.util.find_spec(module)]
+    package = benchmarks()
+    known: dict[str, str] = package.BENCHMARKS
     if name not in known:
         raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
     own = _OPTIONS.get(name, ())
@@ -79,10 +83,10 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
         )
     if threads is not None:
         _core.set_threads(threads)
-    rows = importlib.import_module(BENCHES[name]).rows(threads, **more)
+    measured: dict[str, Any] = package.measure(name, threads, **more)
     if as_json:
-        print_json({"bench": name, "machine": machine(), "rows": rows})
+        print_json(measured)
         return
-    for row in rows:
+    for row in measured["rows"]:
         target = f"  target {row['target']}" if row.get("target") is not None else ""
         say(f"{row['name']:44}{row['value']:>12.4g} {row.get('unit', '')}{target}")

@@ -64,12 +64,10 @@ class Stock:
     """One kind of hardware to compute on: a torch device, and an order of additions.
 
     `order` None leaves sums to torch; an Order adds in another one, which is as legal (14.3).
-    `precision` is "float64"; "float32" makes it ordinary training, for comparison.
     """
 
     device: str = "cpu"
     order: Order | None = None
-    precision: str = "float64"
     _rooms: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
@@ -78,17 +76,18 @@ class Stock:
         """This kind, for people."""
         order = self.order
         said = "" if order is None else f", permuted by seed {order.seed}, split in {order.parts}"
-        return f"torch {torch.__version__} {self.precision} on {self.device}{said}"
+        precision = str(self.dtype).removeprefix("torch.")
+        return f"torch {torch.__version__} {precision} on {self.device}{said}"
 
     @property
     def dtype(self) -> torch.dtype:
         """What operands become."""
-        return torch.float64 if self.precision == "float64" else torch.float32
+        return torch.float64
 
     @property
     def is_plain(self) -> bool:
         """Whether the core's own binary64 passes are this kind's as well as torch's."""
-        return self.device == "cpu" and self.order is None and self.precision == "float64"
+        return self.device == "cpu" and self.order is None and self.dtype == torch.float64
 
     # -- what sums are made of ---------------------------------------------------------------------
 

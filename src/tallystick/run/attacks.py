@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
+from tallystick.checkout import checkout
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, UsageError
@@ -80,10 +81,8 @@ def declared_override(store: RunStore, job: Job) -> Override:
 
 def attacks_directory() -> Path:
     """Where attack files lie: beside `src` in a checkout, inside the package when installed."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "attacks"
-    checkout = package.parent.name == "src" and not installed.is_dir()
-    return package.parent.parent / "attacks" if checkout else installed
+    home, installed = checkout(), Path(__file__).resolve().parents[1] / "attacks"
+    return installed if home is None or installed.is_dir() else home / "attacks"
 
 
 def attack_names() -> list[str]:

@@ -10,11 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_arms import PLAIN, open_arm
-from tallystick.cli.bench_ovt_classes import class_of, places
-from tallystick.cli.bench_ovt_party import Party
-from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.commit.log import Section
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
@@ -22,6 +17,11 @@ from tallystick.rounding.emulated import kind_named
 from tallystick.rounding.log_reader import Expected, LogReader
 from tallystick.rounding.sections import operators_of, sections_of
 from tallystick.run.job import Job
+from tallystick_bench.ovt.classes import class_of, places
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
+from tallystick_bench.ovt.parties.party import Party
+from tallystick_bench.ovt.results.store import PartFile
 
 PUBLISHED, BOUNDED = find_contract("replay/1;form=published"), find_contract("replay/1")
 STEPS, QUICK_STEPS = 3, 1

@@ -14,11 +14,11 @@ from pathlib import Path
 def main() -> None:
     """Judge the evidence once, and say what that took."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it fails
-    from tallystick.cli.memory import peak_bytes
     from tallystick.disk.regular import read_file
     from tallystick.limits import LIMITS
     from tallystick.protocol.judge import judge
     from tallystick.run.job_file import load_terms
+    from tallystick_bench.memory import peak_bytes
 
     began = time.process_time()
     job = load_terms(Path(sys.argv[1]))

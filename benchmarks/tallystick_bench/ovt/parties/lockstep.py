@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +20,7 @@ import numpy as np
 
 from tallystick.errors import CannotCheckError
 from tallystick.rounding.emulated import Kind
+from tallystick_bench import process
 
 
 @dataclass
@@ -71,15 +70,15 @@ def children(hardware: Sequence[Kind], work: Path, threads: int) -> Iterator[lis
                 "threads": threads,
             }
             errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tallystick.cli.bench_ovt_child", json.dumps(arguments)],
+            started = subprocess.Popen(
+                process.command("tallystick_bench.ovt.parties.child", json.dumps(arguments)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, **kind.environment},
+                env=process.environment(kind.environment),
             )
-            made.append(Child(kind, process, errors))
+            made.append(Child(kind, started, errors))
         yield made
     finally:
         for child in made:

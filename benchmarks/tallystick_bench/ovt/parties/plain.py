@@ -14,9 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tallystick.cli.bench_ovt_models import Model
 from tallystick.commit.tensor import Array
 from tallystick.run.recipes import find_recipe, gpt2, resnet50, settings_for
+from tallystick_bench.ovt.models import Model
 
 
 def make_module(model: Model) -> nn.Module:

@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_classes import class_of
-from tallystick.cli.bench_ovt_models import under
-from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.rounded.operators import is_rounded, run_rounded
@@ -22,6 +18,10 @@ from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.run.engine import Engine
 from tallystick.run.job import Job
+from tallystick_bench.ovt.classes import class_of
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.models import under
+from tallystick_bench.ovt.results.store import PartFile
 
 BITS, QUICK_BITS = (32, 28, 24), (32,)
 

@@ -6,17 +6,17 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tallystick.cli import bench_ovt_paper as paper
-from tallystick.cli.bench_ovt_classes import CLASSES, PLACES
-from tallystick.cli.bench_ovt_plots import ARMS
-from tallystick.cli.bench_ovt_rows import (
+from tallystick_bench.ovt.classes import CLASSES, PLACES
+from tallystick_bench.ovt.results import paper
+from tallystick_bench.ovt.results.plots import ARMS
+from tallystick_bench.ovt.results.rows import (
     EXACT_ARMS,
     TIME_TARGETS,
     corrections_of,
     first_apart,
     totals,
 )
-from tallystick.cli.bench_ovt_store import PartFile
+from tallystick_bench.ovt.results.store import PartFile
 
 _FORMS = {
     "naive": "naive (a byte an entry)",

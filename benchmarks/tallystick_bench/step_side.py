@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.cli.memory import peak_bytes
 from tallystick.run.recipes.gpt2 import Gpt2Settings, make_module
+from tallystick_bench.memory import peak_bytes
 
 
 class Engines:

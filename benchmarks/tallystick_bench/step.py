@@ -11,7 +11,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.cli.bench_step_child import Engines, TorchStep
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.program.executor import Executor
 from tallystick.run.job import Job
@@ -31,6 +29,8 @@ from tallystick.run.recipes.base import Built
 from tallystick.run.recipes.gpt2 import Gpt2Settings, build
 from tallystick.run.save import save_job
 from tallystick.run.trainer import Options, Silent, train_job
+from tallystick_bench import process
+from tallystick_bench.step_side import Engines, TorchStep
 
 TIME_TARGET = 1.25
 MEMORY_TARGET = 1.25
@@ -180,7 +180,7 @@ def _load() -> float | None:
 
 # ---- memory -------------------------------------------------------------------------------------
 def _child(engine: str, job: Path, settings: Gpt2Settings, threads: int, steps: int) -> Any:
-    """What `bench_step_child` prints: bytes at start, and at the peak of `steps` steps."""
+    """What `step_side` prints: bytes at start, and at the peak of `steps` steps."""
     arguments = {
         "engine": engine,
         "job": str(job),
@@ -189,7 +189,8 @@ def _child(engine: str, job: Path, settings: Gpt2Settings, threads: int, steps: 
         "steps": steps,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tallystick.cli.bench_step_child", json.dumps(arguments)],
+        process.command("tallystick_bench.step_side", json.dumps(arguments)),
+        env=process.environment(),
         capture_output=True,
         text=True,
         check=False,

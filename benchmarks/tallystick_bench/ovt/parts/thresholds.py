@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_arms import hardware
-from tallystick.cli.bench_ovt_layers import SHAPES, apart, elements_of, threshold
-from tallystick.cli.bench_ovt_lockstep import Child
-from tallystick.cli.bench_ovt_store import PartFile
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.layers import SHAPES, apart, elements_of, threshold
+from tallystick_bench.ovt.parties.arms import hardware
+from tallystick_bench.ovt.parties.lockstep import Child
+from tallystick_bench.ovt.results.store import PartFile
 
 ELEMENTS, QUICK_ELEMENTS = 100_000_000, 100_000
 # Data sets that a process goes through for one command.

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tallystick.cli import bench_ovt_paper as paper
-from tallystick.cli.bench_ovt_store import PartFile
+from tallystick_bench.ovt.results import paper
+from tallystick_bench.ovt.results.store import PartFile
 
 Row = dict[str, Any]
 EXACT_ARMS = ("published", "bounded", "rounded")

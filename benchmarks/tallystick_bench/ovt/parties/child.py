@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.cli.bench_ovt_arms import open_arm
-from tallystick.cli.bench_ovt_layers import near
-from tallystick.cli.bench_ovt_party import Arm, Party
 from tallystick.cli.output import json_float
 from tallystick.commit.tensor import Array
 from tallystick.numerics.rounded.engines import using
 from tallystick.rounding.emulated import Kind, kind_named
 from tallystick.run.job import Job
 from tallystick.run.job_file import load_job
+from tallystick_bench.ovt.layers import near
+from tallystick_bench.ovt.parties.arms import open_arm
+from tallystick_bench.ovt.parties.engines import engine_of
+from tallystick_bench.ovt.parties.party import Arm, Party
 
 
 class Lane:
@@ -57,7 +58,7 @@ def main() -> None:
     """Answer commands until standard input ends."""
     given = json.loads(sys.argv[1])
     work, kind = Path(given["work"]), kind_named(given["hardware"])
-    with using(kind.engine()):
+    with using(engine_of(kind)):
         serve(kind, work, given["threads"])
 
 

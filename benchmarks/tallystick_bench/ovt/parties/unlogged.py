@@ -7,31 +7,38 @@ with float64 kernels each result is rounded, and nobody says which way a doubtfu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec, Run
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import load_stock, round_unlogged
+from tallystick.rounding.published import round_unlogged
 from tallystick.rounding.sections import sections_of
-
-if TYPE_CHECKING:
-    from tallystick.rounding.torch_stock import Stock
+from tallystick.rounding.torch_stock import Stock
 
 Array = np.ndarray
+
+
+class Float32(Stock):
+    """torch's float32 kernels: ordinary training."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What operands become: what they are."""
+        return torch.float32
 
 
 class Unlogged:
     """Kernels of an executor: every f32 output but data movement is R(x), x being `stock`'s."""
 
-    def __init__(self, program: Program, stock: Stock | None = None, bits: int = MAX_BITS) -> None:
-        self.stock = stock or load_stock()
+    def __init__(self, program: Program, stock: Stock, bits: int = MAX_BITS) -> None:
+        self.stock = stock
         self.bits = bits
-        if self.stock.precision == "float32" and bits != MAX_BITS:
+        if stock.dtype == torch.float32 and bits != MAX_BITS:
             raise UsageError("float32 kernels round to float32.", f"Leave bits at {MAX_BITS}.")
         covered = sections_of(program, find_contract("replay/1;form=published"))
         self._covered = {(section.node, section.output) for section in covered}

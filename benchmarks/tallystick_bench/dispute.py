@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from tallystick.run.override import Override
 from tallystick.run.recipes import new_job
 from tallystick.run.store import RunStore
 from tallystick.run.trainer import Options, train_job
+from tallystick_bench import process
 
 SECONDS_TARGET = 5.0
 PEAK_MB_TARGET = 256.0
@@ -131,15 +131,20 @@ def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | N
 
 
 def judged(job: Job, evidence: bytes, directory: Path) -> dict[str, Any]:
-    """What bench_dispute_child says about the evidence."""
+    """What dispute_judge says about the evidence."""
     terms = directory / "terms"
     terms.mkdir(exist_ok=True)
     for name in (MANIFEST, PROGRAM):
         shutil.copyfile(job.directory / name, terms / name)
     path = directory / "evidence"
     path.write_bytes(evidence)
-    command = [sys.executable, "-m", "tallystick.cli.bench_dispute_child", str(terms), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        process.command("tallystick_bench.dispute_judge", str(terms), str(path)),
+        env=process.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise CannotCheckError(
             f"The judge's process failed: {done.stderr.strip()[-500:]}", "Report it."

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_arms import hardware
-from tallystick.cli.bench_ovt_lockstep import run_arm
-from tallystick.cli.bench_ovt_paper import BITS
-from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.numerics.contracts import find_contract
 from tallystick.rounding.sections import sections_of
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.parties.arms import hardware
+from tallystick_bench.ovt.parties.lockstep import run_arm
+from tallystick_bench.ovt.results.paper import BITS
+from tallystick_bench.ovt.results.store import PartFile
 
 PUBLISHED = find_contract("replay/1;form=published")
 STEPS, QUICK_STEPS = 10, 1

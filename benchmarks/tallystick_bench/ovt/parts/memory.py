@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.cli.bench_ovt_store import PartFile
-from tallystick.cli.memory import peak_bytes
 from tallystick.errors import CannotCheckError
 from tallystick.run.job_file import load_job
+from tallystick_bench import process
+from tallystick_bench.memory import peak_bytes
+from tallystick_bench.ovt.results.store import PartFile
 
 if TYPE_CHECKING:
-    from tallystick.cli.bench_ovt import Context
+    from tallystick_bench.ovt.context import Context
 
 STEPS = 2
 # Side -> (arm, contract, the side whose logs it follows); float64 is plain torch.
@@ -61,7 +62,8 @@ def _child(context: Context, model: str, side: str, work: Path) -> dict[str, Any
         "threads": context.threads,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tallystick.cli.bench_ovt_memory", json.dumps(arguments)],
+        process.command("tallystick_bench.ovt.parts.memory", json.dumps(arguments)),
+        env=process.environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -81,16 +83,16 @@ def main() -> None:
     job, side, work = load_job(Path(given["job"])), given["side"], Path(given["work"])
     threads = given["threads"]
     if side == "float64":
-        from tallystick.cli.bench_ovt_time import plain_step
+        from tallystick_bench.ovt.parts.time import plain_step
 
         start = peak_bytes()
         step = plain_step(job, given["model"], threads)
         for _ in range(STEPS):
             step()
     else:
-        from tallystick.cli.bench_ovt_arms import PLAIN, open_arm
-        from tallystick.cli.bench_ovt_party import Party
         from tallystick.rounding.emulated import kind_named
+        from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
+        from tallystick_bench.ovt.parties.party import Party
 
         arm, contract, follows = SIDES[side]
         start = peak_bytes()

@@ -8,10 +8,8 @@ of a log); `round` (the published form's kernels, rounded, nothing logged or fol
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tallystick.cli.bench_ovt_models import under
-from tallystick.cli.bench_ovt_party import Arm, Given
 from tallystick.errors import CannotCheckError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
@@ -23,8 +21,12 @@ from tallystick.rounding.log_file import LogDirectory, log_path
 from tallystick.rounding.log_reader import LogReader
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.session import Session, Sink
-from tallystick.rounding.unlogged import Unlogged
 from tallystick.run.job import Job
+from tallystick_bench.ovt.models import under
+from tallystick_bench.ovt.parties.party import Arm, Given
+
+if TYPE_CHECKING:  # with it comes torch, which the other arms do without
+    from tallystick_bench.ovt.parties.unlogged import Unlogged
 
 # The kinds compared: this machine as it is, another order of sums, the libraries without AVX. (MKL
 # takes AVX2 kernels on an AMD processor by itself, so that kind `avx2` adds as `plain` does.)
@@ -135,8 +137,11 @@ def open_arm(
     """The arm called `arm` under `contract` on a kind of hardware; a follower if `follows`. Logs go
     to `directory`, compressed if `compress`."""
     if contract is None:
-        precision = "float32" if arm == "float32" else "float64"
-        return Plain(job.program, threads, Unlogged(job.program, kind.stock(precision)))
+        from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
+
+        stock = kind.stock()
+        stock = Float32(order=stock.order) if arm == "float32" else stock
+        return Plain(job.program, threads, Unlogged(job.program, stock))
     program = under(job, contract)
     if find_contract(contract).keeps_log:
         return Logged(job, program, kind, directory, threads, follows, compress)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tallystick.cli.bench_ovt_paper import BITS
-from tallystick.cli.bench_ovt_rows import EXACT_ARMS, can_show, corrections_of, totals
-from tallystick.cli.bench_ovt_store import PartFile
+from tallystick_bench.ovt.results.paper import BITS
+from tallystick_bench.ovt.results.rows import EXACT_ARMS, can_show, corrections_of, totals
+from tallystick_bench.ovt.results.store import PartFile
 
 ARMS = {
     "float32": ("plain float32", "C3"),

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_arms import PLAIN, open_arm
-from tallystick.cli.bench_ovt_models import MODELS
-from tallystick.cli.bench_ovt_party import Party, batch_of
-from tallystick.cli.bench_ovt_store import PartFile
 from tallystick.rounding.emulated import kind_named
 from tallystick.run.job import Job
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.models import MODELS
+from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
+from tallystick_bench.ovt.parties.party import Party, batch_of
+from tallystick_bench.ovt.results.store import PartFile
 
 REPEATS, QUICK_REPEATS = 5, 2
 # How long each side waits before its turn, so that the other's worker threads are asleep.
@@ -62,7 +62,7 @@ def plain_step(job: Job, model: str, threads: int) -> Callable[[], None]:
     """The next plain float64 torch step of the model, on the job's own batches and weights."""
     import torch
 
-    from tallystick.cli.bench_ovt_plain import PlainStep
+    from tallystick_bench.ovt.parties.plain import PlainStep
 
     step = PlainStep(MODELS[model], job.genesis().slots, torch.float64, threads)
     batches = iter(range(1 << 30))

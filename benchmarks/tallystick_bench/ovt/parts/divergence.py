@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tallystick.cli.bench_ovt import Context
-from tallystick.cli.bench_ovt_arms import hardware
-from tallystick.cli.bench_ovt_lockstep import run_arm
-from tallystick.cli.bench_ovt_store import PartFile
+from tallystick_bench.ovt.context import Context
+from tallystick_bench.ovt.parties.arms import hardware
+from tallystick_bench.ovt.parties.lockstep import run_arm
+from tallystick_bench.ovt.results.store import PartFile
 
 STEPS, QUICK_STEPS = 200, 3
 # Arm -> the contract it runs under (None: stock kernels without one), and whether it has a log.

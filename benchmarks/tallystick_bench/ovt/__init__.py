@@ -1,0 +1,1 @@
+"""What "Optimistic Verifiable Training" shows, measured: its method, and ours beyond it."""

@@ -1,0 +1,27 @@
+"""Modules of the benchmarks as processes of their own: `python -m` one of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+# Where this package lies.
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs `module`, a module of the benchmarks by its full name."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment and `more`: with it, `command` finds the benchmarks, which need
+    not be installed."""
+    found = {**os.environ, **(more or {})}
+    if Path(sysconfig.get_paths()["purelib"]).resolve() != _HOME:
+        paths = [str(_HOME), found.get("PYTHONPATH", "")]
+        found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return found
