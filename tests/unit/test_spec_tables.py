@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import UsageError
+from tallystick.limits import LIMITS, LOCAL
 from tallystick.numerics._arguments import complete_attrs
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
@@ -128,3 +130,14 @@ def test_a_convolutions_sizes_are_bounded(changed: str) -> None:
         else:
             with pytest.raises(UsageError):
                 infer(attrs, (x, w))
+
+
+def test_the_limits_are_the_protocols() -> None:
+    """COMMITMENTS 11.1: one number for every implementation of this version; 11.3: the others."""
+    stated = {name: int(value) for name, value, _ in rows(section("COMMITMENTS", "11.1"))}
+    assert stated == {
+        field.name: getattr(LIMITS, field.name)
+        for field in fields(LIMITS)
+        if field.name not in LOCAL
+    }
+    assert set(LOCAL) <= {field.name for field in fields(LIMITS)}
