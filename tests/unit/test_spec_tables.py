@@ -46,7 +46,7 @@ def read(text: str, kind: str) -> object:
     if text in ("—", "*optional*", "the axis's size"):
         return None
     if kind == "float":
-        return float.fromhex(text)
+        return float(text)
     value = ast.literal_eval(text.replace("true", "True").replace("false", "False"))
     return tuple(value) if isinstance(value, list) else value
 

@@ -17,7 +17,7 @@ from tallystick.report.html import Safe, el, join, text
 
 _FILE = "clauses.json"
 _START = re.compile(r"(\d+\.\d+(?:\.\d+)?) (\S.*)")
-_MARKUP = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*")
+_MARKUP = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\\(\*)")
 _FENCE = "```"
 _CELL = re.compile(r"(?<!\\)\|")
 
@@ -51,9 +51,9 @@ def _marked(raw: str) -> Safe:
     parts, at = [], 0
     for found in _MARKUP.finditer(raw):
         parts.append(text(raw[at : found.start()]))
-        code, strong, emphasis = found.groups()
+        code, strong, emphasis, star = found.groups()
         name, inner = ("code", code) if code else ("strong", strong) if strong else ("em", emphasis)
-        parts.append(el(name, inner))
+        parts.append(text(star) if star else el(name, inner))
         at = found.end()
     return join(*parts, raw[at:])
 
