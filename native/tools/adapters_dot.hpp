@@ -73,7 +73,7 @@ inline Conv conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& 
   s.taps = w[2] * w[3];
   s.in_plane = x[2] * x[3];
   s.out_plane = y[2] * y[3];
-  const auto st = c.list("stride"), pad = c.list("padding"), dil = c.list("dilation");
+  const auto st = c.pair("stride"), pad = c.pair("padding"), dil = c.pair("dilation");
   s.g = {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0], dil[1],
          static_cast<ptrdiff_t>(s.channels * s.in_plane)};
   return s;

@@ -61,10 +61,10 @@ inline bool run_max_pool(Case& c) {
   const auto &in = c.in[0].shape, &out = c.got[0].shape;
   PoolShape s = {in[rank - 2], in[rank - 1], out[rank - 2], out[rank - 1], {}, {}, {}, {}};
   for (size_t a = 0; a < 2; ++a) {
-    s.kernel[a] = static_cast<size_t>(c.list("kernel_size")[a]);
-    s.stride[a] = static_cast<ptrdiff_t>(c.list("stride")[a]);
-    s.padding[a] = static_cast<ptrdiff_t>(c.list("padding")[a]);
-    s.dilation[a] = static_cast<ptrdiff_t>(c.list("dilation")[a]);
+    s.kernel[a] = static_cast<size_t>(c.pair("kernel_size")[a]);
+    s.stride[a] = static_cast<ptrdiff_t>(c.pair("stride")[a]);
+    s.padding[a] = static_cast<ptrdiff_t>(c.pair("padding")[a]);
+    s.dilation[a] = static_cast<ptrdiff_t>(c.pair("dilation")[a]);
   }
   TS_DISPATCH(image).max_pool(s, c.in[0].f32(), c.got[0].f32(), c.got[1].as<int64_t>(), 0,
                               planes_of(c.in[0]));

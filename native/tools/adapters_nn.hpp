@@ -155,7 +155,7 @@ inline bool run_embedding_backward(Case& c) {
 }
 inline bool run_index_add(Case& c) {
   const IndexTable& table = TS_DISPATCH(index);
-  const size_t dim = static_cast<size_t>(c.i("dim")), n = c.in[1].numel();
+  const size_t dim = c.axis("dim", 0), n = c.in[1].numel();
   size_t outer = 1, inner = 1;
   for (size_t d = 0; d < c.in[0].shape.size(); ++d)
     if (d != dim) (d < dim ? outer : inner) *= c.in[0].shape[d];

@@ -145,6 +145,17 @@ struct Case {
     for (const Json& v : attrs.at(name).items) out.push_back(v.i);
     return out;
   }
+  // Two numbers, or one that stands for both axes (NUMERICS 2.6).
+  std::vector<int64_t> pair(const char* name) const {
+    std::vector<int64_t> out = list(name);
+    if (out.size() == 1) out.push_back(out[0]);
+    return out;
+  }
+  // An axis of operand `k`, counted from the front.
+  size_t axis(const char* name, size_t k) const {
+    const int64_t given = i(name), rank = static_cast<int64_t>(in[k].shape.size());
+    return static_cast<size_t>(given < 0 ? given + rank : given);
+  }
   const Tensor& input(size_t k) const {
     static const Tensor absent;
     return k < in.size() ? in[k] : absent;

@@ -1,8 +1,9 @@
 """Every bound on what another party may make us read, allocate or walk, in one place.
 
 A bound is checked before anything is allocated from the number it bounds (THREATS: a judge on a
-laptop must not be made to run out of memory by a file). The bounds are part of no digest: a
-build may raise them.
+laptop must not be made to run out of memory by a file). The bounds are part of no digest. But they
+decide who is silent, so they are numbers of the protocol's version (COMMITMENTS 11.1): a build may
+change those of `LOCAL` and no others.
 """
 
 from __future__ import annotations
@@ -66,3 +67,13 @@ class Limits:
 
 
 LIMITS = Limits()
+# Bounds on what a party reads of its own files: no other party's message meets them (11.3).
+LOCAL = frozenset(
+    {
+        "directory_entries",
+        "journal_bytes",
+        "journal_session_bytes",
+        "key_file_bytes",
+        "strays_named",
+    }
+)

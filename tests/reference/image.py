@@ -81,6 +81,11 @@ def _backward(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [o for o, on in zip(outs, attrs["output_mask"], strict=True) if on]
 
 
+def _pair(value: tuple[int, ...]) -> tuple[int, int]:
+    """One number stands for both axes."""
+    return value[0], value[-1]
+
+
 def _outputs(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
     room = (size + 2 * p - d * (k - 1) - 1) / s
     count = (math.ceil(room) if ceil_mode else math.floor(room)) + 1
@@ -90,7 +95,7 @@ def _outputs(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
 def _max_pool(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     (x,) = inputs
     names = ("kernel_size", "stride", "padding", "dilation")
-    (k0, k1), (s0, s1), (p0, p1), (d0, d1) = (attrs[name] for name in names)
+    (k0, k1), (s0, s1), (p0, p1), (d0, d1) = (_pair(attrs[name]) for name in names)
     height, width = x.shape[-2:]
     high = _outputs(height, k0, s0, p0, d0, attrs["ceil_mode"])
     wide = _outputs(width, k1, s1, p1, d1, attrs["ceil_mode"])

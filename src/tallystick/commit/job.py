@@ -12,6 +12,8 @@ from tallystick.limits import LIMITS
 JOB_TAG = tag("job/1")
 SCALARS_TAG = tag("scalars/1")
 FORMAT_VERSION = 1
+# The program reads the random seed as i64 (NUMERICS 8.3), whatever width its layout has.
+RNG_SEED_MAX = (1 << 63) - 1
 
 ScalarTable = float | Sequence[float]
 
@@ -50,8 +52,9 @@ def _finite(name: str, value: float) -> float:
 class JobCommitment:
     """The fields of a job that fix its run, and no others (COMMITMENTS 7.1).
 
-    Digests are 32 raw bytes; counts and seeds are unsigned 64-bit integers. Raises UsageError
-    for a value that is out of range, UnsupportedVersionError for another format version.
+    Digests are 32 raw bytes; counts and seeds are unsigned 64-bit integers, the random-number
+    seed below 2^63. Raises UsageError for a value that is out of range, UnsupportedVersionError
+    for another format version.
     """
 
     contract: str
@@ -81,7 +84,7 @@ class JobCommitment:
             ("record_count", 0, LIMITS.records),
             ("batch_size", 1, LIMITS.batch_size),
             ("order_seed", 0, U64_MAX),
-            ("rng_seed", 0, U64_MAX),
+            ("rng_seed", 0, RNG_SEED_MAX),
             ("steps", 0, LIMITS.steps),
             ("checkpoint_interval", 1, LIMITS.steps),
         ):

@@ -34,7 +34,7 @@ class Terms:
         return self.commitment.digest()
 
     def misfit(self) -> str | None:
-        """How the program is not one of this job (its contract, state, loss, batch and scalars),
+        """How the parts do not fit (COMMITMENTS 7.4: contract, state, loss, batch, scalars),
         None where it is."""
         program, c = self.program, self.commitment
         if program.contract != c.contract:

@@ -16,14 +16,28 @@ from pathlib import Path
 from tallystick.report.html import Safe, el, join, text
 
 _FILE = "clauses.json"
-_LINE = re.compile(r"(\d+\.\d+(?:\.\d+)?) (\S.*)")
-_MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*")
+_START = re.compile(r"(\d+\.\d+(?:\.\d+)?) (\S.*)")
+_MARKUP = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*|\\(\*)")
+_FENCE = "```"
+_CELL = re.compile(r"(?<!\\)\|")
 
 
 def clauses_of(specification: str) -> dict[str, str]:
-    """Number -> text of every numbered clause, one to a line, as the specification writes them."""
-    found = (_LINE.fullmatch(line.strip()) for line in specification.splitlines())
-    return {m[1]: m[2] for m in found if m is not None}
+    """Number -> text of every numbered clause: its paragraphs, lists, tables and formulas, up to
+    the next clause or heading, as the specification writes them."""
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    fenced = False
+    for line in specification.splitlines():
+        start = _START.fullmatch(line)
+        if not fenced and start is not None:
+            current = found[start[1]] = [start[2]]
+        elif not fenced and line.startswith("#"):
+            current = []
+        else:
+            current.append(line)
+        fenced ^= line.startswith(_FENCE)
+    return {number: "\n".join(lines).strip() for number, lines in found.items()}
 
 
 @cache
@@ -32,18 +46,41 @@ def _clauses() -> dict[str, str]:
     return data
 
 
-def clause_text(number: str) -> Safe | None:
-    """The clause as markup (code and emphasis); None where this build does not know it."""
-    raw = _clauses().get(number)
-    if raw is None:
-        return None
+def _marked(raw: str) -> Safe:
+    """A line with its code and emphasis."""
     parts, at = [], 0
     for found in _MARKUP.finditer(raw):
         parts.append(text(raw[at : found.start()]))
-        code, emphasis = found.groups()
-        parts.append(el("code", code) if code is not None else el("em", emphasis))
+        code, strong, emphasis, star = found.groups()
+        name, inner = ("code", code) if code else ("strong", strong) if strong else ("em", emphasis)
+        parts.append(text(star) if star else el(name, inner))
         at = found.end()
     return join(*parts, raw[at:])
+
+
+def _row(line: str, cell: str) -> Safe:
+    cells = [c.strip().replace("\\|", "|") for c in _CELL.split(line)[1:-1]]
+    return el("tr", *(el(cell, _marked(c)) for c in cells))
+
+
+def _block(lines: list[str]) -> Safe:
+    """A paragraph, list, table or formula that is not the clause's first paragraph."""
+    if lines[0].startswith(_FENCE):
+        return el("pre", "\n".join(lines[1:-1]))
+    if lines[0].startswith("|"):
+        return el("table", _row(lines[0], "th"), *(_row(line, "td") for line in lines[2:]))
+    if lines[0].startswith("- "):
+        return el("ul", *(el("li", _marked(line[2:])) for line in lines))
+    return el("p", _marked(" ".join(lines)))
+
+
+def clause_text(number: str) -> Safe | None:
+    """The clause as markup; None where this build does not know it."""
+    raw = _clauses().get(number)
+    if raw is None:
+        return None
+    first, *rest = (block.split("\n") for block in raw.split("\n\n"))
+    return join(_marked(" ".join(first)), *map(_block, rest))
 
 
 def clause_quote(number: str) -> Safe:

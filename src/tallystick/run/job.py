@@ -225,7 +225,7 @@ def altered(path: Path) -> NoReturn:
 
 
 def check_program_fits(job: Job) -> None:
-    """The program's inputs are the job's: contract, batch, scalars. Raises CorruptFileError."""
+    """The parts fit together (COMMITMENTS 7.4). Raises CorruptFileError."""
     why = job.loose_terms.misfit()
     if why is not None:
         raise CorruptFileError(

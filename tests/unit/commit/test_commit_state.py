@@ -193,9 +193,9 @@ def test_every_field_of_a_job_counts(change: dict[str, Any]) -> None:  # 7.2
     "change",
     [
         {"batch_size": 0}, {"batch_size": 1.0}, {"steps": -1}, {"steps": True},
-        {"order_seed": 2**64}, {"checkpoint_interval": 0}, {"record_count": 2**41},
-        {"program_digest": "00" * 32}, {"data_root": b""}, {"contract": "x" * 2000},
-        {"stop_on_non_finite": 1},
+        {"order_seed": 2**64}, {"rng_seed": 2**63}, {"checkpoint_interval": 0},
+        {"record_count": 2**41}, {"program_digest": "00" * 32}, {"data_root": b""},
+        {"contract": "x" * 2000}, {"stop_on_non_finite": 1},
     ],
 )  # fmt: skip
 def test_job_refuses(change: dict[str, Any]) -> None:

@@ -1,0 +1,179 @@
+"""Each likely misreading of a clause gives other bits on some stored vector.
+
+A vector that a wrong reading passes shows nothing. Every entry here is the plain reference with
+one clause read otherwise; if no stored call told it from the clause, its test would fail.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import kernel_format as fmt
+import numpy as np
+import pytest
+from reference import image, optim
+from reference.dot import product
+from reference.floats import F32, F64, canonical, fma, rn32
+from reference.ops import REFERENCE
+from reference.rand import words
+
+from tallystick.numerics.registry import all_ops
+
+Attrs = dict[str, Any]
+Inputs = list[Any]
+Reading = Callable[[Attrs, Inputs], list[Any]]
+
+KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
+PAIR = ("aten.add.Scalar", "aten.sub.Scalar", "aten.mul.Scalar", "aten.lt.Scalar")
+
+
+def with_attrs(op: str, **changed: Callable[[Any], Any]) -> Reading:
+    """The operator with some attributes read otherwise, where it has them."""
+
+    def run(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        own = {k: changed[k](v) if k in changed else v for k, v in attrs.items()}
+        return REFERENCE[op](own, inputs)
+
+    return run
+
+
+def rounded_first(value: float) -> float:
+    """NUMERICS 1.9 without its comparison: the attribute is binary32 from the start."""
+    return float(rn32(value))
+
+
+def begun(at_zero: bool) -> Reading:
+    """2.1 with p beginning as the first product, or as -0."""
+
+    def run(_attrs: Attrs, inputs: Inputs) -> list[Any]:
+        a, b = inputs
+        if a.shape[1] == 0 or a.shape[1] > 128:  # one chunk is enough to tell
+            return [product(a, b)]
+        p = np.full((a.shape[0], b.shape[1]), F32(-0.0))
+        for k in range(a.shape[1]):
+            left, right = a[:, None, k], b.T[None, :, k]
+            p = fma(left, right, p) if at_zero or k else left * right
+        return [p]
+
+    return run
+
+
+def pooled(count: Callable[..., int]) -> Reading:
+    """6.15 with another number of outputs along an axis."""
+
+    def run(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        true, image._outputs = image._outputs, count
+        try:
+            return REFERENCE["aten.max_pool2d_with_indices"](attrs, inputs)
+        except IndexError:  # an output without a tap: this reading has more of them
+            return []
+        finally:
+            image._outputs = true
+
+    return run
+
+
+def outputs(one_less: Callable[[int, int, int], bool]) -> Callable[..., int]:
+    """6.15's o, `one_less` deciding from ((o - 1)·s, L, p)."""
+
+    def count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+        room = (size + 2 * p - d * (k - 1) - 1) / s
+        o = (math.ceil(room) if ceil_mode else math.floor(room)) + 1
+        return o - 1 if ceil_mode and one_less((o - 1) * s, size, p) else o
+
+    return count
+
+
+def mask(threshold: Callable[[float], int], kept: Callable[[int, int], bool]) -> Reading:
+    """8.4 with another T, or another comparison."""
+
+    def run(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        t = threshold(attrs["p"] * 2.0**32)
+        found = words(inputs[0], attrs["draw"], math.prod(attrs["shape"]))
+        return [np.array([kept(w, t) for w in found], bool).reshape(attrs["shape"])]
+
+    return run
+
+
+def adamw(decay: Callable[[Any, Any], Any]) -> Reading:
+    """11.2 with another factor of p."""
+
+    def run(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        p = inputs[0]
+        lr, wd = F64(inputs[4][()]), F64(attrs["weight_decay"])
+        # p enters the new p only, so p·decay is made here and the reference's decay is 1.
+        plain = {**attrs, "weight_decay": 0.0}
+        return optim.OPTIM["tallystick.adamw_step"](plain, [decay(lr, wd)(p), *inputs[1:]])
+
+    return run
+
+
+def sgd_undamped(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """11.4 with 1 - dampening in binary32."""
+    d = F32(1.0) - rn32(attrs["dampening"])
+    return optim.OPTIM["tallystick.sgd_step"]({**attrs, "dampening": 1.0 - float(d)}, inputs)
+
+
+def integers_rounded(op: str) -> Reading:
+    """10.1 with a scalar for an i64 tensor rounded to binary32 first."""
+    run = with_attrs(op, other=rounded_first, alpha=rounded_first, min=rounded_first)
+    return lambda a, x: run(a, x) if x[0].dtype == np.int64 else REFERENCE[op](a, x)
+
+
+def no_axes(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.3 with an empty list of axes reducing nothing."""
+    if attrs["dim"] == ():
+        return [inputs[0] + F32(0)]
+    return REFERENCE["aten.sum.dim_IntList"](attrs, inputs)
+
+
+POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
+POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
+ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
+SGD = "tallystick.sgd_step"
+CASES: dict[str, tuple[str, Reading]] = {
+    "2.1 p begins as the first product": ("aten.mm", begun(False)),
+    "2.1 p begins as -0": ("aten.mm", begun(True)),
+    "2.5 beta is rounded, then compared": (ADDMM, with_attrs(ADDMM, beta=rounded_first)),
+    "3.3 no axis given: none reduced": ("aten.sum.dim_IntList", no_axes),
+    "6.15 ceil_mode without one less": (POOL, pooled(outputs(lambda at, size, p: False))),
+    "6.15 one less from L on": (POOL, pooled(outputs(lambda at, size, p: at >= size))),
+    "6.15 one less from L + 2p on": (POOL, pooled(outputs(lambda at, size, p: at >= size + 2 * p))),
+    "6.15 one less above L + p": (POOL, pooled(outputs(lambda at, size, p: at > size + p))),
+    "8.4 T is truncated": (DROP, mask(math.floor, lambda w, t: w >= t)),
+    "8.4 T is rounded up": (DROP, mask(math.ceil, lambda w, t: w >= t)),
+    "8.4 T's halves go up": (DROP, mask(lambda v: math.floor(v + 0.5), lambda w, t: w >= t)),
+    "8.4 T's halves go down": (DROP, mask(lambda v: math.ceil(v - 0.5), lambda w, t: w >= t)),
+    "8.4 a word equal to T is dropped": (DROP, mask(round, lambda w, t: w > t)),
+    "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
+    "11.2 decay in binary32": (
+        ADAMW,
+        adamw(lambda lr, wd: lambda p: p * (F32(1) - F32(lr) * F32(wd))),
+    ),
+    "11.2 decay fused into p": (ADAMW, adamw(lambda lr, wd: lambda p: fma(-F32(lr * wd), p, p))),
+    "11.2 A1 in binary32": (
+        ADAMW,
+        with_attrs(ADAMW, beta1=lambda b: 1.0 - float(F32(1) - rn32(b))),
+    ),
+    "11.3 weight_decay is rounded first": (ADAM, with_attrs(ADAM, weight_decay=rounded_first)),
+    "11.4 weight_decay is rounded first": (SGD, with_attrs(SGD, weight_decay=rounded_first)),
+    "11.4 1 - dampening in binary32": (SGD, sgd_undamped),
+    **{f"10.1 {op}: whole numbers are rounded": (op, integers_rounded(op)) for op in PAIR},
+    "10.4 clamp: whole numbers are rounded": ("aten.clamp", integers_rounded("aten.clamp")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_vector_tells_it(name: str) -> None:
+    op, reading = CASES[name]
+    stored = [c for group in fmt.groups() for c in fmt.load(group, KINDS) if c.op == op]
+    told = []
+    for case in stored:
+        with np.errstate(all="ignore"):
+            got = [canonical(y) for y in reading(dict(case.attrs), list(case.inputs))]
+            true = REFERENCE[op](dict(case.attrs), list(case.inputs))
+        assert all(map(fmt.same_bits, true, case.outputs))  # the right reading passes them all
+        told.append(len(got) != len(case.outputs) or not all(map(fmt.same_bits, got, case.outputs)))
+    assert any(told), f"{len(stored)} calls of {op} pass with {name}"
