@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from unit.opening.disputes import WholeSource, locate, paths
 from unit.test_opening_text import CONTRACTS, TEXT, code, golden_sites, tables
 
+from tallystick.numerics.contracts import ROUNDED_OPERATORS
 from tallystick.numerics.opening.pointwise import POINTWISE
 from tallystick.numerics.opening.quantity import (
     BLOCK,
@@ -527,6 +528,74 @@ def test_reads_are_those_of_the_tables(op: str) -> None:
                 assert matched(stated, made), (op, site.attrs, q.name, stated, made)
             seen.add((key, "s[i]" if q.name.startswith("s[") else q.name))
     assert seen == {k for k in read_rows() if k[0].split(" ")[0] == op}
+
+
+@pytest.mark.parametrize("op", sorted(ROUNDED_OPERATORS))
+def test_reads_of_exact_sums(op: str) -> None:
+    """OPENING 8.4: a link reads its factors or terms as under `ordered/1`, then the last term."""
+    seen = 0
+    for contract in ("rounded", "bounded"):
+        for site, case in golden_sites(CONTRACTS[contract], 2, op):
+            if site.op != op or site.outputs[site.out].dtype != "f32":
+                continue
+            whole, root = WholeSource(case.inputs), opening_rule(site)
+            plain = opening_rule(replace(site, contract=CONTRACTS["ordered"]))
+            inner = plain.needs[0] if plain.needs else plain
+            stated = _exact_reads(site, plain, inner, case.inputs)
+            sums = root.needs if contract == "bounded" else root.needs[:1]
+            assert isinstance(sums[0], Chain)
+            for q in sums:
+                for numbers, made in executed(q, whole):
+                    assert matched(stated(q, numbers), made), (site.attrs, q.name, made)
+                    seen += 1
+    assert seen
+
+
+def _exact_reads(site: Site, plain: Quantity, inner: Quantity, operands: Any) -> Any:
+    """The reads of the parts `numbers` of a quantity of 8.3."""
+    _, reads = reads_of(site, inner)
+    expected = family(site.op)(Place(site, inner, operands, (), -1))
+    last = "out" if plain is not inner and plain.name == "out" else ""
+    if site.op == "aten.addmm" and (site.attrs["alpha"], site.attrs["beta"]) != (1, 1):
+        last = ""
+    tree = isinstance(inner, Tree)
+    length = inner.count if tree else _length(site)
+
+    def stated(q: Quantity, numbers: range) -> list[Any]:
+        chain = isinstance(q, Chain)
+        terms = numbers if not chain else range(128 * numbers.start, 128 * numbers.stop)
+        within = range(terms.start, min(terms.stop, length))
+        if tree:
+            found = [(r, expected(r, within)) for r in reads]
+        else:
+            found = [(r, _of_terms(expected, r, within)) for r in reads]
+        if chain and last and terms.start <= length < terms.stop:
+            _, (own,) = reads_of(site, plain)
+            found.append(
+                (own, family(site.op)(Place(site, plain, operands, (), -1))(own, range(1)))
+            )
+        return found
+
+    return stated
+
+
+def _of_terms(expected: Expected, read: Read, terms: range) -> tuple[int, Positions]:
+    """As `expected`, which takes links of 128 terms: those of a tree are 256, from one link on."""
+    links = range(terms.start // 128, -(-terms.stop // 128)) if terms else range(0)
+    operand, positions = expected(read, links)
+    return operand, positions
+
+
+def _length(site: Site) -> int:
+    """The products of a DOT (7.3)."""
+    if "conv" not in site.op:
+        return site.type_of(1 if site.op == "aten.addmm" else 0).shape[-1]
+    if site.op == "aten.convolution":
+        return math.prod(site.type_of(1).shape[1:])
+    grad, weight = site.type_of(0).shape, site.type_of(2).shape
+    if opening_rule(replace(site, contract=CONTRACTS["ordered"])).name == "weight gradient":
+        return grad[0] * grad[2] * grad[3]
+    return weight[0] // int(site.attrs["groups"]) * weight[2] * weight[3]  # type: ignore[arg-type]
 
 
 def _unlearnt(expected: Expected, read: Read, numbers: range) -> tuple[int, Positions]:
