@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from unit.opening.disputes import value_of
-from unit.test_opening_reads import block
-from unit.test_opening_text import CONTRACTS, code, golden_sites, table
+from unit.opening.opening_text import CONTRACTS, block, code, golden_sites, table
 
 from tallystick.numerics.opening import approx, real_functions
 from tallystick.numerics.opening.approx import Approx, packed, widened
