@@ -11,7 +11,7 @@ import pytest
 from tallystick.numerics.registry import all_ops
 
 ROOT = Path(__file__).resolve().parents[2]
-SPECS = ("NUMERICS", "COMMITMENTS", "PROGRAM")
+SPECS = ("NUMERICS", "COMMITMENTS", "PROGRAM", "OPENING")
 ROOMS = ("benchmarks", "docs", "native", "spec", "src", "tests")
 SUFFIXES = {".py", ".cpp", ".hpp", ".sh", ".md", ".txt", ".sollya"}
 
@@ -26,7 +26,7 @@ def clauses(text: str) -> dict[str, str]:
     """Clause number to its text; a section's text is that of its clauses too."""
     found: dict[str, str] = {}
     for line in text.splitlines():
-        if start := re.match(rf"(?:## )?({_NUMBER})\.?\s", line):
+        if start := re.match(rf"(?:##+ )?({_NUMBER})\.?\s", line):
             number = start[1]
             found[number] = ""
         elif not found:

@@ -253,3 +253,28 @@ def test_infinities_and_nans_are_not_bounded() -> None:
     assert not np.isfinite((inf - inf).error) and not np.isfinite((Approx(1.0) / 0.0).error)
     assert not np.isfinite(unpacked(np.array((1.0, -1.0), REAL)).error)
     assert not np.isfinite(unpacked(np.array((1.0, np.nan), REAL)).error)
+
+
+@pytest.mark.parametrize("a", [0.0, -0.0])
+@pytest.mark.parametrize("b", [0.0, -0.0])
+def test_two_zeros_have_one_larger_one(a: float, b: float) -> None:
+    """NUMERICS 1.11: numpy's is the second operand on x86-64 and the positive one on Arm, and both
+    parties state the bits of the pair."""
+    x, y = (np.array([v], np.float32) for v in (a, b))
+    larger, smaller = (
+        max(math.copysign(1, v) for v in (a, b)),
+        min(math.copysign(1, v) for v in (a, b)),
+    )
+    wanted: dict[str, tuple[dict[str, float], Arrays, float]] = {
+        "aten.maximum": ({}, [x, y], larger),
+        "aten.minimum": ({}, [x, y], smaller),
+        "aten.clamp": ({"min": b}, [x], larger),
+        "aten.relu": ({}, [x], 1.0),
+    }
+    for op, (attrs, inputs, sign) in wanted.items():
+        case = Case(op, attrs, tuple(inputs), (x,))
+        found, _ = reference(site_of(case, inputs, 0, 0), inputs)
+        assert found == 0 and math.copysign(1, found) == sign, op
+    case = Case("aten.clamp", {"max": b}, (x,), (x,))
+    found, _ = reference(site_of(case, [x], 0, 0), [x])
+    assert math.copysign(1, found) == smaller

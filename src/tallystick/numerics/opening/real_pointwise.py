@@ -73,29 +73,40 @@ for _name, _of in {
     _unary(_name, _of)
 
 
+def _larger(a: Any, b: Any) -> Any:
+    """max(a, b) of NUMERICS 1.11. Of two zeros numpy's is the second operand on one processor and
+    the positive one on another, and both parties state its bits."""
+    return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    """min(a, b) of NUMERICS 1.11."""
+    return -_larger(-a, -b)
+
+
 @_graph("aten.maximum")
 def _maximum(_: Attrs, xs: Operands) -> Any:
-    return Approx(np.maximum(xs[0].exactly(), xs[1].exactly()))
+    return Approx(_larger(xs[0].exactly(), xs[1].exactly()))
 
 
 @_graph("aten.minimum")
 def _minimum(_: Attrs, xs: Operands) -> Any:
-    return Approx(np.minimum(xs[0].exactly(), xs[1].exactly()))
+    return Approx(_smaller(xs[0].exactly(), xs[1].exactly()))
 
 
 @_graph("aten.clamp")
 def _clamp(attrs: Attrs, xs: Operands) -> Any:
     x = xs[0].exactly()
     if "min" in attrs:
-        x = np.maximum(x, _attribute(attrs, "min"))
+        x = _larger(x, _attribute(attrs, "min"))
     if "max" in attrs:
-        x = np.minimum(x, _attribute(attrs, "max"))
+        x = _smaller(x, _attribute(attrs, "max"))
     return Approx(x)
 
 
 @_graph("aten.relu")
 def _relu(_: Attrs, xs: Operands) -> Any:
-    return Approx(np.maximum(xs[0].exactly(), 0.0))
+    return Approx(_larger(xs[0].exactly(), np.float64(0.0)))
 
 
 @_graph("aten.threshold_backward")
