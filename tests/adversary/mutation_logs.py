@@ -35,7 +35,7 @@ PARTS = {
     "protocol/element.py": {"_by_entries", "_forged", "_by_reach", "examine"},
     "protocol/phase2.py": {"commit", "_own_chains"},
     "protocol/phase3.py": {"_logged", "_convicted_below"},
-    "protocol/game.py": {"node_proved"},
+    "protocol/results.py": {"node_proved"},
 }
 
 Test = tuple[str, Callable[[], None]]

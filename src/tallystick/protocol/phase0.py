@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from tallystick.commit import merkle
 from tallystick.commit.checkpoint import checkpoint_count, checkpoint_leaf, run_root_of
 from tallystick.protocol.bodies import RootsBody
-from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, shorts
+from tallystick.protocol.game import BOTH, Asking, Game, Next, Rounds, ask, convict, shorts
 from tallystick.protocol.queries import Checkpoints
-from tallystick.protocol.states import AGREEMENT
+from tallystick.protocol.results import Between, Ends
+from tallystick.protocol.verdict import AGREEMENT
 
 
-def commitments(game: Game) -> Rounds:
+def commitments(game: Game, _: None) -> Rounds:
     """3.2: the run ends where the job lets it end."""
     terms, guilt = game.facts.job, {}
     for party, run in enumerate(game.runs):
@@ -29,7 +30,7 @@ def commitments(game: Game) -> Rounds:
                 f"the run says it has {run.checkpoints} checkpoints, it must have {count}",
             )
     convict(guilt, "0")
-    return "ends"
+    return Next("ends")
     yield {}  # a generator that asks nothing
 
 
@@ -62,7 +63,7 @@ def prove(game: Game, wanted: Mapping[int, Sequence[int]]) -> Asking[dict[int, R
     return bodies
 
 
-def ends(game: Game) -> Rounds:
+def ends(game: Game, _: None) -> Rounds:
     """3.3 to 3.6: first and last checkpoints."""
     lasts = [run.checkpoints - 1 for run in game.runs]
     bodies = yield from prove(game, {p: sorted({0, lasts[p]}) for p in BOTH})
@@ -75,13 +76,13 @@ def ends(game: Game) -> Rounds:
     convict(guilt, "0")
     a, b = game.runs
     finals = (a.final_state_root, b.final_state_root)
-    game.note(0, "3.4", "both runs start from the job's genesis state")
+    game.story.note(0, "3.4", "both runs start from the job's genesis state")
     if a.run_root == b.run_root and a.final_step == b.final_step:
-        game.note(0, "3.6", "the runs are equal", shorts(finals))
-        return AGREEMENT
-    game.note(0, "3.5", "final states", shorts(finals))
-    game.proofs = (bodies[0].proof, bodies[1].proof)
+        game.story.note(0, "3.6", "the runs are equal", shorts(finals))
+        return Next(AGREEMENT)
+    game.story.note(0, "3.5", "final states", shorts(finals))
     if a.final_step != b.final_step:
-        return "common"
-    game.between = 0, lasts[0]
-    return "search" if finals[0] != finals[1] else "middle"
+        return Next("common")
+    if finals[0] != finals[1]:
+        return Next("search", Between(0, lasts[0]))
+    return Next("middle", Ends((bodies[0].proof, bodies[1].proof)))

@@ -14,9 +14,10 @@ from tallystick.commit.state import (
     extend_loss_chain,
     loss_bits,
 )
-from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Rounds, ask, convict, shorts
+from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Next, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import checkpoint_step, prove
 from tallystick.protocol.queries import Loss, States
+from tallystick.protocol.results import Between, DisputedStep, Ends, Interval
 
 Fetch = Callable[[Sequence[int]], Asking[object]]
 
@@ -46,20 +47,19 @@ def _narrow(
     return high
 
 
-def middle(game: Game) -> Rounds:
+def middle(game: Game, given: Ends) -> Rounds:
     """4.2: equal final states, different run roots: the proofs lead to a checkpoint that differs.
 
     Both trees have the same size. Opened leaves and the hashes of a proof make up a root, so where
     roots differ one of these does: it is followed, and each round cuts its range into less.
     """
     size = game.runs[0].checkpoints
-    indices, proofs = sorted({0, size - 1}), game.proofs
+    indices, proofs = sorted({0, size - 1}), given.proofs
     low, high = 0, size
     while True:
         split = [i for i in indices if game.checkpoints[0][i] != game.checkpoints[1][i]]
         if split:
-            game.between = 0, split[0]
-            return "search"
+            return Next("search", Between(0, split[0]))
         ranges = merkle.multi_ranges(indices, size)
         low, high = next(
             part
@@ -71,31 +71,31 @@ def middle(game: Game) -> Rounds:
         proofs = (bodies[0].proof, bodies[1].proof)
 
 
-def common(game: Game) -> Rounds:
+def common(game: Game, _: None) -> Rounds:
     """4.1, 4.2: different final steps: the last checkpoint that both runs have."""
     index = min(run.final_step for run in game.runs) // game.facts.job.checkpoint_interval
     wanted = {p: () if index in game.checkpoints[p] else (index,) for p in BOTH}
     yield from prove(game, wanted)
     roots = tuple(game.checkpoints[p][index] for p in BOTH)
     step = checkpoint_step(game, 0, index)
-    game.note(1, "4.2", f"last common checkpoint, step {step}", shorts(roots))
-    game.between = (0, index) if roots[0] != roots[1] else (index, index)
-    return "search" if roots[0] != roots[1] else "shorter"
+    game.story.note(1, "4.2", f"last common checkpoint, step {step}", shorts(roots))
+    if roots[0] != roots[1]:
+        return Next("search", Between(0, index))
+    return Next("shorter", Between(index, index))
 
 
-def search(game: Game) -> Rounds:
+def search(game: Game, given: Between) -> Rounds:
     """4.3: two neighbouring checkpoints, equal and different."""
 
     def fetch(points: Sequence[int]) -> Asking[object]:
         unknown = [i for i in points if not all(i in game.checkpoints[p] for p in BOTH)]
         return (yield from prove(game, dict.fromkeys(BOTH, unknown)))
 
-    high = yield from _narrow(game, *game.between, game.checkpoints, fetch)
+    high = yield from _narrow(game, given.first, given.last, game.checkpoints, fetch)
     first, last = checkpoint_step(game, 0, high - 1), checkpoint_step(game, 0, high)
-    game.interval = first, last
-    game.found(interval=game.interval)
-    game.note(1, "4.3", f"the runs part between steps {first} and {last}")
-    return "interval"
+    game.story.found(interval=(first, last))
+    game.story.note(1, "4.3", f"the runs part between steps {first} and {last}")
+    return Next("interval", Interval(first, last))
 
 
 def _state_roots(game: Game, parties: Sequence[int], steps: Sequence[int]) -> Asking[object]:
@@ -106,40 +106,39 @@ def _state_roots(game: Game, parties: Sequence[int], steps: Sequence[int]) -> As
     return None
 
 
-def interval(game: Game) -> Rounds:
+def interval(game: Game, given: Interval) -> Rounds:
     """4.4, 4.5: the step t with equal state[t] and different state[t + 1]."""
 
     def fetch(points: Sequence[int]) -> Asking[object]:
         return (yield from _state_roots(game, BOTH, points))
 
-    high = yield from _narrow(game, *game.interval, game.states, fetch)
-    game.step = high - 1
-    game.found(step=game.step)
+    high = yield from _narrow(game, given.first, given.last, game.states, fetch)
+    step = high - 1
+    game.story.found(step=step)
     before = (game.states[0][high - 1], game.states[1][high - 1])
     after = (game.states[0][high], game.states[1][high])
-    game.note(1, "4.5", f"state before step {game.step}", shorts(before))
-    game.note(1, "4.5", f"state after step {game.step}", shorts(after))
-    return "nodes"
+    game.story.note(1, "4.5", f"state before step {step}", shorts(before))
+    game.story.note(1, "4.5", f"state after step {step}", shorts(after))
+    return Next("nodes", DisputedStep(step))
 
 
-def shorter(game: Game) -> Rounds:
+def shorter(game: Game, given: Between) -> Rounds:
     """4.7: what the longer run says about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
-    start = game.between[0] * game.facts.job.checkpoint_interval
+    start = given.first * game.facts.job.checkpoint_interval
     if end > start:
         yield from _state_roots(game, [longer], [end])
     roots = (game.states[0][end], game.states[1][end])
-    game.note(1, "4.7", f"state after step {end - 1}, where one run ends", shorts(roots))
+    game.story.note(1, "4.7", f"state after step {end - 1}, where one run ends", shorts(roots))
     if roots[0] == roots[1]:
-        game.found(step=end - 1)
-        return "stop"
-    game.interval = start, end
-    game.found(interval=game.interval)
-    return "interval"
+        game.story.found(step=end - 1)
+        return Next("stop")
+    game.story.found(interval=(start, end))
+    return Next("interval", Interval(start, end))
 
 
-def stop(game: Game) -> Rounds:
+def stop(game: Game, _: None) -> Rounds:
     """4.7 to 4.10: the loss of the step after which one run ends, and the other does not."""
     ends = [run.final_step for run in game.runs]
     end = min(ends)
@@ -153,7 +152,7 @@ def stop(game: Game) -> Rounds:
     if not known or not proof.proves(game.states[0][end], LOSS_CHAIN_SLOT, index, size):
         convict({0: ("4.10", "the loss it has proved does not give the agreed state")}, "0")
     finite = bool(np.isfinite(loss))
-    game.note(1, "4.7", f"the loss of step {end - 1} is {loss}")
+    game.story.note(1, "4.7", f"the loss of step {end - 1} is {loss}")
     if finite:
         party, clause, why = ends.index(end), "4.9", f"its run ends although the loss {loss} is"
         sentence = f"{why} finite"

@@ -23,34 +23,44 @@ from tallystick.protocol.game import (
     Asking,
     Game,
     Guilty,
+    Next,
     Rounds,
     ask,
     convict,
     show,
 )
 from tallystick.protocol.queries import OUTPUT, Values
+from tallystick.protocol.results import (
+    NO_ENTRIES,
+    ClaimedElement,
+    DisputedElement,
+    DisputedOutput,
+    DisputedStep,
+)
 from tallystick.protocol.sparse import OutsideOperandError, SparseSource
-from tallystick.protocol.states import UNDECIDED
 from tallystick.protocol.tensors import agreed_element, first_element, open_operand
+from tallystick.protocol.verdict import UNDECIDED
 
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, UsageError)
 
 
-def output(game: Game) -> Rounds:
+def output(game: Game, at: DisputedOutput) -> Rounds:
     """6.1: the first element of the disputed output whose bytes differ."""
-    header = header_of_type(game.facts.program.nodes[game.node].out_types[game.output])
-    a, b = game.records
-    digests = (a.outputs[game.output], b.outputs[game.output])
-    game.element, game.claims = yield from first_element(game, OUTPUT, game.output, header, digests)
-    game.found(element=game.element)
-    stated = (show(game.claims[0]), show(game.claims[1]))
-    game.note(3, "6.1", f"element {game.element} of output {game.output}", stated)
-    return "element" if game.facts.section_of(game.node, game.output) is None else "log"
+    a, b = at.at.records
+    digests = (a.outputs[at.output], b.outputs[at.output])
+    header = at.header(game.facts)
+    place = (at.step, at.node)
+    element, claims = yield from first_element(place, OUTPUT, at.output, header, digests)
+    game.story.found(element=element)
+    stated = (show(claims[0]), show(claims[1]))
+    game.story.note(3, "6.1", f"element {element} of output {at.output}", stated)
+    logged = game.facts.section_of(at.node, at.output) is not None
+    return Next("log" if logged else "element", ClaimedElement(at, element, NO_ENTRIES, claims))
 
 
-def _quantity(game: Game) -> Quantity:
+def _quantity(game: Game, at: DisputedElement) -> Quantity:
     """What the disputed element is by the contract (6.2)."""
-    site = game.facts.site(game.node, game.output, game.element)
+    site = game.facts.site(at.at.node, at.at.output, at.element)
     if site.op not in rules():
         raise CannotCheckError(
             f"This build has no opening rule for {site.op}.", "Use a newer build."
@@ -58,9 +68,10 @@ def _quantity(game: Game) -> Quantity:
     return opening_rule(site)
 
 
-def _values(game: Game, asked: Ask) -> Asking[tuple[tuple[np.generic, ...], ...]]:
+def _values(at: DisputedElement, asked: Ask) -> Asking[tuple[tuple[np.generic, ...], ...]]:
     """Both parties state values of a quantity (6.3, 6.4)."""
-    query = Values(game.step, game.node, game.output, game.element, asked.path, asked.view)
+    where = (at.at.step, at.at.node)
+    query = Values(*where, at.at.output, at.element, asked.path, asked.view)
     bodies = yield from ask(dict.fromkeys(BOTH, query))
     dtypes = [VALUE_DTYPES[name] for name in asked.dtypes]
     length = sum(d.itemsize for d in dtypes)
@@ -81,56 +92,60 @@ def _split(data: bytes, dtypes: Sequence[np.dtype[np.generic]]) -> tuple[np.gene
     return tuple(values)
 
 
-def _sources(game: Game) -> tuple[SparseSource, dict[int, TensorHeader]]:
-    headers = {number: header_of_type(type_) for number, _, type_ in game.facts.operands(game.node)}
+def _sources(game: Game, node: int) -> tuple[SparseSource, dict[int, TensorHeader]]:
+    headers = {number: header_of_type(type_) for number, _, type_ in game.facts.operands(node)}
     return SparseSource(headers), headers
 
 
-def element(game: Game) -> Rounds:
+def element(game: Game, at: ClaimedElement) -> Rounds:
     """6.2 to 6.12: down to the contract's own partials, and at most 256 executed terms."""
     published = game.facts.log_form == "published"
-    source, headers = _sources(game)
-    claims = (game.claims[0], game.claims[1])
-    play = resolve(_quantity(game), claims, source, (), game.entries, published)
-    outcome = yield from _played(game, play, source, headers)
-    claimed = _convicted_below(game, outcome)
-    game.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
-    return UNDECIDED
+    source, headers = _sources(game, at.at.node)
+    play = resolve(_quantity(game, at), at.claims, source, (), at.entries, published)
+    outcome = yield from _played(game, at, play, source, headers)
+    claimed = _convicted_below(game, at, outcome)
+    game.story.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
+    return Next(UNDECIDED)
 
 
-def entry(game: Game) -> Rounds:
+def entry(game: Game, at: DisputedElement) -> Rounds:
     """6.13: whose entry no admissible kernel can have led to, or says another value."""
-    quantity = _logged(game)
+    output, past = at.at, Next("beyond", DisputedStep(at.at.step))
+    quantity = _logged(game, at)
     if quantity is None:
-        return "beyond"
-    source, headers = _sources(game)
-    header = header_of_type(game.facts.program.nodes[game.node].out_types[game.output])
-    digest = game.records[0].outputs[game.output]
-    value = yield from agreed_element(game, game.output, header, game.element, digest)
-    play = examine(quantity, game.entries, value, source, game.facts.log_form == "published")
-    outcome = yield from _played(game, play, source, headers)
-    _convicted_below(game, outcome)
-    return "beyond"
+        return past
+    source, headers = _sources(game, output.node)
+    header, place = output.header(game.facts), (output.step, output.node)
+    digest = output.at.records[0].outputs[output.output]
+    value = yield from agreed_element(place, output.output, header, at.element, digest)
+    play = examine(quantity, at.entries, value, source, game.facts.log_form == "published")
+    outcome = yield from _played(game, at, play, source, headers)
+    _convicted_below(game, at, outcome)
+    return past
 
 
-def _logged(game: Game) -> Logged | None:
+def _logged(game: Game, at: DisputedElement) -> Logged | None:
     """What the element of the differing entry is; None where no clause speaks about it.
 
     Convicts at once whoever has an entry for an element that does not exist (NUMERICS 14.7).
     """
-    given = game.facts.program.nodes[game.node]
-    if game.element >= given.out_types[game.output].numel:
-        why = f"its log has an entry for element {game.element}, which does not exist"
-        raise Guilty({p: ("6.13", why) for p in BOTH if game.entries[p] is not None}, "3")
-    quantity = _quantity(game)
+    if at.element >= at.at.header(game.facts).elements:
+        why = f"its log has an entry for element {at.element}, which does not exist"
+        raise Guilty({p: ("6.13", why) for p in BOTH if at.entries[p] is not None}, "3")
+    quantity = _quantity(game, at)
     return quantity if isinstance(quantity, Logged) else None
 
 
 def _played(
-    game: Game, play: Resolving, source: SparseSource, headers: dict[int, TensorHeader]
+    game: Game,
+    at: DisputedElement,
+    play: Resolving,
+    source: SparseSource,
+    headers: dict[int, TensorHeader],
 ) -> Asking[Outcome]:
     """Fetch and verify what `play` asks for, to its outcome."""
     reply: object = None
+    node, place = at.at.at, (at.at.step, at.at.node)
     while True:
         try:
             wanted = play.send(reply)
@@ -144,25 +159,27 @@ def _played(
                 why = f"its operands, as both state them, are none the operator takes: {error}"
                 raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
             raise CannotCheckError(
-                f"The opening rule of {game.place.operator} fails: {error}.", "Report it."
+                f"The opening rule of {game.story.place.operator} fails: {error}.", "Report it."
             ) from error
         if isinstance(wanted, Open):
             leaves = source.missing(wanted.operand, wanted.flat)
-            opening = yield from open_operand(game, wanted.operand, headers[wanted.operand], leaves)
-            source.add(wanted.operand, opening)
+            number = wanted.operand
+            digest = node.input_digest(game.facts, 0, number)  # both state the same inputs
+            opening = yield from open_operand(place, number, headers[number], leaves, digest)
+            source.add(number, opening)
             reply = None
         else:
-            reply = yield from _values(game, wanted)
+            reply = yield from _values(at, wanted)
 
 
-def _convicted_below(game: Game, outcome: Outcome) -> tuple[str, str]:
+def _convicted_below(game: Game, at: DisputedElement, outcome: Outcome) -> tuple[str, str]:
     """Convict by the outcome below an element; without a conviction, what the two have claimed."""
-    game.found(quantity=outcome.quantity)
-    game.terms_executed += outcome.terms
-    game.choices = outcome.choices
+    game.story.found(quantity=outcome.quantity)
+    game.story.terms += outcome.terms
+    game.story.choices = outcome.choices
     claimed = outcome.shown or (show(outcome.claimed[0]), show(outcome.claimed[1]))
     value = "" if outcome.value is None else show(outcome.value)
-    where = f"{outcome.quantity} of element {game.element} of its node {game.node}"
+    where = f"{outcome.quantity} of element {at.element} of its node {at.at.node}"
     guilt = {}
     for party in BOTH:
         if outcome.convicted[party]:
@@ -172,5 +189,5 @@ def _convicted_below(game: Game, outcome: Outcome) -> tuple[str, str]:
             guilt[party] = (outcome.clause, f"{where}: {told}" if told else says + why)
     if guilt:
         raise Guilty(guilt, "3", claimed, value)
-    game.claimed, game.value = claimed, value
+    game.story.claimed, game.story.value = claimed, value
     return claimed

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof
 from tallystick.protocol.bodies import SlotBody
-from tallystick.protocol.game import BOTH, Asking, Game, Rounds, ask, convict, shorts
+from tallystick.protocol.game import BOTH, Asking, Game, Next, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import prove
 from tallystick.protocol.queries import Slot, States
-from tallystick.protocol.states import UNDECIDED
-from tallystick.protocol.verdict import Place
+from tallystick.protocol.results import DisputedStep
+from tallystick.protocol.verdict import UNDECIDED, Place
 
 # What both parties have proved, by step.
 Known = dict[int, dict[int, SlotBody]]
 
 
-def beyond(game: Game) -> Rounds:
+def beyond(game: Game, given: DisputedStep) -> Rounds:
     """6.14: the first step after which the states differ in more than their log chains."""
-    start, end = game.step + 1, min(run.final_step for run in game.runs)
+    start, end = given.step + 1, min(run.final_step for run in game.runs)
     known: Known = {}
     if (yield from _alike(game, known, end)):
         if game.runs[0].final_step != game.runs[1].final_step:
-            return "stop"
+            return Next("stop")
         why = "the final states are equal but for their log chains"
-        game.note(1, "6.14", why)
-        return UNDECIDED
+        game.story.note(1, "6.14", why)
+        return Next(UNDECIDED)
     low, high = yield from _between_checkpoints(game, known, start, end)
     while high - low > 1:
         middle = (low + high) // 2
@@ -38,12 +38,10 @@ def beyond(game: Game) -> Rounds:
         else:
             high = middle
     chains = yield from _log_chains(game, known, low)
-    game.log_chains = chains[0].digest, chains[1].digest
-    game.step, game.logs, game.entries, game.choices = low, (), (None, None), (0, 0)
-    game.place = Place(step=low)
+    game.story.choices, game.story.place = (0, 0), Place(step=low)
     roots = (game.states[0][high], game.states[1][high])
-    game.note(1, "6.14", f"values differ first after step {low}", shorts(roots))
-    return "nodes"
+    game.story.note(1, "6.14", f"values differ first after step {low}", shorts(roots))
+    return Next("nodes", DisputedStep(low, (chains[0].digest, chains[1].digest)))
 
 
 def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Asking[tuple[int, int]]:

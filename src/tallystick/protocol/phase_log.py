@@ -7,6 +7,7 @@ an element shows whether it has an entry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,53 +21,62 @@ from tallystick.protocol.game import (
     Asking,
     Game,
     Guilty,
+    Next,
     Rounds,
     ask,
     convict,
-    node_proved,
+    misfit,
     shorts,
 )
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, NodeRecord
+from tallystick.protocol.results import (
+    ClaimedElement,
+    DisputedElement,
+    DisputedLogs,
+    DisputedNode,
+    DisputedOutput,
+    DisputedTrees,
+)
 from tallystick.protocol.tensors import descend, known_hashes, part_guilt
 from tallystick.rounding.blocks import decode_block
 from tallystick.rounding.codec import unpack
 
+Pair = tuple[LogBody, LogBody]
 NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)
 
 
-def opened_logs(game: Game) -> Asking[tuple[bytes, bytes]]:
-    """6.10: both open their logs of the step; the tensor digests of their log chains after it."""
-    if not game.logs:
-        bodies = yield from ask({p: Log(game.step) for p in BOTH})
-        guilt = {}
-        for party, body in bodies.items():
-            why = _unfit(game, party, body)
-            if why is not None:
-                guilt[party] = ("6.10", f"{why}: a log that was not committed")
-        convict(guilt)
-        game.logs = (bodies[0], bodies[1])
-        game.note(3, "6.10", f"both have opened their rounding logs of step {game.step}")
-    first, second = (chain_digest(_chain_after(game, body)) for body in game.logs)
-    return first, second
+def opened_logs(game: Game, step: int) -> Asking[tuple[Pair, tuple[bytes, bytes]]]:
+    """6.10: both open their logs of a step; these, and the digests of their chains after it."""
+    bodies = yield from ask({p: Log(step) for p in BOTH})
+    guilt = {}
+    for party, body in bodies.items():
+        why = _unfit(game, step, party, body)
+        if why is not None:
+            guilt[party] = ("6.10", f"{why}: a log that was not committed")
+    convict(guilt)
+    logs = (bodies[0], bodies[1])
+    game.story.note(3, "6.10", f"both have opened their rounding logs of step {step}")
+    first, second = (chain_digest(_chain_after(step, body)) for body in logs)
+    return logs, (first, second)
 
 
-def _chain_after(game: Game, body: LogBody) -> bytes:
-    return extend_log_chain(body.chain, game.step, log_digest(game.step, body.sections))
+def _chain_after(step: int, body: LogBody) -> bytes:
+    return extend_log_chain(body.chain, step, log_digest(step, body.sections))
 
 
-def _unfit(game: Game, party: int, body: LogBody) -> str | None:
+def _unfit(game: Game, step: int, party: int, body: LogBody) -> str | None:
     """How an opened log does not fit what the party has committed to, None if it does."""
     if len(body.sections) != len(game.facts.sections):
         return f"it opens {len(body.sections)} sections, the program has {len(game.facts.sections)}"
     index, size = game.facts.slots.index(LOG_CHAIN_SLOT), len(game.facts.slots)
     ends = (
-        ("before", game.step, body.chain, body.before),
-        ("after", game.step + 1, _chain_after(game, body), body.after),
+        ("before", step, body.chain, body.before),
+        ("after", step + 1, _chain_after(step, body), body.after),
     )
-    for when, step, chain, path in ends:
+    for when, end, chain, path in ends:
         proof = SlotProof(LOG_CHAIN_SLOT, chain_digest(chain), index, size, path)
-        if not proof.proves(game.states[party][step], LOG_CHAIN_SLOT, index, size):
-            return f"the log chain {when} step {game.step} is not the one in its state"
+        if not proof.proves(game.states[party][end], LOG_CHAIN_SLOT, index, size):
+            return f"the log chain {when} step {step} is not the one in its state"
     return None
 
 
@@ -75,15 +85,17 @@ def _unfit(game: Game, party: int, body: LogBody) -> str | None:
 Block = dict[int, int]
 
 
-def _opened_blocks(game: Game, number: int, block: int) -> Asking[tuple[Block, Block]]:
+def _opened_blocks(
+    game: Game, step: int, logs: Pair, number: int, block: int
+) -> Asking[tuple[Block, Block]]:
     """6.10: both open one block of section `number`."""
-    query = LogBlock(game.step, number, block)
+    query = LogBlock(step, number, block)
     bodies = yield from ask(dict.fromkeys(BOTH, query))
     section, guilt, found = game.facts.sections[number], {}, []
     for party, body in bodies.items():
         leaf = merkle.leaf_hash(body.data)
         root = merkle.inclusion_root(leaf, block, section.blocks, body.proof)
-        if root is None or section.digest(root) != game.logs[party].sections[number]:
+        if root is None or section.digest(root) != logs[party].sections[number]:
             guilt[party] = ("6.10", f"block {block} is not in section {number} of its log")
     convict(guilt)
     read: Callable[[Section, int, bytes], Block]
@@ -112,44 +124,45 @@ def _published(section: Section, block: int, data: bytes) -> Block:
 
 
 # --- states ---------------------------------------------------------------------------------------
-def log(game: Game) -> Rounds:
+def log(game: Game, at: ClaimedElement) -> Rounds:
     """6.10: what each party's log says about the disputed element."""
-    yield from opened_logs(game)
-    number = game.facts.section_of(game.node, game.output)
+    step, output, element = at.at.step, at.at, at.element
+    logs, _ = yield from opened_logs(game, step)
+    number = game.facts.section_of(output.node, output.output)
     assert number is not None  # phase3.output enters only then
     section = game.facts.sections[number]
-    blocks = yield from _opened_blocks(game, number, section.block_of(game.element))
-    game.entries = blocks[0].get(game.element), blocks[1].get(game.element)
-    return "element"
+    blocks = yield from _opened_blocks(game, step, logs, number, section.block_of(element))
+    said = blocks[0].get(element), blocks[1].get(element)
+    return Next("element", replace(at, entries=said))
 
 
-def entries(game: Game) -> Rounds:
+def entries(game: Game, given: DisputedLogs) -> Rounds:
     """6.13: outputs are equal and logs are not; the first entry on which they differ."""
-    a, b = (body.sections for body in game.logs)
+    a, b = (body.sections for body in given.logs)
     # Equal sections would have made equal chains, and 5.8 a conviction.
     number = next(k for k in range(len(a)) if a[k] != b[k])
     section = game.facts.sections[number]
-    block = yield from _differing_block(game, number)
-    game.note(3, "6.13", f"section {number} of the logs", shorts((a[number], b[number])))
-    blocks = yield from _opened_blocks(game, number, block)
+    block = yield from _differing_block(game, given, number)
+    game.story.note(3, "6.13", f"section {number} of the logs", shorts((a[number], b[number])))
+    blocks = yield from _opened_blocks(game, given.trees.step, given.logs, number, block)
     element = min(at for at, _ in set(blocks[0].items()) ^ set(blocks[1].items()))
-    game.entries = blocks[0].get(element), blocks[1].get(element)
-    yield from _at_output(game, section, element)
-    return "entry"
+    output = yield from _at_output(game, given.trees, section, element)
+    said = blocks[0].get(element), blocks[1].get(element)
+    return Next("entry", DisputedElement(output, element, said))
 
 
-def _differing_block(game: Game, number: int) -> Asking[int]:
+def _differing_block(game: Game, given: DisputedLogs, number: int) -> Asking[int]:
     """The first block of a section that is not the same in both logs."""
     section = game.facts.sections[number]
     first, count = 0, section.blocks
     if not count:  # the program alone gives the digest of an empty section
         true = section.digest(merkle.EMPTY_ROOT)
-        wrong = [p for p in BOTH if game.logs[p].sections[number] != true]
+        wrong = [p for p in BOTH if given.logs[p].sections[number] != true]
         convict(dict.fromkeys(wrong, ("6.13", f"its section {number}, which is empty, is not")))
     hashes: tuple[bytes, ...] = ()
-    stated = [body.sections[number] for body in game.logs]
+    stated = [body.sections[number] for body in given.logs]
     while count > 1:
-        query = LogHashes(game.step, number, first, count)
+        query = LogHashes(given.trees.step, number, first, count)
         bodies = yield from ask(dict.fromkeys(BOTH, query))
         why = f"section {number} has {section.blocks} blocks, not these"
         convict({p: ("2.7", why) for p, b in bodies.items() if b.blocks != section.blocks})
@@ -161,20 +174,22 @@ def _differing_block(game: Game, number: int) -> Asking[int]:
     return first
 
 
-def _at_output(game: Game, section: Section, element: int) -> Asking[None]:
+def _at_output(
+    game: Game, trees: DisputedTrees, section: Section, element: int
+) -> Asking[DisputedOutput]:
     """The game is now about an output on which both agree, of a node before COMMIT."""
-    body = (yield from ask({0: NodeRecord(game.step, section.node)}))[0]
-    if not node_proved(game, 0, section.node, body):
-        why = f"its record of node {section.node} is not the one in its tree"
+    node = section.node
+    body = (yield from ask({0: NodeRecord(trees.step, node)}))[0]
+    if not trees.node_proved(game.facts, 0, node, body):
+        why = f"its record of node {node} is not the one in its tree"
         raise Guilty({0: ("6.13", why)})
-    why_not = game.misfit(section.node, body)
+    why_not = misfit(game.facts, node, body)
     if why_not is not None:
         # Both trees have this leaf, and an honest tree none of another structure.
-        sentence = f"node {section.node}, as both have it, is not the program's: {why_not}"
+        sentence = f"node {node}, as both have it, is not the program's: {why_not}"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", sentence)), "1")
-    game.node, game.output, game.element = section.node, section.output, element
-    game.records = (body, body)
-    operator = game.facts.program.nodes[section.node].op
-    game.found(
-        node=section.node, operator=operator, side="output", operand=section.output, element=element
+    operator = game.facts.program.nodes[node].op
+    game.story.found(
+        node=node, operator=operator, side="output", operand=section.output, element=element
     )
+    return DisputedOutput(DisputedNode(trees, node, (body, body)), section.output)

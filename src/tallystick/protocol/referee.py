@@ -2,56 +2,28 @@
 
 Theory of operation. Hand it the parties' signed answers (`receive`) to the queries in `pending`
 until there is a `verdict`. It has no clock, no key and no tensor of the job: whoever drives it
-decides when a party has been silent too long. The states (phase0 to phase3) are generators; here
-is what they all rest on: signatures, layouts, order, equivocation, and the table of transitions.
+decides when a party has been silent too long. The states (states.TABLE) are generators; here is
+what they all rest on: signatures, layouts, order, equivocation, and following the table.
 A round is judged when all its answers are there, so a verdict does not depend on their order.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.environment import exact_environment
 from tallystick.program.terms import Terms
-from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Round, Rounds, convict
+from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Next, Round, convict
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
-from tallystick.protocol.states import AGREEMENT, START, TABLE, UNDECIDED
-from tallystick.protocol.verdict import Conviction, Event, Verdict
+from tallystick.protocol.states import START, TABLE
+from tallystick.protocol.verdict import AGREEMENT, UNDECIDED, Conviction, Event, Verdict
 
 MIN_ARITY, MAX_ARITY = 2, 256  # PROTOCOL 4.3
-
-STEPS: dict[str, Callable[[Game], Rounds]] = {
-    "commitments": phase0.commitments,
-    "ends": phase0.ends,
-    "middle": phase1.middle,
-    "common": phase1.common,
-    "search": phase1.search,
-    "shorter": phase1.shorter,
-    "stop": phase1.stop,
-    "interval": phase1.interval,
-    "nodes": phase2.nodes,
-    "descent": phase2.descent,
-    "records": phase2.records,
-    "slot": phase2.slot,
-    "producer": phase2.producer,
-    "batch": phase2.batch,
-    "derived": phase2.derived,
-    "commit": phase2.commit,
-    "output": phase3.output,
-    "log": phase_log.log,
-    "element": phase3.element,
-    "entries": phase_log.entries,
-    "entry": phase3.entry,
-    "beyond": phase_beyond.beyond,
-}
 
 
 def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
@@ -93,7 +65,7 @@ class Referee:
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}
         self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
-        self._enter(START)
+        self._enter(Next(START))
         self._advance(None)
 
     @property
@@ -109,12 +81,12 @@ class Referee:
     @property
     def events(self) -> list[Event]:
         """What was found out so far, for people."""
-        return self._game.events
+        return self._game.story.events
 
     @property
     def terms(self) -> int:
         """Terms of operators that the referee has executed (6.5)."""
-        return self._game.terms_executed
+        return self._game.story.terms
 
     @property
     def pending(self) -> dict[int, bytes]:
@@ -197,9 +169,9 @@ class Referee:
 
     # -- states --------------------------------------------------------------------------------
 
-    def _enter(self, name: str) -> None:
-        self._name = name
-        self._run = STEPS[name](self._game)
+    def _enter(self, following: Next) -> None:
+        self._name = following.state
+        self._run = TABLE[self._name].run(self._game, following.given)
 
     def _advance(self, bodies: Bodies | None) -> None:
         """Send answers into the state, follow the table, up to the next round or the verdict."""
@@ -222,16 +194,17 @@ class Referee:
                 self.rounds += 1
                 return
 
-    def _follow(self, name: str) -> None:
+    def _follow(self, following: Next) -> None:
+        name = following.state
         if name not in TABLE[self._name].follows:
             raise RuntimeError(f"no transition from {self._name} to {name} in states.TABLE")
         if name == AGREEMENT:
             self._end({}, agreement=True)
         elif name == UNDECIDED:
-            game = self._game
-            self._end({}, undecided=True, claimed=game.claimed, value=game.value)
+            story = self._game.story
+            self._end({}, undecided=True, claimed=story.claimed, value=story.value)
         else:
-            self._enter(name)
+            self._enter(following)
 
     def _convict(self, guilty: Guilty, forfeit: bool = False) -> None:
         self._end(
@@ -252,10 +225,10 @@ class Referee:
         claimed: tuple[str, str] = ("", ""),
         value: str = "",
     ) -> None:
-        game, phase = self._game, TABLE[self._name].phase
+        story, phase = self._game.story, TABLE[self._name].phase
         found = tuple(Conviction(p, *guilt[p]) for p in sorted(guilt))
         for conviction in found:
-            game.note(phase, conviction.clause, f"party {conviction.party}: {conviction.sentence}")
+            story.note(phase, conviction.clause, f"party {conviction.party}: {conviction.sentence}")
         left = [p for p in BOTH if p not in guilt]  # PROTOCOL 1.5
         self.verdict = Verdict(
             agreement=agreement,
@@ -263,7 +236,7 @@ class Referee:
             accepted=left[0] if len(left) == 1 else None,
             phase=phase,
             case=case,
-            place=game.place,
+            place=story.place,
             forfeit=forfeit,
             claimed=claimed,
             value=value,
@@ -271,7 +244,7 @@ class Referee:
             rounds=self.rounds,
             received=self.received,
             undecided=undecided,
-            choices=game.choices,
-            story=tuple(game.events),
+            choices=story.choices,
+            story=tuple(story.events),
         )
         self._run.close()

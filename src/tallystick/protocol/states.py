@@ -8,60 +8,80 @@ a forfeit or an equivocation) ends the game from every state, so it is not liste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"
+from tallystick.protocol import phase0, phase1, phase2, phase3, phase_beyond, phase_log
+from tallystick.protocol.game import Game, Rounds
+from tallystick.protocol.verdict import AGREEMENT, CONVICTION, UNDECIDED
+
 START = "commitments"
 
 
 @dataclass(frozen=True)
 class State:
-    """`clauses` of spec/PROTOCOL.md that the state implements, `does` in a few words, and the
-    states that may follow when nobody was convicted."""
+    """`clauses` of spec/PROTOCOL.md that the state implements, `does` in a few words, the states
+    that may follow when nobody was convicted, and the function that it is. That is given the
+    result which the state before has handed on."""
 
     phase: int
     clauses: str
     does: str
     follows: tuple[str, ...]
+    run: Callable[[Game, Any], Rounds]
 
 
 TABLE: dict[str, State] = {
-    START: State(0, "3.2", "lengths of the runs fit the job", ("ends",)),
+    START: State(0, "3.2", "lengths of the runs fit the job", ("ends",), phase0.commitments),
     "ends": State(
         0,
         "3.3-3.6",
         "first and last checkpoints are proved",
         (AGREEMENT, "search", "middle", "common"),
+        phase0.ends,
     ),
-    "middle": State(1, "4.2", "equal final states: a checkpoint that differs", ("search",)),
-    "common": State(1, "4.2", "different ends: the last common checkpoint", ("search", "shorter")),
-    "search": State(1, "4.3", "two neighbouring checkpoints", ("interval",)),
-    "shorter": State(1, "4.7", "where the shorter run ends", ("interval", "stop")),
-    "stop": State(1, "4.7-4.10", "was the last loss finite?", ()),
-    "interval": State(1, "4.4-4.5", "the step between the checkpoints", ("nodes",)),
-    "nodes": State(2, "5.1-5.3", "node trees, tied to the states by COMMIT", ("descent",)),
-    "descent": State(2, "5.4", "the first differing node", ("records",)),
+    "middle": State(
+        1, "4.2", "equal final states: a checkpoint that differs", ("search",), phase1.middle
+    ),
+    "common": State(
+        1, "4.2", "different ends: the last common checkpoint", ("search", "shorter"), phase1.common
+    ),
+    "search": State(1, "4.3", "two neighbouring checkpoints", ("interval",), phase1.search),
+    "shorter": State(1, "4.7", "where the shorter run ends", ("interval", "stop"), phase1.shorter),
+    "stop": State(1, "4.7-4.10", "was the last loss finite?", (), phase1.stop),
+    "interval": State(
+        1, "4.4-4.5", "the step between the checkpoints", ("nodes",), phase1.interval
+    ),
+    "nodes": State(
+        2, "5.1-5.3", "node trees, tied to the states by COMMIT", ("descent",), phase2.nodes
+    ),
+    "descent": State(2, "5.4", "the first differing node", ("records",), phase2.descent),
     "records": State(
         2,
         "5.5-5.7",
         "the first differing input or output",
         ("slot", "producer", "batch", "derived", "output", "commit"),
+        phase2.records,
     ),
-    "slot": State(2, "5.6.1", "input from the state", ()),
-    "producer": State(2, "5.6.2", "input from another node", ()),
-    "batch": State(2, "5.6.3", "input from the batch", ()),
-    "derived": State(2, "5.6.4", "input that is a scalar or the random key", ()),
-    "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",)),
-    "output": State(3, "6.1", "the first differing element", ("element", "log")),
-    "log": State(3, "6.10", "what entries the element has", ("element",)),
-    "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,)),
-    "entries": State(3, "6.13", "equal outputs: the first differing entry", ("entry",)),
-    "entry": State(3, "6.13", "whose entry is forged", ("beyond",)),
+    "slot": State(2, "5.6.1", "input from the state", (), phase2.slot),
+    "producer": State(2, "5.6.2", "input from another node", (), phase2.producer),
+    "batch": State(2, "5.6.3", "input from the batch", (), phase2.batch),
+    "derived": State(2, "5.6.4", "input that is a scalar or the random key", (), phase2.derived),
+    "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",), phase2.commit),
+    "output": State(3, "6.1", "the first differing element", ("element", "log"), phase3.output),
+    "log": State(3, "6.10", "what entries the element has", ("element",), phase_log.log),
+    "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,), phase3.element),
+    "entries": State(
+        3, "6.13", "equal outputs: the first differing entry", ("entry",), phase_log.entries
+    ),
+    "entry": State(3, "6.13", "whose entry is forged", ("beyond",), phase3.entry),
     "beyond": State(
         1,
         "6.14",
         "equal values so far: the first step of different ones",
         ("nodes", "stop", UNDECIDED),
+        phase_beyond.beyond,
     ),
 }
 

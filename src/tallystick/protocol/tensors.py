@@ -17,10 +17,11 @@ from tallystick.commit.tensor import (
 )
 from tallystick.errors import CorruptFileError, CounterpartyError, DigestMismatchError
 from tallystick.protocol.bodies import HashesBody
-from tallystick.protocol.game import BOTH, Asking, Game, Guilty, ask, convict
+from tallystick.protocol.game import BOTH, Asking, Guilty, ask, convict
 from tallystick.protocol.queries import DEPTH, OUTPUT, Leaf, Opening, TensorHashes
 
 Pair = tuple[np.generic, np.generic]
+Where = tuple[int, int]  # step and node
 
 
 def descend(
@@ -67,13 +68,13 @@ def known_hashes(
 
 
 def first_element(
-    game: Game, side: int, number: int, header: TensorHeader, digests: tuple[bytes, bytes]
+    at: Where, side: int, number: int, header: TensorHeader, digests: tuple[bytes, bytes]
 ) -> Asking[tuple[int, Pair]]:
     """6.1: position and the two values of the first element whose bytes differ.
 
     `digests` differ. Convictions at a leaf are of the case that the caller's side is.
     """
-    case, where = ("3" if side else "2c"), (game.step, game.node, side, number)
+    case, where = ("3" if side else "2c"), (*at, side, number)
     if not header.leaves:  # the type alone gives the digest of an empty tensor
         true = header.digest(merkle.EMPTY_ROOT)
         wrong = [p for p in BOTH if digests[p] != true]
@@ -104,16 +105,16 @@ def first_element(
         blocks.append(block)
     convict(guilt, case)
     raw = [block.view(np.uint8).reshape(-1, header.itemsize) for block in blocks]
-    at = int(np.argmax((raw[0] != raw[1]).any(axis=1)))
-    return first * (LEAF_BYTES // header.itemsize) + at, (blocks[0][at], blocks[1][at])
+    k = int(np.argmax((raw[0] != raw[1]).any(axis=1)))
+    return first * (LEAF_BYTES // header.itemsize) + k, (blocks[0][k], blocks[1][k])
 
 
 def agreed_element(
-    game: Game, output: int, header: TensorHeader, element: int, digest: bytes
+    at: Where, output: int, header: TensorHeader, element: int, digest: bytes
 ) -> Asking[np.generic]:
     """6.13: an element of an output whose digest both state, opened by party 0."""
-    where = (game.step, game.node, OUTPUT, output)
-    leaf, at = divmod(element, LEAF_BYTES // header.itemsize)
+    where = (*at, OUTPUT, output)
+    leaf, inside = divmod(element, LEAF_BYTES // header.itemsize)
     first, count, known = 0, header.leaves, b""
     while count > 1:
         body = (yield from ask({0: TensorHashes(*where, first, count)}))[0]
@@ -137,17 +138,16 @@ def agreed_element(
     if bad is not None:  # both have stated this digest, and no honest party such a tensor
         why = f"element {bad} of leaf {leaf} of output {output} is not canonical"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", why)), "3")
-    value: np.generic = block[at]
+    value: np.generic = block[inside]
     return value
 
 
 def open_operand(
-    game: Game, operand: int, header: TensorHeader, leaves: Sequence[int]
+    at: Where, operand: int, header: TensorHeader, leaves: Sequence[int], digest: bytes
 ) -> Asking[TensorOpening]:
-    """6.5: party 0 opens leaves of an operand against the digest that both records state."""
-    asked = Opening(game.step, game.node, operand, tuple(leaves))
+    """6.5: party 0 opens leaves of an operand against `digest`, which both records state."""
+    asked = Opening(*at, operand, tuple(leaves))
     body = (yield from ask({0: asked}))[0]
-    digest = game.input_digest(0, operand)
     try:
         opening = TensorOpening.from_bytes(body.data)
         if tuple(sorted(opening.leaves)) != asked.leaves:

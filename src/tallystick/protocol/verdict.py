@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# How a game ends: 1.5, 1.4, 1.5.1.
+AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"
+
 # PROTOCOL 1.6, in words for people.
 CASES = {
     "0": "commitment, genesis or end of the run",

@@ -30,6 +30,7 @@ from tallystick.errors import (
     DigestMismatchError,
 )
 from tallystick.limits import LIMITS
+from tallystick.numerics.environment import exact_environment
 from tallystick.program.ir import Program
 from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
@@ -101,6 +102,7 @@ class Job:
         return Terms(self.commitment, self.program, self.scalars, self.schema)
 
     @cached_property
+    @exact_environment()
     def terms(self) -> Terms:
         """What a referee needs of the job, no tensor. Raises what `program` raises, and
         CorruptFileError where the program does not fit."""

@@ -248,5 +248,5 @@ def test_an_empty_tensor_has_one_digest(game_job: Job, game: Referee) -> None:
         ((WRONG, bytes(32)), [0, 1]),
     ):
         with pytest.raises(Guilty) as ended:
-            next(first_element(game._game, q.OUTPUT, 0, header, digests))
+            next(first_element((0, 0), q.OUTPUT, 0, header, digests))
         assert list(ended.value.guilt) == wrong

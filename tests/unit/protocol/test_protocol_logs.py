@@ -33,6 +33,7 @@ from tallystick.protocol.bodies import LogBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
 from tallystick.protocol.referee import Referee
+from tallystick.protocol.results import DisputedLogs, DisputedStep, DisputedTrees
 from tallystick.prover.local import play
 from tallystick.run.job import Job
 
@@ -214,7 +215,8 @@ def test_an_empty_section_has_one_digest(bounded: Job) -> None:
     empty = replace(game.facts.sections[0], elements=0)
     game.facts.__dict__["sections"] = (empty,)
     body = LogBody(WRONG, (), (empty.digest(merkle.EMPTY_ROOT),), ())
-    game.logs = (body, replace(body, sections=(WRONG,)))
+    trees = DisputedTrees(DisputedStep(0), (WRONG, WRONG), ())
+    given = DisputedLogs(trees, (body, replace(body, sections=(WRONG,))))
     with pytest.raises(Guilty) as caught:
-        next(phase_log.entries(game))
+        next(phase_log.entries(game, given))
     assert {p: clause for p, (clause, _) in caught.value.guilt.items()} == {1: "6.13"}

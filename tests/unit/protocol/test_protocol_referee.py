@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from unit.protocol.log_scenarios import BOUNDED, PUBLISHED, lie
@@ -27,8 +28,10 @@ from tallystick.limits import LIMITS
 from tallystick.protocol import queries as q
 from tallystick.protocol import referee as module
 from tallystick.protocol.answers import Answer, make_answer, sign_answer
-from tallystick.protocol.referee import STEPS, Referee
-from tallystick.protocol.states import AGREEMENT, TABLE, UNDECIDED, page
+from tallystick.protocol.game import Game, Next
+from tallystick.protocol.referee import Referee
+from tallystick.protocol.states import TABLE, page
+from tallystick.protocol.verdict import AGREEMENT, UNDECIDED
 from tallystick.run.job import Job
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -140,9 +143,24 @@ def test_no_party_to_the_game(game_job: Job, logreg_job: Job, honest: Party) -> 
 
 
 def test_table_and_states_are_the_same() -> None:
-    assert set(STEPS) == set(TABLE)
-    for state in TABLE.values():
+    for name, state in TABLE.items():
+        assert state.run.__name__ == name
         assert set(state.follows) <= set(TABLE) | {AGREEMENT, UNDECIDED}
+
+
+def taken(name: str) -> type:
+    """The kind of result that a state says it is given."""
+    hints = get_type_hints(TABLE[name].run)
+    (given,) = (hint for key, hint in hints.items() if key not in ("game", "return"))
+    return given
+
+
+def test_what_was_found_does_not_change() -> None:
+    """A game and every result that is handed on are frozen; roots and the story are added to."""
+    kinds = {taken(name) for name in TABLE} - {type(None)}
+    assert len(kinds) > 8
+    for kind in (Game, *kinds):
+        assert kind.__dataclass_params__.frozen, kind
 
 
 def test_every_state_is_reached(
@@ -151,9 +169,10 @@ def test_every_state_is_reached(
     reached = set()
 
     class Watching(Referee):
-        def _enter(self, name: str) -> None:
-            reached.add(name)
-            super()._enter(name)
+        def _enter(self, following: Next) -> None:
+            reached.add(following.state)
+            assert isinstance(following.given, taken(following.state))
+            super()._enter(following)
 
     def watch(job: Job, scenarios: dict[str, Scenario]) -> None:
         honest = Party(job)
@@ -176,7 +195,7 @@ def test_every_state_is_reached(
 
 def test_a_transition_outside_the_table_is_refused(game: Referee) -> None:
     with pytest.raises(RuntimeError):
-        game._follow("element")
+        game._follow(Next("element"))
 
 
 def test_the_page_is_the_table() -> None:
