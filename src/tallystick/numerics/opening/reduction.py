@@ -18,7 +18,7 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Tree,
-    opens,
+    opening,
 )
 from tallystick.numerics.ops._common import number
 from tallystick.numerics.ops.reduction import reduced_axes
@@ -64,7 +64,7 @@ def reduced(site: Site) -> Reduced:
 
 
 # --- sum and mean (3.4) ---------------------------------------------------------------------------
-@opens("aten.sum", "aten.sum.dim_IntList")
+@opening("aten.sum", "aten.sum.dim_IntList")
 def _sum(site: Site) -> Quantity:
     row, dtype = reduced(site), site.outputs[0].dtype
     if dtype == "f32":
@@ -76,7 +76,7 @@ def _sum(site: Site) -> Quantity:
     return Tree("SUM(x)", "i64", row.count, integers)
 
 
-@opens("aten.mean", "aten.mean.dim")
+@opening("aten.mean", "aten.mean.dim")
 def _mean(site: Site) -> Quantity:
     row = reduced(site)
 
@@ -88,7 +88,7 @@ def _mean(site: Site) -> Quantity:
 
 
 # --- extremes (3.5) -------------------------------------------------------------------------------
-@opens("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.argmax")
+@opening("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.argmax")
 def _extreme(site: Site) -> Quantity:
     row, dtype = reduced(site), site.outputs[0].dtype
     kind = "argmax" if site.op == "aten.argmax" else site.op[-3:]
@@ -96,7 +96,7 @@ def _extreme(site: Site) -> Quantity:
 
 
 # --- variance and sum of squares (3.6, 3.7) -------------------------------------------------------
-@opens("aten.var_mean.correction")
+@opening("aten.var_mean.correction")
 def _var_mean(site: Site) -> Quantity:
     row = reduced(site)
 
@@ -126,7 +126,7 @@ def _var_mean(site: Site) -> Quantity:
     return Local("RN32(var)", "f32", variance, (total,))
 
 
-@opens("tallystick.sum_squares")
+@opening("tallystick.sum_squares")
 def _sum_squares(site: Site) -> Quantity:
     row = reduced(site)
 
