@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from tiles import Array, Sampler, tiles
 
 from tallystick import _core
+from tallystick.numerics.kernels.table import kernel, run_of
 from tallystick.program.executor import Executor
-from tallystick.program.ir import COMMIT, Node, Program, op_spec
+from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.run.state import State
 
 
@@ -74,7 +75,7 @@ class Checker:
         if node.op == COMMIT:
             self.committed = [np.array(x) for x in inputs if x is not None]
             return
-        view = op_spec(node.op).view
+        view = kernel[node.op].view
         if view is not None:
             assert inputs[0] is not None
             self._compare(count, index, node, [view(node.attrs, inputs[0])], outputs)
@@ -94,8 +95,8 @@ class Checker:
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> None:
-        run = op_spec(node.op).run
-        assert run is not None and _core.isa() == "scalar"
+        run = run_of(node.op)
+        assert _core.isa() == "scalar"
         total, largest = sum(out.size for out in outputs), 0
         for tile in tiles(node.op, node.attrs, inputs, outputs, self.sampler):
             operands = [None if x is None else np.ascontiguousarray(x) for x in tile.inputs]

@@ -4,7 +4,7 @@ A *form* computes one operator from its operands, binary32 ones widened to binar
 every f32 output as a binary64 tensor, before any rounding. The families attach theirs by
 `stock_form`: products, reductions and scatters; normalisation and losses; pointwise; optimizers.
 An operator whose result is one of its operands' elements, or exact in binary32, has no rounding for
-a kernel to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
+a kernel to do otherwise: its declaration says so, and the ordinary kernel computes it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tallystick import _core
 from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.environment import exact_environment
-from tallystick.numerics.ops._common import rn32
-from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.kernels.table import run_of
+from tallystick.numerics.operators.common import rn32
+from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_order import Order
 from tallystick.rounding.torch_probe import check_torch_threads
@@ -52,24 +53,6 @@ stock_form: Attachments[StockForm] = Attachments(
 )
 # Elements that a narrow form widens at a time: they stay in a processor's cache.
 STRETCH = 1 << 18
-# Elements chosen, signs changed, small integers: binary32 has the exact result (clauses 3.5, 6.11,
-# 6.15, 10.3, 10.4). Their rounding to the grid, where B < 32, is still the log's.
-EXACT = frozenset(
-    {
-        "aten.abs",
-        "aten.amax",
-        "aten.amin",
-        "aten.clamp",
-        "aten.max",
-        "aten.max_pool2d_with_indices",
-        "aten.maximum",
-        "aten.min",
-        "aten.minimum",
-        "aten.neg",
-        "aten.relu",
-        "aten.threshold_backward",
-    }
-)
 
 
 @dataclass
@@ -226,15 +209,14 @@ def is_exact(spec: OpSpec, inputs: Sequence[Array | None]) -> bool:
         return True
     if spec.name == "aten._to_copy":  # bool to f32; an i64 may need rounding
         return inputs[0] is not None and inputs[0].dtype != np.int64
-    return spec.name in EXACT
+    return spec.is_exact
 
 
 def _exact(
     spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
 ) -> list[Array | None]:
-    assert spec.run is not None
     made = [np.empty(o.shape, o.dtype) if o.dtype == np.float32 else o for o in outputs]
-    spec.run(attrs, inputs, made)
+    run_of(spec.name)(attrs, inputs, made)
     return [m.astype(np.float64) if m.dtype == np.float32 else None for m in made]
 
 
@@ -251,7 +233,7 @@ def form_of(name: str) -> StockForm:
 
 def has_form(name: str) -> bool:
     """Whether operator `name` can run under the published form."""
-    return name in stock_form or name in EXACT
+    return name in stock_form or lookup(name).is_exact
 
 
 # -- what forms read -------------------------------------------------------------------------------

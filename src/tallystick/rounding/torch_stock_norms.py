@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.ops.batch_norm import output_mask as batch_norm_mask
+from tallystick.numerics.operators.batch_norm import output_mask as batch_norm_mask
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
     STRETCH,

@@ -7,8 +7,8 @@ from typing import Any, cast
 import torch
 from torch.nn import functional
 
-from tallystick.numerics.ops.dot import geometry, output_mask
-from tallystick.numerics.ops.reduction import reduced_axes
+from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
     STRETCH,

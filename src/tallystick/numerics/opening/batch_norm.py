@@ -21,8 +21,8 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.ops._common import flag, number
-from tallystick.numerics.ops.batch_norm import output_mask, statistics_at
+from tallystick.numerics.operators.batch_norm import output_mask, statistics_at
+from tallystick.numerics.operators.common import flag, number
 from tallystick.numerics.types import DTYPES
 
 

@@ -26,8 +26,8 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.ops._common import number
-from tallystick.numerics.ops.dot import geometry, output_mask
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.dot import geometry, output_mask
 
 # Both factors of the terms number `index` of a DOT.
 Factors = Callable[[Source, Index], tuple[Array, Array]]

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.numerics.contracts import SUMMED_OPERATORS, parse_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
 from tallystick.numerics.opening.approx import Approx, packed, real, unpacked, widened
 from tallystick.numerics.opening.pointwise import operand_of
@@ -36,7 +36,7 @@ from tallystick.numerics.opening.quantity import (
 )
 from tallystick.numerics.opening.random import real_draw
 from tallystick.numerics.opening.real_pointwise import real_graph
-from tallystick.numerics.registry import lookup
+from tallystick.numerics.registry import lookup, summed_operators
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _random(site: Site) -> Quantity:
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
     """The rule of a published element that no exact sum bounds, None of other elements; `rule` is
     `ordered/1`'s."""
-    if site.op in SUMMED_OPERATORS or site.outputs[site.out].dtype != "f32":
+    if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
         return None
     if lookup(site.op).op_class == "move":
         return None

@@ -29,7 +29,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.ops._common import integer, text
+from tallystick.numerics.operators.common import integer, text
 
 # Logits a prover holds twice at once while it makes many rows' losses.
 _BATCH = 1 << 20

@@ -21,7 +21,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.ops._common import axis_of, integer, integers, number
+from tallystick.numerics.operators.common import axis_of, integer, integers, number
 from tallystick.numerics.types import TensorType
 
 

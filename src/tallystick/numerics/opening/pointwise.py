@@ -25,7 +25,7 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     opening,
 )
-from tallystick.numerics.ops._common import number, text
+from tallystick.numerics.operators.common import number, text
 from tallystick.numerics.types import TensorType
 
 _PAIRS = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")

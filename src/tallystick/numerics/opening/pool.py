@@ -22,7 +22,7 @@ from tallystick.numerics.opening.quantity import (
     Source,
     opening,
 )
-from tallystick.numerics.ops.pool import axes
+from tallystick.numerics.operators.pool import axes
 
 
 @opening("aten.max_pool2d_with_indices")

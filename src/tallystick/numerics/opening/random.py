@@ -22,7 +22,7 @@ from tallystick.numerics.opening.quantity import (
     Source,
     opening,
 )
-from tallystick.numerics.ops._common import integer, number
+from tallystick.numerics.operators.common import integer, number
 
 # An element as a real number, for the published form (NUMERICS 14.9.1).
 real_draw: Attachments[Callable[[Site, Source], Approx]] = Attachments(

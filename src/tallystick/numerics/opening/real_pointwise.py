@@ -16,7 +16,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.opening import approx as r
 from tallystick.numerics.opening.approx import Approx, pick, real
 from tallystick.numerics.opening.real_functions import LN2
-from tallystick.numerics.ops._common import number, rn32, text
+from tallystick.numerics.operators.common import number, rn32, text
 from tallystick.numerics.types import Attrs
 
 Operands = list[Any]  # Approx; bool or integer arrays; None where absent

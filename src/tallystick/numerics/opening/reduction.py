@@ -20,8 +20,8 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.ops._common import number
-from tallystick.numerics.ops.reduction import reduced_axes
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.reduction import reduced_axes
 
 
 @dataclass(frozen=True)

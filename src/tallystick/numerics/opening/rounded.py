@@ -57,7 +57,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
 )
 from tallystick.numerics.opening.reduction import reduced
-from tallystick.numerics.ops._common import number
+from tallystick.numerics.operators.common import number
 
 # Terms that a prover gathers at once: bounds working memory.
 _AT_ONCE = 1 << 20

@@ -26,7 +26,7 @@ from tallystick.numerics.opening.quantity import (
     Source,
     opening,
 )
-from tallystick.numerics.ops._common import axis_of, integer
+from tallystick.numerics.operators.common import axis_of, integer
 
 
 def _scatter(

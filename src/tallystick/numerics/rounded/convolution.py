@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, operand
-from tallystick.numerics.ops.dot import geometry, output_mask
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.rounded.engines import ProductEngine, current_engine
 from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.patches import Window, backward_window, forward_window

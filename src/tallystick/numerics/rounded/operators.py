@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.ops._common import Arrays, Outputs
+from tallystick.numerics.kernels.common import Arrays, Outputs
 from tallystick.numerics.rounded.pieces import Decide, Piece
 from tallystick.numerics.types import Attrs
 

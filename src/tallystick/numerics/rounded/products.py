@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, number, operand, rn32
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.operators.common import number, rn32
 from tallystick.numerics.rounded.engines import ProductEngine, current_engine
 from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.pieces import (

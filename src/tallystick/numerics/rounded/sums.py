@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, operand
-from tallystick.numerics.ops.reduction import extents, reduced_axes, reduced_rows
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.kernels.reduction import extents, reduced_rows
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.rounded.engines import current_engine
 from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.pieces import Piece, SumTerms, term_factor
