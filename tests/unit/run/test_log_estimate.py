@@ -29,7 +29,7 @@ def estimate(program: Program) -> int:
 
 @pytest.mark.parametrize("op", ["aten.mm", "aten.mean.dim"])
 def test_more_terms_make_a_larger_log(op: str) -> None:
-    sizes = [estimate(program_of(op, inner)) for inner in (1, 10_000, 100_000)]
+    sizes = [estimate(program_of(op, inner)) for inner in (1, 20_000, 200_000)]
     assert sizes == sorted(set(sizes))
 
 
