@@ -20,6 +20,7 @@ from reference.ops import REFERENCE  # noqa: E402
 GROUPS: dict[str, Callable[[], Iterator[basic.Call]]] = {
     "dot": basic.dot,
     "reduction": basic.reduction,
+    "scan": basic.scan,
     "elementary": basic.elementary,
     "elementwise": basic.elementwise,
     "composite": nn.composite,

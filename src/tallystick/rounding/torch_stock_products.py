@@ -142,6 +142,22 @@ def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [var, mean if keep or not axes else mean.reshape(var.shape)]
 
 
+@stock_form("aten.cumsum")
+def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    x, dim = need(xs, 0), cast(int, attrs["dim"])
+    if stock.order is None or x.dim() == 0:
+        return [torch.cumsum(x, dim)]
+    # In pieces, each from its own beginning, as a device with many threads has it.
+    pieces = torch.tensor_split(x, stock.order.parts, dim)
+    made: list[Tensor] = []
+    for piece in pieces:
+        before = made[-1].select(dim, -1).unsqueeze(dim) if made else None
+        own = torch.cumsum(piece, dim)
+        if piece.shape[dim]:
+            made.append(own if before is None else own + before)
+    return [torch.cat(made, dim)]
+
+
 @stock_form("tallystick.sum_squares", narrow=True)
 def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
     flat = need(xs, 0).reshape(-1)

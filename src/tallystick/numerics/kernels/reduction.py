@@ -10,7 +10,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.numerics.kernels.common import Arrays, Outputs, operand
 from tallystick.numerics.kernels.table import kernel
-from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.common import axis_of, integer, number, rn32
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 
@@ -105,3 +105,15 @@ def _var_mean(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 def _sum_squares(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x = operand(inputs, 0)
     _core.reduce_sum(x, 1, x.size, 1, outputs[0], True, False)
+
+
+# --- cumulative sum (NUMERICS 3.8) ----------------------------------------------------------------
+@kernel("aten.cumsum", named=True, strided=True)
+def _cumsum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    x, out = operand(inputs, 0), outputs[0]
+    axis = axis_of(op, integer(attrs, "dim"), x.ndim)
+    if x.ndim == 0:
+        x, out = x.reshape(1), out.reshape(1)
+    with np.errstate(all="ignore"):
+        np.add.accumulate(x, axis=axis, out=out)  # one addition after the other, as the clause has
+    out[np.isnan(out)] = rn32(math.nan)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, quotient, rn32
+from tallystick.numerics.opening.arithmetic import accumulated, canonical, quotient, rn32
 from tallystick.numerics.opening.quantity import (
+    LIMIT,
     Array,
+    Chain,
     Extremum,
     Index,
     Local,
@@ -20,7 +23,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening,
 )
-from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.common import axis_of, integer, number
 from tallystick.numerics.operators.reduction import reduced_axes
 
 
@@ -136,3 +139,23 @@ def _sum_squares(site: Site) -> Quantity:
         return x * x
 
     return Tree("SUM(x*x)", "f32", row.count, squares)
+
+
+# --- cumulative sum (3.8) -------------------------------------------------------------------------
+@opening("aten.cumsum")
+def _cumsum(site: Site) -> Quantity:
+    """A chain over the elements up to this one, in stretches of LIMIT additions."""
+    shape = site.type_of(0).shape
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
+    size, inner = (shape[axis], math.prod(shape[axis + 1 :])) if shape else (1, 1)
+    row, column = divmod(site.element, inner)
+    before, at = divmod(row, size)
+    first_of_row = before * size * inner + column
+
+    @np.errstate(all="ignore")
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        index = first_of_row + np.arange(first, last, dtype=np.int64) * inner
+        return accumulated(state, source.read(0, index), at + 1)
+
+    # -0 is the exact identity of addition (3.2): the first element is a term like the others.
+    return Chain("y", "f32", at + 1, LIMIT, np.float32(-0.0), advance)

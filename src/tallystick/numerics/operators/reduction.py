@@ -112,6 +112,14 @@ def _var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
     return out, out
 
 
+@operator("aten.cumsum", clause="3.8", operands=("x",), attrs={"dim": INT}, op_class="reduction")
+def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    check_dtype(op, t, FLOATS)
+    axis_of(op, integer(attrs, "dim"), len(t.shape))
+    return (t,)
+
+
 @operator("tallystick.sum_squares", clause="3.7", operands=("x",), op_class="reduction")
 def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)

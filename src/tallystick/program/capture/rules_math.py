@@ -261,6 +261,12 @@ def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", x, dim=dims, keepdim=a["keepdim"])
 
 
+@lowering("aten.cumsum")
+def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    return lo.emit("aten.cumsum", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
+
+
 @lowering("aten.max.dim")
 def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])

@@ -362,6 +362,17 @@ def _index_select(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.index_select", x, lo.cast(lo.value(a["index"]), "i64"), dim=dim)
 
 
+@lowering("aten.flip")
+def _flip(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """Each axis read from its last index to its first: half of the gradient of cumsum."""
+    x = lo.value(a["self"])
+    for dim in a["dims"]:
+        size = lo.shape(x)[dim]
+        last_first = lo.emit("aten.arange", start=size - 1, end=-1, step=-1, dtype="i64")
+        x = lo.emit("aten.index_select", x, last_first, dim=dim % len(lo.shape(x)))
+    return x
+
+
 @lowering("aten.index_add")
 def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["alpha"] != 1:
