@@ -10,8 +10,9 @@ import numpy as np
 from tallystick.commit.log import Section
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
-from tallystick.numerics.contracts import ROUNDED_OPERATORS, parse_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid
+from tallystick.numerics.registry import rounded_operators
 from tallystick.program.ir import Node
 from tallystick.rounding.blocks import Entries
 from tallystick.run.job import Job
@@ -33,7 +34,7 @@ def bits_of_log(job: Job) -> int:
 def logged_node(job: Job, wanted: int) -> int:
     """The node to lie about: the last product of gradients by default."""
     index = node_of(job, wanted, "aten.mm", "aten.convolution_backward", "aten.addmm")
-    if job.program.nodes[index].op not in ROUNDED_OPERATORS:
+    if job.program.nodes[index].op not in rounded_operators():
         raise UsageError(f"Node {index} has no entries.", "Choose a product, convolution or sum.")
     return index
 

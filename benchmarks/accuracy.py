@@ -25,6 +25,7 @@ from accuracy_cases import Case, basic_cases, excluded
 from accuracy_cases_image import image_cases
 from accuracy_cases_nn import composite_cases
 from tallystick import _core
+from tallystick.numerics.kernels.table import run_of
 from tallystick.numerics.registry import all_ops, check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 
@@ -38,8 +39,7 @@ def evaluate(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) ->
     dense = [None if x is None else np.ascontiguousarray(x).reshape(x.shape) for x in inputs]
     types = spec.infer(attrs, tuple(None if x is None else type_of(x) for x in dense))
     outputs = [np.empty(t.shape, DTYPES[t.dtype]) for t in types]
-    assert spec.run is not None
-    spec.run(attrs, dense, outputs)
+    run_of(op)(attrs, dense, outputs)
     return outputs
 
 

@@ -250,6 +250,8 @@ EXCLUDED = {
         "gt.Scalar gt.Tensor le.Scalar le.Tensor logical_and logical_not logical_or lt.Scalar "
         "lt.Tensor ne.Scalar ne.Tensor"
     ),
+    # Its RMSE is 16 times that of torch on rows of WIDTH elements.
+    "adds in binary32 by its clause, where torch's CPU kernel adds in binary64": "cumsum",
 }
 # Our own generator or binary64: torch has no counterpart.
 EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "normal", "uniform")

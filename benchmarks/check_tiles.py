@@ -26,8 +26,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
+from tallystick.numerics.kernels.table import kernel, run_of
 from tallystick.program.executor import Executor
-from tallystick.program.ir import COMMIT, Node, Program, op_spec
+from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.run.state import State
 from tiles import Array, Sampler, tiles
 
@@ -73,7 +74,7 @@ class Checker:
         if node.op == COMMIT:
             self.committed = [np.array(x) for x in inputs if x is not None]
             return
-        view = op_spec(node.op).view
+        view = kernel[node.op].view
         if view is not None:
             assert inputs[0] is not None
             self._compare(count, index, node, [view(node.attrs, inputs[0])], outputs)
@@ -93,8 +94,8 @@ class Checker:
         inputs: Sequence[Array | None],
         outputs: Sequence[Array],
     ) -> None:
-        run = op_spec(node.op).run
-        assert run is not None and _core.isa() == "scalar"
+        run = run_of(node.op)
+        assert _core.isa() == "scalar"
         total, largest = sum(out.size for out in outputs), 0
         for tile in tiles(node.op, node.attrs, inputs, outputs, self.sampler):
             # numpy makes a 0-d array's dense copy 1-d, so that its shape is given back.

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
+from tallystick.numerics.kernels.table import kernel
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
 from tallystick.run.recipes.gpt2 import Gpt2Settings, build
@@ -57,7 +58,7 @@ class ProfiledExecutor(Executor):
     def _name(self, call: Any) -> str:
         run, _, _, _, index = call
         node = self.program.nodes[index]
-        return node.op if run is op_spec(node.op).run else f"copies for {node.op}"
+        return node.op if run is kernel[node.op].run else f"copies for {node.op}"
 
     def _flops(self, call: Any) -> float:
         _, _, inputs, outputs, index = call

@@ -97,12 +97,14 @@ const std::map<std::string, Run>& adapters() {
   return table;
 }
 
-// Operators that numpy executes above the core: they move bits, or are integer or binary64 work.
+// Operators that numpy executes above the core: they move bits, are integer or binary64 work, or
+// one addition after the other.
 const std::set<std::string> kAbove = {
     "aten.view", "aten.permute", "aten.expand", "aten.slice", "aten.slice_scatter", "aten.cat",
     "aten.gather", "aten.index_select", "aten.full", "aten.arange", "aten.tril", "aten.triu",
     "aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.bitwise_and.Tensor",
-    "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power"};
+    "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power",
+    "aten.cumsum"};
 
 // Operators on integers are numpy's too.
 bool above(const Case& c) {

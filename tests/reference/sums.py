@@ -135,6 +135,19 @@ def _sum_squares(_attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
     return [np.asarray(total(x * x), F32)]
 
 
+def _cumsum(attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
+    """Left to right along dim, each addition rounded (3.8)."""
+    (x,) = inputs
+    if x.ndim == 0:
+        return [x]
+    rows = np.moveaxis(x, attrs["dim"], 0)
+    sums = list(rows[:1])
+    for row in rows[1:]:
+        sums.append(sums[-1] + row)
+    stacked = np.stack(sums) if sums else rows
+    return [np.moveaxis(stacked, 0, attrs["dim"])]
+
+
 SUMS = {
     "aten.sum": lambda a, x: _sum(a, x, False),
     "aten.sum.dim_IntList": lambda a, x: _sum(a, x, False),
@@ -147,4 +160,5 @@ SUMS = {
     "aten.argmax": _argmax,
     "aten.var_mean.correction": _var_mean,
     "tallystick.sum_squares": _sum_squares,
+    "aten.cumsum": _cumsum,
 }

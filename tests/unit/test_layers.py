@@ -106,6 +106,29 @@ def test_imports_point_down(path: Path) -> None:
     assert violations(path, path.read_text()) == []
 
 
+# What an operator means knows nothing of what computes it (DESIGN 3).
+MEANING = ("numerics/operators/", "numerics/registry.py", "numerics/attachments.py")
+COMPUTING = tuple(f"{PACKAGE}.{room}" for room in (
+    "_core", "numerics.kernels", "numerics.rounded", "numerics.opening", "numerics.evaluate",
+))  # fmt: skip
+
+
+def computing(path: Path, text: str) -> list[str]:
+    """What a declaration's module imports of modules that compute."""
+    names = {name for name, _ in imports(path, ast.parse(text))}
+    return sorted(n for n in names if any(n == c or n.startswith(f"{c}.") for c in COMPUTING))
+
+
+def test_declarations_import_no_kernel() -> None:
+    meaning = [p for p in modules() if p.relative_to(SOURCE).as_posix().startswith(MEANING)]
+    assert len(meaning) > 10
+    for path in meaning:
+        assert computing(path, path.read_text()) == [], path.relative_to(SOURCE)
+    made = "from tallystick import _core\nfrom tallystick.numerics.kernels.table import kernel"
+    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.numerics.kernels.table",
+                                           "tallystick.numerics.kernels.table.kernel"]  # fmt: skip
+
+
 def test_every_room_has_a_level() -> None:
     rooms = {p.relative_to(SOURCE).with_suffix("").parts[0] for p in modules()} - {"__init__"}
     assert rooms <= set(LEVELS)

@@ -18,7 +18,6 @@ from unit.opening.disputes import WholeSource, locate, paths
 from unit.opening.opening_letters import Expected, Place, Positions, Read, bcast, family, read_rows
 from unit.opening.opening_text import CONTRACTS, golden_sites
 
-from tallystick.numerics.contracts import ROUNDED_OPERATORS
 from tallystick.numerics.opening.pointwise import POINTWISE
 from tallystick.numerics.opening.quantity import (
     BLOCK,
@@ -34,7 +33,7 @@ from tallystick.numerics.opening.quantity import (
     opening_rule,
 )
 from tallystick.numerics.opening.values import needs_of
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.registry import all_ops, rounded_operators
 
 
 # --- what a rule reads ----------------------------------------------------------------------------
@@ -134,7 +133,7 @@ def test_reads_are_those_of_the_tables(op: str) -> None:
     assert seen == {k for k in read_rows() if k[0].split(" ")[0] == op}
 
 
-@pytest.mark.parametrize("op", sorted(ROUNDED_OPERATORS))
+@pytest.mark.parametrize("op", sorted(rounded_operators()))
 def test_reads_of_exact_sums(op: str) -> None:
     """OPENING 8.4: a link reads its factors or terms as under `ordered/1`, then the last term."""
     seen = 0

@@ -17,8 +17,6 @@ import pytest
 from unit.opening.disputes import locate, paths
 from unit.opening.opening_text import CONTRACTS, TEXT, code, golden_sites, table
 
-from tallystick.numerics.contracts import ROUNDED_OPERATORS
-from tallystick.numerics.opening.lifted import _RANDOM
 from tallystick.numerics.opening.quantity import (
     BLOCK,
     CHUNK,
@@ -31,9 +29,10 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     opening_rule,
 )
-from tallystick.numerics.opening.real_pointwise import GRAPHS
+from tallystick.numerics.opening.random import real_draw
+from tallystick.numerics.opening.real_pointwise import real_graph
 from tallystick.numerics.opening.views import FAN_OUT
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.protocol.layouts import _VIEWS
 
 
@@ -176,7 +175,7 @@ def real_operators() -> set[str]:
 
 def stated_tree(site: Site) -> str:
     """What the text states for the element under the site's contract (6.3, 8.3, 9.1)."""
-    rounded = site.op in ROUNDED_OPERATORS and site.outputs[site.out].dtype == "f32"
+    rounded = site.op in rounded_operators() and site.outputs[site.out].dtype == "f32"
     if site.contract == CONTRACTS["ordered"]:
         return ordered_tree(site)
     if site.contract != CONTRACTS["published"]:
@@ -210,7 +209,7 @@ def test_every_operator_and_output_has_a_row() -> None:
 def test_tables_of_names() -> None:
     """OPENING 7.2 is data movement; 10.9 has every operator that is evaluated in one piece."""
     assert movers() == {name for name, spec in all_ops().items() if spec.op_class == "move"}
-    assert real_operators() == set(GRAPHS) | set(_RANDOM)
+    assert real_operators() == set(real_graph) | set(real_draw)
 
 
 # --- dtypes, numbers, views (OPENING 1.3, 1.8, 3.2) -----------------------------------------------
@@ -234,7 +233,7 @@ def test_view_codes() -> None:
 def test_stretches() -> None:
     """OPENING 2.6."""
     found = {
-        (q.stretch, q.weight, q.name == "d")
+        (q.stretch, q.weight, q.name in ("d", "y"))
         for contract in CONTRACTS.values()
         for site, _ in golden_sites(contract, 1)
         for q in _below(opening_rule(site))

@@ -97,6 +97,24 @@ def _convolutions(g: Gen) -> Iterator[Call]:
     yield "aten.convolution_backward", {**attrs, **mask}, [g.floats(1, 2, 4, 4), x, weight]
 
 
+def scan() -> Iterator[Call]:
+    """NUMERICS 3.8: lengths around a stretch of an opening, every axis, what has no elements."""
+    g = Gen("scan")
+    for n in (0, 1, 2, 3, 255, 256, 257, 513, 2049):
+        yield "aten.cumsum", {"dim": 0}, [g.floats(n)]
+    for make in (g.mixed, g.tiny, g.wide, g.bits):
+        yield "aten.cumsum", {"dim": 0}, [make(77)]
+    yield "aten.cumsum", {"dim": 0}, [np.full(40, F32(-0.0))]
+    yield "aten.cumsum", {"dim": 0}, [np.array([-0.0, -0.0, 0.0, -0.0], F32)]
+    # Only left to right is the small term lost in every sum but the first.
+    yield "aten.cumsum", {"dim": 0}, [np.array([1, 2.0**24, 1, 1, -(2.0**24)], F32)]
+    yield "aten.cumsum", {"dim": -1}, [g.floats()]
+    for shape, dim in (((5, 6, 7), 0), ((5, 6, 7), 1), ((5, 6, 7), -1), ((33, 70), 0),
+                       ((3, 530), 1), ((4, 0, 3), 1), ((0, 4), 1), ((3, 2, 1), -1)):  # fmt: skip
+        yield "aten.cumsum", {"dim": dim}, [g.floats(*shape)]
+    yield "aten.cumsum", {"dim": 1}, [g.mixed(4, 30, 3)]
+
+
 def reduction() -> Iterator[Call]:
     g = Gen("reduction")
     for n in (0, 1, 2, 31, 32, 33, 255, 256, 257, 513, 2049, 3333, 65537):

@@ -23,6 +23,7 @@ from reference.ops import REFERENCE  # noqa: E402
 GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "dot": (basic.dot, read.dot),
     "reduction": (basic.reduction, read.reduction),
+    "scan": (basic.scan,),
     "elementary": (basic.elementary, read.elementary),
     "elementwise": (basic.elementwise, read.elementwise),
     "composite": (nn.composite, read.composite),

@@ -7,7 +7,7 @@ slots of their own. So a false element of any output, of any operator, ends in a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,7 +32,7 @@ KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_
 BATCH = TensorType("f32", (1,))
 
 
-def golden(most: int, elements: int, only: Sequence[str] | None = None) -> list[fmt.Case]:
+def golden(most: int, elements: int, only: Collection[str] | None = None) -> list[fmt.Case]:
     """At most `most` golden calls of each operator, of so many elements in all at most."""
     taken: Counter[str] = Counter()
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tallystick.numerics.kernels.table import kernel
 from tallystick.program.ir import Program, Value, op_spec
 
 # Operators with a line of their own; the others go by the registry's class.
@@ -91,6 +92,6 @@ def _parameter_gradients(program: Program) -> set[tuple[int, int]]:
             continue
         found.add((value.node, value.out))
         node = program.nodes[value.node]
-        if op_spec(node.op).view is not None or node.op == "aten.add.Tensor":
+        if kernel[node.op].is_view or node.op == "aten.add.Tensor":
             open_ += [v for v in node.inputs if v is not None]
     return found

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from tallystick.errors import UnsupportedVersionError
 from tallystick.limits import LIMITS
+from tallystick.numerics.registry import rounded_operators
 
 # NAME/1 means the current draft until the freeze; a released version stays here for ever.
 DRAFTS = {
@@ -28,18 +29,6 @@ FORMS = ("bounded", "published")
 SCALES = ("binary", "decimal")
 # 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at 2⁴⁰ nothing is ever logged.
 MAX_THRESHOLD = 1 << 40
-
-# 13.1: the operators whose elements are true values rounded once; sums and means on f32 only.
-ROUNDED_OPERATORS = frozenset(
-    {
-        "aten.mm", "aten.bmm", "aten.addmm", "aten.convolution", "aten.convolution_backward",
-        "aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim",
-    }
-)  # fmt: skip
-
-# 14.10: those of them whose published elements the exact sum of their terms bounds; a mean's step
-# after its sum makes another number of it.
-SUMMED_OPERATORS = frozenset(op for op in ROUNDED_OPERATORS if not op.startswith("aten.mean"))
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _OPERATOR = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+", re.ASCII)
@@ -72,7 +61,7 @@ class Contract:
 
         `aten.sum` and `aten.mean` and their overloads are, on f32 operands only.
         """
-        return frozenset() if self.name == "ordered/1" else ROUNDED_OPERATORS
+        return frozenset() if self.name == "ordered/1" else rounded_operators()
 
     def threshold_of(self, operator: str) -> int:
         """T of `operator` under the published form (14.9); τ = T·2⁻⁴⁰."""

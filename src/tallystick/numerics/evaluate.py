@@ -12,7 +12,8 @@ from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics._arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.environment import check_environment, exact_environment
-from tallystick.numerics.kernels import kernel, without_log
+from tallystick.numerics.kernels import kernel_for, without_log
+from tallystick.numerics.kernels.table import kernel
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -55,11 +56,12 @@ def _fits_kernels(x: np.ndarray) -> bool:
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
 
 
-def _presented(spec: OpSpec, position: int, x: np.ndarray) -> np.ndarray:
-    strided = spec.all_inputs_strided or spec.view is not None or position in spec.strided_inputs
+def _presented(spec: OpSpec, x: np.ndarray) -> np.ndarray:
     if x.flags.c_contiguous and x.flags.aligned:
         return x
-    return x if strided and _fits_kernels(x) else np.array(x, order="C", copy=True)
+    if kernel[spec.name].strided and _fits_kernels(x):
+        return x
+    return np.array(x, order="C", copy=True)
 
 
 def _resolve(
@@ -125,11 +127,12 @@ def _run(
     operands: Sequence[np.ndarray | None],
     out_types: tuple[TensorType, ...],
 ) -> Result:
-    inputs = [None if x is None else _presented(spec, i, x) for i, x in enumerate(operands)]
-    if spec.view is not None:
+    inputs = [None if x is None else _presented(spec, x) for x in operands]
+    view = kernel[spec.name].view
+    if view is not None:
         (x,) = inputs
-        assert x is not None  # the shape rule refused an absent operand
-        return np.array(spec.view(attrs, x), order="C", copy=True)
+        assert x is not None  # the declaration refused an absent operand
+        return np.array(view(attrs, x), order="C", copy=True)
     outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
-    kernel(contract, spec)(attrs, inputs, outputs)
+    kernel_for(contract, spec)(attrs, inputs, outputs)
     return outputs[0] if len(outputs) == 1 else outputs

@@ -1,77 +1,103 @@
-"""The operator registry: the one table of what each operator means to the layers above.
+"""Declarations: what every operator means to the layers above, one declaration each.
 
-An operator is a name (ATen's, with the overload unless it is `default`), typed attributes, a
-shape rule, and either a kernel that fills preallocated outputs or a view that moves no data.
-Each family registers its operators from `numerics/ops/<family>.py`.
+A declaration is a name (ATen's, with the overload unless it is `default`), a clause, operands,
+typed attributes with their defaults, a type rule, and what the contracts make of the operator. It
+decorates its type rule in `numerics/operators/<family>.py` and knows no kernel; what computes,
+opens or captures the operator is attached to its name (`attachments.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.types import Attrs, AttrValue, TensorType
 
 InTypes = tuple[TensorType | None, ...]
-Infer = Callable[[Attrs, InTypes], tuple[TensorType, ...]]
-# Inputs (None where an optional one is absent) and preallocated C-contiguous outputs.
-Run = Callable[[Attrs, Sequence[np.ndarray | None], Sequence[np.ndarray]], None]
-View = Callable[[Attrs, np.ndarray], np.ndarray]
+# The types of the outputs, by operator name, attributes, and operand types; raises UsageError.
+TypeRule = Callable[[str, Attrs, InTypes], tuple[TensorType, ...]]
+# A default that depends on operands; None where they have none.
+Default = Callable[[Attrs, InTypes], AttrValue | None]
+
+CLASSES = (
+    "dot", "reduction", "scatter", "elementwise", "move", "composite", "random", "optimizer",
+)  # fmt: skip
+# How R(v*) makes an element of a rounded operator (NUMERICS 13.3): it is the sum's, or is divided.
+SUM, DIVIDED = "sum", "divided"
 
 
 @dataclass(frozen=True)
 class AttrSpec:
-    """kind: int, float, bool, str, ints, bools, dtype. A missing attribute without a default
-    is an error; defaults are written out in canonical text, so none is implicit."""
+    """An attribute. kind: int, float, bool, str, ints, bools, dtype.
+
+    A program writes every attribute out, but for one that is not `required`, whose absence means
+    something. `default` is what `evaluate` fills in for a person (ATen's, or torch.optim's); None
+    where a person must choose.
+    """
 
     kind: str
+    default: AttrValue | Default | None = None
     required: bool = True
 
 
 @dataclass(frozen=True)
 class OpSpec:
-    """One operator of a contract.
+    """The declaration of one operator.
 
-    `run` fills the outputs; `view` (instead of `run`) returns a view or, where numpy cannot
-    give one, a copy. `strided_inputs` are the input positions a kernel accepts with any
-    strides; all others are made C-contiguous by the executor. `inplace` lists
-    (input, output) pairs that may share storage. `clause` names the clause, or clauses, of
-    spec/NUMERICS.md that define it, as "6.7, 6.9".
+    `clause` names the clause, or clauses, of spec/NUMERICS.md that define it, as "6.7, 6.9".
+    `operands` are names in order; "w?" may be absent, and a last "x*" stands for any number.
+    `rounded` is SUM or DIVIDED where the rounded contracts make its f32 elements of R(v*) (13.1).
+    `is_exact`: binary32 holds its result whatever computes it, so that no stock kernel rounds it
+    (14.9). `uncaptured` says why no module's capture yields it.
     """
 
     name: str
+    types: TypeRule = field(repr=False)
     clause: str
-    attrs: dict[str, AttrSpec]
-    infer: Infer
-    run: Run | None = None
-    view: View | None = None
-    strided_inputs: frozenset[int] = frozenset()
-    all_inputs_strided: bool = False
-    inplace: tuple[tuple[int, int], ...] = ()
+    operands: tuple[str, ...]
+    op_class: str
+    attrs: dict[str, AttrSpec] = field(default_factory=dict)
+    rounded: str = ""
+    is_exact: bool = False
     is_random: bool = False
-    # "dot", "reduction", "scatter", "elementwise", "move", "composite", "random", "optimizer"
-    op_class: str = "elementwise"
+    uncaptured: str = ""
+
+    def infer(self, attrs: Attrs, inputs: InTypes) -> tuple[TensorType, ...]:
+        """The types of the outputs. Raises UsageError for operands or attributes that do not fit;
+        the attributes are complete and of their kinds."""
+        self._check_operands(inputs)
+        return self.types(self.name, attrs, inputs)
+
+    def _check_operands(self, inputs: InTypes) -> None:
+        names = self.operands
+        needed = [i for i, name in enumerate(names) if name[-1] not in "?*"]
+        fits = all(i < len(inputs) and inputs[i] is not None for i in needed)
+        if names and names[-1].endswith("*"):
+            fits &= None not in inputs[len(names) - 1 :]
+        else:
+            fits &= len(inputs) <= len(names)
+        if not fits:
+            given = ", ".join("none" if t is None else str(t) for t in inputs) or "none"
+            raise UsageError(
+                f"{self.name}: takes operands ({', '.join(names)}), got {given}.",
+                "A ? marks one that may be absent, a * any number of them.",
+            )
 
 
-_REGISTRY: dict[str, OpSpec] = {}
-
-
-def register(spec: OpSpec) -> OpSpec:
-    """Add an operator; a second registration of one name is a programming error."""
-    if spec.name in _REGISTRY:
-        raise ValueError(f"operator {spec.name} registered twice")
-    if (spec.run is None) == (spec.view is None):
-        raise ValueError(f"operator {spec.name} needs exactly one of run and view")
-    _REGISTRY[spec.name] = spec
+def _declared(name: str, types: TypeRule, **facts: object) -> OpSpec:
+    spec = OpSpec(name, types, **facts)  # type: ignore[arg-type]
+    if spec.op_class not in CLASSES:
+        raise ValueError(f"operator {name} has class {spec.op_class}")
     return spec
 
 
-def _load_families() -> None:
-    # Imported here, not at the top: the families import this module to register themselves.
-    from tallystick.numerics import ops  # noqa: F401
+# @operator(names, clause=, operands=, op_class=, ...) above a type rule declares operators.
+operator: Attachments[OpSpec] = Attachments(
+    "declaration", "tallystick.numerics.operators.*", _declared
+)
 
 
 def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
@@ -79,8 +105,7 @@ def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
 
     All contracts of this build have the same operators. Raises UnsupportedOperatorError.
     """
-    _load_families()
-    spec = _REGISTRY.get(name)
+    spec = operator.get(name)
     if spec is None:
         raise UnsupportedOperatorError(
             f"Operator {name!r} is not defined by contract {contract}.",
@@ -90,9 +115,22 @@ def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
 
 
 def all_ops() -> dict[str, OpSpec]:
-    """Every registered operator by name."""
-    _load_families()
-    return dict(_REGISTRY)
+    """Every operator by name."""
+    return dict(operator)
+
+
+@cache
+def rounded_operators() -> frozenset[str]:
+    """The operators whose elements are true values rounded once (NUMERICS 13.1): of sums and means
+    those on f32 only."""
+    return frozenset(name for name, spec in operator.items() if spec.rounded)
+
+
+@cache
+def summed_operators() -> frozenset[str]:
+    """Those of them whose published elements the exact sum of their terms bounds (NUMERICS 14.10);
+    a mean's division makes another number of it."""
+    return frozenset(name for name, spec in operator.items() if spec.rounded == SUM)
 
 
 def check_attrs(spec: OpSpec, attrs: Attrs) -> None:

@@ -16,8 +16,9 @@ from tallystick import _core
 from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import exact_environment, reestablish
-from tallystick.numerics.kernels import check_products, kernel, refused_operands
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels import check_products, kernel_for, refused_operands
+from tallystick.numerics.kernels.table import Run, kernel
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
 from tallystick.program.arena import ALIGNMENT
 from tallystick.program.ir import BATCH_PREFIX, RNG_INPUT, SCALAR_PREFIX, Node, Program, op_spec
@@ -200,7 +201,7 @@ class Executor:
                 for source, target in step.copies
             ]
             node = self.program.nodes[step.index]
-            if step.runs and op_spec(node.op).run is not None:
+            if step.runs and not kernel[node.op].is_view:
                 run = self._kernel(step.index, node)
                 outputs = [array(p) for p in step.outputs]
                 calls.append(
@@ -234,7 +235,7 @@ class Executor:
     def _kernel(self, index: int, node: Node) -> Run:
         spec = op_spec(node.op)
         chosen = None if self._kernels is None else self._kernels(index, node, spec)
-        return chosen if chosen is not None else kernel(self.contract, spec)
+        return chosen if chosen is not None else kernel_for(self.contract, spec)
 
     def _ready(self, state: tuple[Array, ...]) -> _Bound:
         same = len(state) == len(self._state_seen) and all(

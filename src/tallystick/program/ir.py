@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tallystick.errors import UsageError
+from tallystick.numerics.kernels.table import kernel
 from tallystick.numerics.registry import InTypes, OpSpec, lookup
 from tallystick.numerics.types import Attrs, TensorType
 
@@ -125,22 +125,17 @@ class Program:
         return program_digest(self)
 
 
-def _infer_commit(attrs: Attrs, types: InTypes) -> tuple[TensorType, ...]:
-    if any(t is None for t in types):
-        raise UsageError(f"{COMMIT}: every slot must be present.")
+def _commit_types(_op: str, _attrs: Attrs, _types: InTypes) -> tuple[TensorType, ...]:
     return ()
 
 
-# The commit node moves nothing (NUMERICS 12.1), so it is no kernel and not in the registry.
-COMMIT_SPEC = OpSpec(
-    name=COMMIT,
-    clause="12.1",
-    attrs={},
-    infer=_infer_commit,
-    run=lambda attrs, inputs, outputs: None,
-    all_inputs_strided=True,
-    op_class="move",
-)
+# The commit node computes nothing (NUMERICS 12.1), so no contract declares it as an operator.
+COMMIT_SPEC = OpSpec(COMMIT, _commit_types, "12.1", operands=("slot*",), op_class="move")
+
+
+@kernel(COMMIT, strided=True)
+def _commit(_attrs: Attrs, _inputs: object, _outputs: object) -> None:
+    return
 
 
 def op_spec(name: str, contract: str = "ordered/1") -> OpSpec:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.kernels.table import kernel
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 
@@ -86,10 +86,11 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
     return Place(place.storage, place.offset, place.dtype, shape, tuple(strides_new))
 
 
-def viewed(spec: OpSpec, attrs: Attrs, place: Place) -> Place | None:
+def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
     """The layout of a view operator's result over `place`, or None where it must copy."""
-    assert spec.view is not None
-    if spec.name == "aten.view":
+    view = kernel[op].view
+    assert view is not None
+    if op == "aten.view":
         size = attrs["size"]
         assert isinstance(size, tuple)
         return reshaped(place, tuple(int(n) for n in size))
@@ -98,7 +99,7 @@ def viewed(spec: OpSpec, attrs: Attrs, place: Place) -> Place | None:
     # Never touched, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
     array = np.ndarray(place.shape, dtype, memory, 0, place.strides)
-    result = spec.view(attrs, array)
+    result = view(attrs, array)
     if result.size and not np.may_share_memory(result, memory):
         return None
     offset = result.ctypes.data - memory.ctypes.data if result.size else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tallystick.numerics.kernels.table import kernel
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
@@ -108,23 +109,22 @@ class _Planner:
         ]
 
     def _layout(self, position: int, index: int, node: Node) -> Step:
-        spec = op_spec(node.op)
+        found = kernel[node.op]
         step = Step(index)
         places = [None if v is None else self.places[v] for v in node.inputs]
         kind = "constant" if index in self.constant else "arena"
-        if spec.view is not None and places and places[0] is not None:
+        if found.is_view and places and places[0] is not None:
             step.runs = False
             source = places[0]
-            result = viewed(spec, node.attrs, source)
+            result = viewed(node.op, node.attrs, source)
             if result is None:
                 copy = self._copy(step, source, kind, position)
-                result = viewed(spec, node.attrs, copy)
+                result = viewed(node.op, node.attrs, copy)
                 assert result is not None, "every view of contiguous memory is a view"
             step.inputs, step.outputs = [source], [result]
         else:
-            for slot, place in enumerate(places):
-                strided = spec.all_inputs_strided or slot in spec.strided_inputs
-                if place is not None and not strided and not place.is_contiguous:
+            for place in places:
+                if place is not None and not found.strided and not place.is_contiguous:
                     place = self._copy(step, place, kind, position)
                 step.inputs.append(place)
             step.outputs = [self._new(kind, t, position) for t in node.out_types]
@@ -184,7 +184,7 @@ class _Planner:
     def reuse(self, steps: list[Step]) -> None:
         """Let outputs take over the storage of operands that die at their node."""
         for position, step in enumerate(steps):
-            for slot, out in op_spec(self.program.nodes[step.index].op).inplace:
+            for slot, out in kernel[self.program.nodes[step.index].op].inplace:
                 if slot >= len(step.inputs) or out >= len(step.outputs):
                     continue
                 old = step.inputs[slot]
@@ -206,12 +206,12 @@ class _Planner:
             return False
         if any(self.find(o.storage) == target for o in step.outputs):
             return False
-        spec = op_spec(self.program.nodes[step.index].op)
+        inplace = kernel[self.program.nodes[step.index].op].inplace
         for slot, place in enumerate(step.inputs):
             if place is None or self.find(place.storage) != target:
                 continue
             same = (place.offset, place.shape, place.strides) == (0, old.shape, old.strides)
-            if not same or (slot, out) not in spec.inplace:
+            if not same or (slot, out) not in inplace:
                 return False
         self.into[made.storage] = target
         storage.last = max(storage.last, self.storages[made.storage].last)

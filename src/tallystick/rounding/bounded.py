@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tallystick.numerics.grid import Doubt, Grid, doubt
+from tallystick.numerics.kernels.table import Run
 from tallystick.numerics.opening.accumulators import parts, unruly
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.rounded import Piece, run_rounded
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program

@@ -21,7 +21,8 @@ from tallystick.commit.log import Section
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run, run_of
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.published import load_stock, round_unlogged
@@ -144,8 +145,7 @@ class Sampler:
         numbers = {o: self._numbers.get((index, o)) for o in range(len(node.out_types))}
         if all(number is None for number in numbers.values()):
             return None
-        assert spec.run is not None
-        ordinary = spec.run
+        ordinary = run_of(node.op)
 
         def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
             # Before the outputs are written: one of them may be an operand's storage.

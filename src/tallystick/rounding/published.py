@@ -16,7 +16,8 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.errors import CannotCheckError, UnsupportedOperatorError
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.codec import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack

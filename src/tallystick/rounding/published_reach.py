@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.numerics.contracts import SUMMED_OPERATORS, parse_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.opening.accumulators import parts
 from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
 from tallystick.numerics.opening.values import WholeSource, needs_of
-from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.registry import OpSpec, summed_operators
 from tallystick.numerics.rounded import Piece, run_rounded
 from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
 
@@ -58,7 +58,7 @@ def true_values(
 
     Of an operator that is no sum only up to the `_FALSE_LOOKED_AT`-th that may not.
     """
-    if call.spec.name in SUMMED_OPERATORS:
+    if call.spec.name in summed_operators():
         return _true_sums(call, positions, values, entries, Grid(parse_contract(contract).bits))
     return _true_by_rules(call, positions, values, entries, contract)
 

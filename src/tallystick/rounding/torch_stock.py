@@ -1,10 +1,10 @@
 """Operators by stock torch kernels in binary64, for the published form (NUMERICS 14.9).
 
 A *form* computes one operator from its operands, binary32 ones widened to binary64, and returns
-every f32 output as a binary64 tensor, before any rounding. The families register theirs in `FORMS`:
-products, reductions and scatters; normalisation and losses; pointwise; optimizers. An operator
-whose result is one of its operands' elements, or exact in binary32, has no rounding for a kernel
-to do otherwise: `EXACT` names those, and the ordinary kernel computes them.
+every f32 output as a binary64 tensor, before any rounding. The families attach theirs by
+`stock_form`: products, reductions and scatters; normalisation and losses; pointwise; optimizers.
+An operator whose result is one of its operands' elements, or exact in binary32, has no rounding for
+a kernel to do otherwise: its declaration says so, and the ordinary kernel computes it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 
 import numpy as np
 import torch
 
 from tallystick import _core
 from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.environment import exact_environment
-from tallystick.numerics.ops._common import rn32
-from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.kernels.table import run_of
+from tallystick.numerics.operators.common import rn32
+from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_order import Order
 from tallystick.rounding.torch_probe import check_torch_threads
@@ -31,32 +32,27 @@ Tensor = torch.Tensor
 Tensors = Sequence[Tensor | None]
 Form = Callable[["Stock", Attrs, Tensors], Sequence[Tensor]]
 
-FORMS: dict[str, Form] = {}
-# Forms that treat every element of a tensor alike, so that a large one can be cut.
-PER_ELEMENT: set[str] = set()
-# Forms that widen their operands themselves, a stretch at a time, or in their own pass.
-NARROW: set[str] = set()
-# Elements that such a form widens at a time: they stay in a processor's cache.
-STRETCH = 1 << 18
-# Elements chosen, signs changed, small integers: binary32 has the exact result (clauses 3.5, 6.11,
-# 6.15, 10.3, 10.4). Their rounding to the grid, where B < 32, is still the log's.
-EXACT = frozenset(
-    {
-        "aten.abs",
-        "aten.amax",
-        "aten.amin",
-        "aten.clamp",
-        "aten.max",
-        "aten.max_pool2d_with_indices",
-        "aten.maximum",
-        "aten.min",
-        "aten.minimum",
-        "aten.neg",
-        "aten.relu",
-        "aten.threshold_backward",
-    }
+
+@dataclass(frozen=True)
+class StockForm:
+    """The form of one operator. `per_element`: it treats every element of a tensor alike, so that
+    a large one can be cut. `narrow`: it widens its operands itself, a stretch at a time, or in its
+    own pass."""
+
+    compute: Form
+    per_element: bool = False
+    narrow: bool = False
+
+
+def _stock_form(_name: str, compute: Form, **marks: bool) -> StockForm:
+    return StockForm(compute, **marks)
+
+
+stock_form: Attachments[StockForm] = Attachments(
+    "stock form", "tallystick.rounding.torch_stock_*", _stock_form
 )
-_FAMILIES = ("products", "norms", "pointwise", "optimizers")
+# Elements that a narrow form widens at a time: they stay in a processor's cache.
+STRETCH = 1 << 18
 
 
 @dataclass
@@ -159,8 +155,8 @@ class Stock:
     @staticmethod
     def is_per_element(spec: OpSpec) -> bool:
         """Whether element i of every output depends on elements i, and scalars, alone."""
-        _load_families()
-        return spec.name in PER_ELEMENT
+        form = stock_form.get(spec.name)
+        return form is not None and form.per_element
 
     def compute(
         self, spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
@@ -176,9 +172,9 @@ class Stock:
         form = form_of(spec.name)
         with torch.no_grad():
             xs = [self.operand(x) for x in inputs]
-            if spec.name not in NARROW:
+            if not form.narrow:
                 xs = [self.widened(x, i) for i, x in enumerate(xs)]
-            found = form(self, attrs, xs)
+            found = form.compute(self, attrs, xs)
         if len(found) != len(outputs):
             raise AssertionError(f"{spec.name}: {len(found)} results for {len(outputs)} outputs")
         return [
@@ -212,27 +208,20 @@ def is_exact(spec: OpSpec, inputs: Sequence[Array | None]) -> bool:
         return True
     if spec.name == "aten._to_copy":  # bool to f32; an i64 may need rounding
         return inputs[0] is not None and inputs[0].dtype != np.int64
-    return spec.name in EXACT
+    return spec.is_exact
 
 
 def _exact(
     spec: OpSpec, attrs: Attrs, inputs: Sequence[Array | None], outputs: Sequence[Array]
 ) -> list[Array | None]:
-    assert spec.run is not None
     made = [np.empty(o.shape, o.dtype) if o.dtype == np.float32 else o for o in outputs]
-    spec.run(attrs, inputs, made)
+    run_of(spec.name)(attrs, inputs, made)
     return [m.astype(np.float64) if m.dtype == np.float32 else None for m in made]
 
 
-def _load_families() -> None:
-    for family in _FAMILIES:
-        import_module(f"tallystick.rounding.torch_stock_{family}")
-
-
-def form_of(name: str) -> Form:
+def form_of(name: str) -> StockForm:
     """The stock form of operator `name`. Raises UnsupportedOperatorError if it has none."""
-    _load_families()
-    found = FORMS.get(name)
+    found = stock_form.get(name)
     if found is None:
         raise UnsupportedOperatorError(
             f"Operator {name!r} has no stock form, which replay/1;form=published needs.",
@@ -243,27 +232,7 @@ def form_of(name: str) -> Form:
 
 def has_form(name: str) -> bool:
     """Whether operator `name` can run under the published form."""
-    _load_families()
-    return name in FORMS or name in EXACT
-
-
-def register(
-    *names: str, per_element: bool = False, narrow: bool = False
-) -> Callable[[Form], Form]:
-    """Enter a function as the form of operators. `narrow`: its operands are not widened yet."""
-
-    def enter(form: Form) -> Form:
-        for name in names:
-            if name in FORMS:
-                raise ValueError(f"a second stock form of {name}")
-            FORMS[name] = form
-            if per_element:
-                PER_ELEMENT.add(name)
-            if narrow:
-                NARROW.add(name)
-        return form
-
-    return enter
+    return name in stock_form or lookup(name).is_exact
 
 
 # -- what forms read -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.ops.batch_norm import output_mask as batch_norm_mask
+from tallystick.numerics.operators.batch_norm import output_mask as batch_norm_mask
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
     STRETCH,
@@ -21,8 +21,8 @@ from tallystick.rounding.torch_stock import (
     Tensors,
     maybe,
     need,
-    register,
     rounded_number,
+    stock_form,
 )
 
 _ATEN: Any = torch.ops.aten
@@ -38,26 +38,26 @@ def _along(stock: Stock, dim: int, xs: list[Tensor], f: Callable[[list[Tensor]],
 
 
 # -- softmax (6.1 - 6.4) ---------------------------------------------------------------------------
-@register("aten._softmax")
+@stock_form("aten._softmax")
 def _softmax(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim = cast(int, attrs["dim"])
     return [_along(stock, dim, [need(xs, 0)], lambda a: torch.softmax(a[0], dim))]
 
 
-@register("aten._log_softmax")
+@stock_form("aten._log_softmax")
 def _log_softmax(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim = cast(int, attrs["dim"])
     return [_along(stock, dim, [need(xs, 0)], lambda a: torch.log_softmax(a[0], dim))]
 
 
-@register("aten._softmax_backward_data")
+@stock_form("aten._softmax_backward_data")
 def _softmax_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim, operands = cast(int, attrs["dim"]), [need(xs, 0), need(xs, 1)]
     kernel = _ATEN._softmax_backward_data
     return [_along(stock, dim, operands, lambda a: kernel(a[0], a[1], dim, a[0].dtype))]
 
 
-@register("aten._log_softmax_backward_data")
+@stock_form("aten._log_softmax_backward_data")
 def _log_softmax_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     dim, operands = cast(int, attrs["dim"]), [need(xs, 0), need(xs, 1)]
     kernel = _ATEN._log_softmax_backward_data
@@ -73,7 +73,7 @@ def _flat_rows(x: Tensor, count: int) -> Tensor:
     return x.reshape(-1, n)
 
 
-@register("aten.native_layer_norm")
+@stock_form("aten.native_layer_norm")
 def _layer_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, w, b = need(xs, 0), maybe(xs, 1), maybe(xs, 2)
     shape, eps = (
@@ -92,7 +92,7 @@ def _layer_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [placed, mean.reshape(lead), rstd.reshape(lead)]
 
 
-@register("aten.native_layer_norm_backward")
+@stock_form("aten.native_layer_norm_backward")
 def _layer_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     g, x, mean, rstd = (need(xs, i) for i in range(4))
     w = maybe(xs, 4)
@@ -144,7 +144,7 @@ def _per_channel(t: Tensor | None, x: Tensor, absent: float) -> Tensor | float:
     return absent if t is None else t.reshape(1, -1, *(1,) * (x.dim() - 2))
 
 
-@register("aten._native_batch_norm_legit_functional")
+@stock_form("aten._native_batch_norm_legit_functional")
 def _batch_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     (x,), order = _in_order(stock, need(xs, 0))
     w, b, running_mean, running_var = (maybe(xs, i) for i in range(1, 5))
@@ -171,7 +171,7 @@ def _batch_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return found
 
 
-@register("aten._native_batch_norm_legit_no_training")
+@stock_form("aten._native_batch_norm_legit_no_training")
 def _batch_norm_by_running(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, w, b, running_mean, running_var = (maybe(xs, i) for i in range(5))
     eps = rounded_number(attrs, "eps")
@@ -179,7 +179,7 @@ def _batch_norm_by_running(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Ten
     return [y]
 
 
-@register("aten.native_batch_norm_backward")
+@stock_form("aten.native_batch_norm_backward")
 def _batch_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     (g, x), order = _in_order(stock, need(xs, 0), need(xs, 1))
     w, running_mean, running_var, mean, rstd = (maybe(xs, i) for i in range(2, 7))
@@ -236,7 +236,7 @@ def _row_blocks(x: Tensor) -> list[slice]:
     return [slice(r, r + rows) for r in range(0, x.shape[0], rows)]
 
 
-@register("tallystick.cross_entropy", narrow=True)
+@stock_form("tallystick.cross_entropy", narrow=True)
 def _cross_entropy(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, t = need(xs, 0), need(xs, 1)
     counts = _targets("tallystick.cross_entropy", attrs, x, t)
@@ -249,7 +249,7 @@ def _cross_entropy(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [_reduced(stock, attrs, torch.where(counts, losses, 0.0), counts), highest, total]
 
 
-@register("tallystick.cross_entropy_backward", narrow=True)
+@stock_form("tallystick.cross_entropy_backward", narrow=True)
 def _cross_entropy_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, t = need(xs, 1), need(xs, 2)
     g, highest, total = (need(xs, i).to(stock.dtype) for i in (0, 3, 4))
@@ -265,7 +265,7 @@ def _cross_entropy_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Ten
     return [out]
 
 
-@register("aten.nll_loss_forward")
+@stock_form("aten.nll_loss_forward")
 def _nll_loss(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, t = need(xs, 0), need(xs, 1)
     counts = _targets("aten.nll_loss_forward", attrs, x, t)
@@ -273,7 +273,7 @@ def _nll_loss(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [_reduced(stock, attrs, losses, counts), counts.sum().to(torch.float64)]
 
 
-@register("aten.nll_loss_backward")
+@stock_form("aten.nll_loss_backward")
 def _nll_loss_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     g, x, t, count = (need(xs, i) for i in range(4))
     counts = _targets("aten.nll_loss_backward", attrs, x, t)
@@ -283,7 +283,7 @@ def _nll_loss_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
     return [out]
 
 
-@register("aten.mse_loss")
+@stock_form("aten.mse_loss")
 def _mse_loss(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     squares = (need(xs, 0) - need(xs, 1)) ** 2
     if attrs["reduction"] == "none":
@@ -292,7 +292,7 @@ def _mse_loss(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [total / squares.numel() if attrs["reduction"] == "mean" else total]
 
 
-@register("aten.mse_loss_backward")
+@stock_form("aten.mse_loss_backward")
 def _mse_loss_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     g, x, y = (need(xs, i) for i in range(3))
     factor = 2.0 * g

@@ -19,7 +19,7 @@ from tallystick.rounding.torch_stock import (
     Tensors,
     maybe,
     need,
-    register,
+    stock_form,
 )
 
 
@@ -104,17 +104,17 @@ def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tens
     return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
 
 
-@register("tallystick.adamw_step", per_element=True, narrow=True)
+@stock_form("tallystick.adamw_step", per_element=True, narrow=True)
 def _adamw(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return _adam(stock, attrs, xs, decoupled=True)
 
 
-@register("tallystick.adam_step", per_element=True, narrow=True)
+@stock_form("tallystick.adam_step", per_element=True, narrow=True)
 def _adam_coupled(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return _adam(stock, attrs, xs, decoupled=False)
 
 
-@register("tallystick.sgd_step", per_element=True)
+@stock_form("tallystick.sgd_step", per_element=True)
 def _sgd(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(xs, 3)
     g = _gradient(xs, 4)
@@ -128,7 +128,7 @@ def _sgd(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [torch.add(p, step, alpha=-lr), buffer]
 
 
-@register("tallystick.clip_coef")
+@stock_form("tallystick.clip_coef")
 def _clip_coef(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     squares = torch.stack([need(xs, i) for i in range(len(xs))])
     norm = stock.sum(squares, (0,)).sqrt()

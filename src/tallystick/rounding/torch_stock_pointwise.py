@@ -16,8 +16,8 @@ from tallystick.rounding.torch_stock import (
     Tensor,
     Tensors,
     need,
-    register,
     rounded_number,
+    stock_form,
 )
 
 _ATEN: Any = torch.ops.aten
@@ -28,7 +28,7 @@ _MORE = ("rsqrt", "reciprocal", "sqrt", "square", "silu")
 def _register_unary(name: str) -> None:
     kernel = getattr(_ATEN, name)
 
-    @register(f"aten.{name}", per_element=True)
+    @stock_form(f"aten.{name}", per_element=True)
     def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
         return [kernel(need(xs, 0))]
 
@@ -39,11 +39,11 @@ for _name in (*_UNARY, *_MORE):
 
 # -- two operands (10.1, 10.2) ---------------------------------------------------------------------
 def _register_pair(name: str, f: Callable[[Tensor, Tensor | float, Attrs], Tensor]) -> None:
-    @register(f"aten.{name}.Tensor", per_element=True)
+    @stock_form(f"aten.{name}.Tensor", per_element=True)
     def tensor(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
         return [f(need(xs, 0), need(xs, 1), attrs)]
 
-    @register(f"aten.{name}.Scalar", per_element=True)
+    @stock_form(f"aten.{name}.Scalar", per_element=True)
     def scalar(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
         return [f(need(xs, 0), rounded_number(attrs, "other"), attrs)]
 
@@ -54,34 +54,34 @@ _register_pair("mul", lambda a, b, _attrs: torch.mul(a, b))
 _register_pair("div", lambda a, b, _attrs: torch.div(a, b))
 
 
-@register("aten.pow.Tensor_Scalar", per_element=True)
+@stock_form("aten.pow.Tensor_Scalar", per_element=True)
 def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [torch.pow(need(xs, 0), rounded_number(attrs, "exponent"))]
 
 
-@register("aten._to_copy", per_element=True)
+@stock_form("aten._to_copy", per_element=True)
 def _to_copy(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [need(xs, 0).to(torch.float64)]
 
 
-@register("aten.leaky_relu", per_element=True)
+@stock_form("aten.leaky_relu", per_element=True)
 def _leaky_relu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [_ATEN.leaky_relu(need(xs, 0), rounded_number(attrs, "negative_slope"))]
 
 
-@register("tallystick.mask_scale", per_element=True)
+@stock_form("tallystick.mask_scale", per_element=True)
 def _mask_scale(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     # Not x · mask · scale: a dropped element is +0 whatever it was (8.5).
     return [torch.where(need(xs, 1), need(xs, 0) * rounded_number(attrs, "scale"), 0.0)]
 
 
 # -- activations and their gradients (6.7 - 6.11) --------------------------------------------------
-@register("aten.gelu", per_element=True)
+@stock_form("aten.gelu", per_element=True)
 def _gelu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [_ATEN.gelu(need(xs, 0), approximate=attrs["approximate"])]
 
 
-@register("aten.gelu_backward", per_element=True)
+@stock_form("aten.gelu_backward", per_element=True)
 def _gelu_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     kind = attrs["approximate"]
     return [_ATEN.gelu_backward(need(xs, 0), need(xs, 1), approximate=kind)]
@@ -90,7 +90,7 @@ def _gelu_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 def _register_backward(name: str) -> None:
     kernel = getattr(_ATEN, name)
 
-    @register(f"aten.{name}", per_element=True)
+    @stock_form(f"aten.{name}", per_element=True)
     def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
         return [kernel(need(xs, 0), need(xs, 1))]
 
@@ -117,14 +117,14 @@ def _count(attrs: Attrs) -> int:
     return math.prod(cast("tuple[int, ...]", attrs["shape"]))
 
 
-@register("tallystick.uniform")
+@stock_form("tallystick.uniform")
 def _uniform(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     u = _shaped(stock, attrs, _words(attrs, xs, _count(attrs))) * 2.0**-24
     low, high = rounded_number(attrs, "low"), rounded_number(attrs, "high")
     return [u * (high - low) + low]
 
 
-@register("tallystick.normal")
+@stock_form("tallystick.normal")
 def _normal(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     n = _count(attrs)
     words = _words(attrs, xs, 2 * n + 2)  # element e: words 2e and 2e + 1 (8.7)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import torch
 from torch.nn import functional
 
-from tallystick.numerics.ops.dot import geometry, output_mask
-from tallystick.numerics.ops.reduction import reduced_axes
+from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.rounding.torch_stock import (
     STRETCH,
@@ -18,19 +18,19 @@ from tallystick.rounding.torch_stock import (
     check_indices,
     maybe,
     need,
-    register,
     rounded_number,
+    stock_form,
 )
 
 _ATEN: Any = torch.ops.aten
 
 
-@register("aten.mm", "aten.bmm")
+@stock_form("aten.mm", "aten.bmm")
 def _mm(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [stock.mm(need(xs, 0), need(xs, 1))]
 
 
-@register("aten.addmm")
+@stock_form("aten.addmm")
 def _addmm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     c, a, b = (need(xs, i) for i in range(3))
     beta, alpha = rounded_number(attrs, "beta"), rounded_number(attrs, "alpha")
@@ -53,7 +53,7 @@ def _grouped(x: Tensor, groups: int, axis: int) -> tuple[Tensor, ...]:
     return x.chunk(groups, axis) if groups > 1 else (x,)
 
 
-@register("aten.convolution")
+@stock_form("aten.convolution")
 def _convolution(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, w, bias = need(xs, 0), need(xs, 1), maybe(xs, 2)
     stride, padding, dilation, groups = geometry("aten.convolution", attrs)
@@ -72,7 +72,7 @@ def _convolution(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [product.reshape(x.shape[0], w.shape[0], height, -1)]
 
 
-@register("aten.convolution_backward")
+@stock_form("aten.convolution_backward")
 def _convolution_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     grad, x, w = (need(xs, i) for i in range(3))
     mask = output_mask(attrs)
@@ -111,13 +111,13 @@ def _keepdim(attrs: Attrs) -> bool:
     return bool(attrs.get("keepdim", False))
 
 
-@register("aten.sum", "aten.sum.dim_IntList")
+@stock_form("aten.sum", "aten.sum.dim_IntList")
 def _sum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x = need(xs, 0)
     return [stock.sum(x, reduced_axes("aten.sum", attrs, x.dim()), _keepdim(attrs))]
 
 
-@register("aten.mean", "aten.mean.dim")
+@stock_form("aten.mean", "aten.mean.dim")
 def _mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x = need(xs, 0)
     axes = reduced_axes("aten.mean", attrs, x.dim())
@@ -129,7 +129,7 @@ def _mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [stock.sum(x, axes, _keepdim(attrs)) / count]
 
 
-@register("aten.var_mean.correction")
+@stock_form("aten.var_mean.correction")
 def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x = need(xs, 0)
     axes = reduced_axes("aten.var_mean", attrs, x.dim())
@@ -142,7 +142,23 @@ def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [var, mean if keep or not axes else mean.reshape(var.shape)]
 
 
-@register("tallystick.sum_squares", narrow=True)
+@stock_form("aten.cumsum")
+def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    x, dim = need(xs, 0), cast(int, attrs["dim"])
+    if stock.order is None or x.dim() == 0:
+        return [torch.cumsum(x, dim)]
+    # In pieces, each from its own beginning, as a device with many threads has it.
+    pieces = torch.tensor_split(x, stock.order.parts, dim)
+    made: list[Tensor] = []
+    for piece in pieces:
+        before = made[-1].select(dim, -1).unsqueeze(dim) if made else None
+        own = torch.cumsum(piece, dim)
+        if piece.shape[dim]:
+            made.append(own if before is None else own + before)
+    return [torch.cat(made, dim)]
+
+
+@stock_form("tallystick.sum_squares", narrow=True)
 def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
     flat = need(xs, 0).reshape(-1)
     if stock.order is not None:
@@ -156,7 +172,7 @@ def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 # -- scatters (4, 6.16) ----------------------------------------------------------------------------
-@register("aten.embedding_dense_backward")
+@stock_form("aten.embedding_dense_backward")
 def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     grad, index = need(xs, 0), need(xs, 1)
     rows, index = grad.reshape(index.numel(), grad.shape[-1]), index.reshape(-1)
@@ -173,7 +189,7 @@ def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
     return [stock.result((weights, rows.shape[1])).zero_().index_add_(0, index, rows)]
 
 
-@register("aten.index_add")
+@stock_form("aten.index_add")
 def _index_add(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, index, source = (need(xs, i) for i in range(3))
     axis = cast(int, attrs["dim"])
@@ -184,7 +200,7 @@ def _index_add(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     return [x.index_add(axis, index, source)]
 
 
-@register("aten.max_pool2d_with_indices_backward")
+@stock_form("aten.max_pool2d_with_indices_backward")
 def _max_pool_backward(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
     grad, x, index = (need(xs, i) for i in range(3))
     g, at = grad.flatten(-2), index.flatten(-2)

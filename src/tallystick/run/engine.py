@@ -21,7 +21,8 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.environment import check_environment as check_environment
 from tallystick.numerics.environment import exact_environment
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.rounding.faults import LogCorruptError

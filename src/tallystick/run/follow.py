@@ -13,7 +13,8 @@ from functools import cached_property
 
 from tallystick.commit.log import FORMS, Section
 from tallystick.numerics.contracts import Contract, parse_contract
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
 from tallystick.rounding.findings import KEPT, Choices, Finding, Findings

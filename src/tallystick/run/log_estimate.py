@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from tallystick.commit.log import BOUNDED, Section
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.types import TensorType
-from tallystick.program.ir import Node, Program
+from tallystick.numerics.opening.quantity import Site
+from tallystick.numerics.opening.rounded import exact_sum
+from tallystick.program.ir import Program
 from tallystick.rounding.log_file import ENTRY, HEADER, TRAILER
 from tallystick.run.job import Job
 from tallystick.run.store import RunStore
@@ -19,22 +20,12 @@ _RATE = 16 * 2.0**-30
 _WORD = 2  # bytes of an entry, and of a block's count
 
 
-def _terms(program: Program, node: Node, output: int) -> float:
-    """About how many terms an element of this output has (NUMERICS 13.3)."""
-    types = [TensorType("f32", ()) if v is None else program.type_of(v) for v in node.inputs]
-    made = max(1, node.out_types[output].numel)
-    if node.op in ("aten.mm", "aten.bmm"):
-        return types[0].shape[-1]
-    if node.op == "aten.addmm":
-        return types[1].shape[-1] + 1
-    if node.op == "aten.convolution":
-        return types[1].numel / max(1, types[1].shape[0]) + 1
-    if node.op == "aten.convolution_backward":
-        gradient, weight = types[0], types[2]
-        if output == 0:
-            return weight.numel / max(1, weight.shape[1])
-        return gradient.numel / max(1, gradient.shape[1])
-    return types[0].numel / made
+def _terms(program: Program, section: Section) -> int:
+    """How many terms an element of this output is the sum of (NUMERICS 13.3)."""
+    node = program.nodes[section.node]
+    types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
+    site = Site(node.op, node.attrs, types, node.out_types, section.output, 0, program.contract)
+    return exact_sum[node.op](site).count
 
 
 def step_log_bytes(program: Program, sections: Sequence[Section]) -> int:
@@ -45,7 +36,9 @@ def step_log_bytes(program: Program, sections: Sequence[Section]) -> int:
         if section.form != BOUNDED:
             total += section.packed_bytes
             continue
-        terms = _terms(program, program.nodes[section.node], section.output)
+        if section.elements == 0:
+            continue
+        terms = _terms(program, section)
         share = min(1.0, _RATE * 2.0**spare * terms**1.5)
         total += _WORD * (section.blocks + math.ceil(share * section.elements))
     return int(total)

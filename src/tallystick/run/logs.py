@@ -20,7 +20,8 @@ from tallystick.commit.log import FORMS
 from tallystick.disk.files import remove, scratch_directory
 from tallystick.disk.regular import size_of
 from tallystick.errors import CounterpartyError, StorageError, UsageError
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node
 from tallystick.rounding import codec
 from tallystick.rounding.blocks import Blocks, decode, encode

@@ -15,6 +15,7 @@ from reference.floats import canonical, fma
 from reference.sums import sum_rows
 
 from tallystick import _core
+from tallystick.numerics.kernels.table import kernel, run_of
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, AttrValue, type_of
 
@@ -39,8 +40,7 @@ def evaluate(op: str, *inputs: np.ndarray | None, **attrs: AttrValue) -> list[np
         .copy()
         for t in types
     ]
-    assert spec.run is not None
-    spec.run(attrs, dense, outputs)
+    run_of(op)(attrs, dense, outputs)
     return outputs
 
 
@@ -81,13 +81,12 @@ def check(
 
 
 def check_inplace(op: str, *inputs: np.ndarray | None, **attrs: AttrValue) -> None:
-    """Every pair of OpSpec.inplace, alone and together with others, changes no bit."""
-    spec = lookup(op)
+    """Every pair of Kernel.inplace, alone and together with others, changes no bit."""
+    inplace = kernel[op].inplace
     want = evaluate(op, *inputs, **attrs)
-    groups: list[tuple[tuple[int, int], ...]] = [(pair,) for pair in spec.inplace]
-    if len({o for _, o in spec.inplace}) == len(spec.inplace):
-        groups.append(spec.inplace)
-    assert spec.run is not None
+    groups: list[tuple[tuple[int, int], ...]] = [(pair,) for pair in inplace]
+    if len({o for _, o in inplace}) == len(inplace):
+        groups.append(inplace)
     for isa in _core.supported_isas():
         for pairs in groups:
             own = [None if x is None else x.copy() for x in inputs]
@@ -98,7 +97,7 @@ def check_inplace(op: str, *inputs: np.ndarray | None, **attrs: AttrValue) -> No
                     continue
                 outputs[out] = shared
             with settings(isa, 2):
-                spec.run(attrs, own, outputs)
+                run_of(op)(attrs, own, outputs)
             for got, w in zip(outputs, want, strict=True):
                 assert_bits(got, w, f"{op} in place {pairs} on {isa}")
 

@@ -12,6 +12,7 @@ from reference.rand import philox
 from reference.sums import sum_rows, total
 
 from tallystick import _core
+from tallystick.numerics.kernels.table import kernel, run_of
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 
@@ -37,21 +38,18 @@ def evaluate(name: str, attrs: dict[str, Any], *inputs: np.ndarray) -> list[np.n
     spec = lookup(name)
     check_attrs(spec, attrs)
     types = spec.infer(attrs, tuple(type_of(x) for x in inputs))
-    if spec.view is not None:
-        result = spec.view(attrs, inputs[0])
+    found = kernel[name]
+    if found.view is not None:
+        result = found.view(attrs, inputs[0])
         assert type_of(result) == types[0]
         return [result]
-    assert spec.run is not None
-    ready = [
-        x if spec.all_inputs_strided or i in spec.strided_inputs else np.ascontiguousarray(x)
-        for i, x in enumerate(inputs)
-    ]
+    ready = [x if found.strided else np.ascontiguousarray(x) for x in inputs]
     outputs = []
     for t in types:
         out = np.empty(t.shape, DTYPES[t.dtype])
         out.reshape(-1).view(np.uint8)[...] = 1
         outputs.append(out)
-    spec.run(attrs, ready, outputs)
+    run_of(name)(attrs, ready, outputs)
     return outputs
 
 

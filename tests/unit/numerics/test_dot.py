@@ -16,6 +16,7 @@ from reference.sums import total
 
 from tallystick import _core
 from tallystick.errors import UsageError
+from tallystick.numerics.kernels.table import run_of
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import TensorType, type_of
 
@@ -43,8 +44,7 @@ def run(name: str, attrs: dict, *inputs: np.ndarray | None) -> list[np.ndarray]:
     spec = all_ops()[name]
     types = spec.infer(attrs, tuple(None if x is None else type_of(x) for x in inputs))
     outputs = [np.full(t.shape, np.nan, np.float32) for t in types]
-    assert spec.run is not None
-    spec.run(attrs, inputs, outputs)
+    run_of(name)(attrs, inputs, outputs)
     return outputs
 
 

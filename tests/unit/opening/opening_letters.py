@@ -311,6 +311,14 @@ def softmax(p: Place) -> Expected:
     return simple(defined("7.6.1", env, only=("base", "p(i)")))
 
 
+def cumulative(p: Place) -> Expected:
+    """7.4.2."""
+    shape = p.shape(0) or (1,)
+    a, e = p.axis(shape), p.site.element
+    env: Env = {"e": e, "n": shape[a], "inner": math.prod(shape[a + 1 :])}
+    return simple(defined("7.4.2", env, only=("j", "base")))
+
+
 def layer_norm(p: Place) -> Expected:
     """7.6.2."""
     n, e = math.prod(p.attribute("normalized_shape")), p.site.element
@@ -383,7 +391,7 @@ FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.1 ", norms),
     ("### 7.2 ", movement),
     ("### 7.3 ", lambda p: (convolution if "conv" in p.site.op else matrices)(p)),
-    ("### 7.4 ", reduction),
+    ("### 7.4 ", lambda p: (cumulative if p.site.op == "aten.cumsum" else reduction)(p)),
     ("### 7.5 ", scatter),
     ("### 7.6 ", lambda p: (softmax if "softmax" in p.site.op else layer_norm)(p)),
     ("### 7.7 ", batch_norm),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tallystick.numerics.kernels.table import kernel, run_of
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.ir import BATCH_PREFIX, COMMIT, Program, Value, op_spec
+from tallystick.program.ir import BATCH_PREFIX, COMMIT, Program, Value
 
 Arrays = dict[str, np.ndarray]
 
@@ -82,15 +83,14 @@ def interpret(program: Program, inputs: Mapping[str, np.ndarray]) -> Arrays:
     for index, node in enumerate(program.nodes):
         if node.op == COMMIT:
             continue
-        spec = op_spec(node.op)
         operands = [None if v is None else np.array(made[v], order="C") for v in node.inputs]
-        if spec.view is not None:
+        view = kernel[node.op].view
+        if view is not None:
             assert operands[0] is not None
-            made[Value(index, 0)] = np.array(spec.view(node.attrs, operands[0]), order="C")
+            made[Value(index, 0)] = np.array(view(node.attrs, operands[0]), order="C")
             continue
         outputs = [np.empty(t.shape, DTYPES[t.dtype]) for t in node.out_types]
-        assert spec.run is not None
-        spec.run(node.attrs, operands, outputs)
+        run_of(node.op)(node.attrs, operands, outputs)
         made.update({Value(index, i): array for i, array in enumerate(outputs)})
     return {name: made[value] for name, value in program.outputs}
 

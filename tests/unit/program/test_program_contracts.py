@@ -12,7 +12,8 @@ from program_samples import linear_inputs, linear_step
 from tallystick.errors import CorruptFileError, UnsupportedOperatorError, UnsupportedVersionError
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.build import Builder
 from tallystick.program.check import check_program

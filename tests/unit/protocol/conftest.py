@@ -35,14 +35,14 @@ def mm_rule(site: Site) -> Quantity:
 @pytest.fixture(autouse=True)
 def rule_of_mm() -> Iterator[None]:
     """The games here dispute aten.mm by a rule whose shape they know."""
-    quantity.rules()  # families register first
-    before = quantity._RULES.get("aten.mm")
-    quantity._RULES["aten.mm"] = mm_rule
+    quantity.opening.load()
+    before = quantity.opening.table.get("aten.mm")
+    quantity.opening.table["aten.mm"] = mm_rule
     yield
     if before is None:
-        del quantity._RULES["aten.mm"]
+        del quantity.opening.table["aten.mm"]
     else:
-        quantity._RULES["aten.mm"] = before
+        quantity.opening.table["aten.mm"] = before
 
 
 @pytest.fixture(scope="session")

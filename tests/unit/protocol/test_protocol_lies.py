@@ -152,7 +152,7 @@ def test_an_operand_that_refers_outside_convicts_both(
 
         return Local("element", "f32", compute)
 
-    monkeypatch.setitem(quantity._RULES, "aten.mm", rule)
+    monkeypatch.setitem(quantity.opening.table, "aten.mm", rule)
     other = Lie(**WRONG_NODE)
     verdict = judged(game_job, (Party(game_job), Party(game_job, other)))
     assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.5"), (1, "6.5")]
@@ -169,7 +169,7 @@ def test_an_operand_that_the_operator_refuses_convicts_both(
 
         return Local("element", "f32", compute)
 
-    monkeypatch.setitem(quantity._RULES, "aten.mm", rule)
+    monkeypatch.setitem(quantity.opening.table, "aten.mm", rule)
     verdict = judged(game_job, (Party(game_job), Party(game_job, Lie(**WRONG_NODE))))
     assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.5"), (1, "6.5")]
 
@@ -183,10 +183,10 @@ def test_a_rule_that_is_missing_or_fails_convicts_nobody(
     def broken(site: Site) -> Local:
         return Local("element", "f32", lambda source, needs: 1 // 0)
 
-    monkeypatch.setitem(quantity._RULES, "aten.mm", broken)
+    monkeypatch.setitem(quantity.opening.table, "aten.mm", broken)
     with pytest.raises(CannotCheckError, match="fails"):
         judged(game_job, (honest, cheat))
-    monkeypatch.delitem(quantity._RULES, "aten.mm")
+    monkeypatch.delitem(quantity.opening.table, "aten.mm")
     with pytest.raises(CannotCheckError, match="no opening rule"):
         judged(game_job, (honest, cheat))
 

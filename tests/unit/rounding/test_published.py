@@ -348,10 +348,10 @@ def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
 def test_an_operator_without_a_stock_form_is_refused_with_its_node(
     made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tallystick.rounding.torch_stock import FORMS, has_form
+    from tallystick.rounding.torch_stock import has_form, stock_form
 
     assert has_form("aten.mm")
-    monkeypatch.delitem(FORMS, "aten.mm")
+    monkeypatch.delitem(stock_form.table, "aten.mm")
     program = under(made["mlp"].program, "replay/1;form=published")
     with pytest.raises(UnsupportedOperatorError, match=r"Node \d+: Operator 'aten.mm'"):
         PublishedRecorder(program)

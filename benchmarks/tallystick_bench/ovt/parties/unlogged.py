@@ -13,7 +13,8 @@ import torch
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import MAX_BITS, find_contract
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.published import round_unlogged

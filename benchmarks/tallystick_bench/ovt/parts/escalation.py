@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run, run_of
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.rounded.operators import is_rounded, run_rounded
 from tallystick.numerics.rounded.pieces import Piece
 from tallystick.numerics.types import Attrs
@@ -49,9 +50,9 @@ class Counting:
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The executor's hook: rounded operators here, the others by their own kernels."""
-        ordinary = spec.run
-        if ordinary is None or node.op not in find_contract("rounded/1").rounded_operators:
+        if node.op not in find_contract("rounded/1").rounded_operators:
             return None
+        ordinary = run_of(node.op)
 
         def run(
             attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]

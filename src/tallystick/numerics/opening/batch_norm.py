@@ -19,10 +19,10 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Tree,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import flag, number
-from tallystick.numerics.ops.batch_norm import output_mask, statistics_at
+from tallystick.numerics.operators.batch_norm import output_mask, statistics_at
+from tallystick.numerics.operators.common import flag, number
 from tallystick.numerics.types import DTYPES
 
 
@@ -97,7 +97,7 @@ def _narrow(name: str, wide: Quantity) -> Local:
     return Local(name, "f32", lambda _, needs: canonical(rn32(needs[0])), (wide,))
 
 
-@opens("aten._native_batch_norm_legit_functional")
+@opening("aten._native_batch_norm_legit_functional")
 def _training(site: Site) -> Quantity:
     channel, i = _channel(site, 0, large=site.out == 0)
     n = channel.count
@@ -147,7 +147,7 @@ def _running_rstd(site: Site, channel: Channel, operand: int, source: Source) ->
     return function("aten.rsqrt", channel.one(source, operand) + eps)
 
 
-@opens("aten._native_batch_norm_legit_no_training")
+@opening("aten._native_batch_norm_legit_no_training")
 def _by_running(site: Site) -> Quantity:
     channel, i = _channel(site, 0, large=True)
 
@@ -168,7 +168,7 @@ def _rstd(site: Site, channel: Channel) -> Callable[[Source], Array]:
     return lambda source: _running_rstd(site, channel, spread, source)
 
 
-@opens("aten.native_batch_norm_backward")
+@opening("aten.native_batch_norm_backward")
 def _backward(site: Site) -> Quantity:
     gradient = [k for k, on in enumerate(output_mask(site.attrs)) if on][site.out]
     channel, i = _channel(site, 1, large=gradient == 0)

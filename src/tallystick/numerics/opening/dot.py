@@ -24,10 +24,10 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Tree,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import number
-from tallystick.numerics.ops.dot import geometry, output_mask
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.dot import geometry, output_mask
 
 # Both factors of the terms number `index` of a DOT.
 Factors = Callable[[Source, Index], tuple[Array, Array]]
@@ -96,7 +96,7 @@ def product(site: Site, left: int) -> Products:
     return Products("dot", length, factors)
 
 
-@opens("aten.mm", "aten.bmm")
+@opening("aten.mm", "aten.bmm")
 def _mm(site: Site) -> Quantity:
     return dot(product(site, 0))
 
@@ -122,7 +122,7 @@ def scaled(site: Site, source: Source, d: Any) -> Array:
     return canonical(d)
 
 
-@opens("aten.addmm")
+@opening("aten.addmm")
 def _addmm(site: Site) -> Quantity:
     chain = dot(product(site, 1))
     if number(site.attrs, "alpha") == 1 and number(site.attrs, "beta") == 0:
@@ -181,7 +181,7 @@ def place_of_bias(site: Site) -> int | None:
     return int(np.unravel_index(site.element, site.outputs[0].shape)[1])
 
 
-@opens("aten.convolution")
+@opening("aten.convolution")
 def _convolution(site: Site) -> Quantity:
     chain, at = dot(seen_by(site)), place_of_bias(site)
     if at is None:
@@ -202,7 +202,7 @@ def gradient(site: Site) -> Products | Elements:
     return on[site.out](site)
 
 
-@opens("aten.convolution_backward")
+@opening("aten.convolution_backward")
 def _convolution_backward(site: Site) -> Quantity:
     terms = gradient(site)
     if isinstance(terms, Products):

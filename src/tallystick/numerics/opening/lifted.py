@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.numerics.contracts import SUMMED_OPERATORS, parse_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
 from tallystick.numerics.opening.approx import Approx, packed, real, unpacked, widened
-from tallystick.numerics.opening.pointwise import POINTWISE, operand_of
+from tallystick.numerics.opening.pointwise import operand_of
 from tallystick.numerics.opening.quantity import (
     REAL,
     Array,
@@ -34,9 +34,9 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.numerics.opening.random import real_normal, real_uniform
-from tallystick.numerics.opening.real_pointwise import GRAPHS
-from tallystick.numerics.registry import lookup
+from tallystick.numerics.opening.random import real_draw
+from tallystick.numerics.opening.real_pointwise import real_graph
+from tallystick.numerics.registry import lookup, summed_operators
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _lifted_chain(q: Chain, needs: tuple[Quantity, ...]) -> Chain:
 
 
 def _pointwise(site: Site) -> Quantity:
-    graph = GRAPHS[site.op]
+    graph = real_graph[site.op]
 
     def compute(source: Source, _: Needs) -> Any:
         reads = cast(Source, RealSource(source))
@@ -137,26 +137,23 @@ def _pointwise(site: Site) -> Quantity:
     return Local("x", "real", compute)
 
 
-_RANDOM = {"tallystick.uniform": real_uniform, "tallystick.normal": real_normal}
-
-
 def _random(site: Site) -> Quantity:
-    make = _RANDOM[site.op]
+    make = real_draw[site.op]
     return Local("x", "real", lambda source, _: packed(make(site, source))[()])
 
 
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
     """The rule of a published element that no exact sum bounds, None of other elements; `rule` is
     `ordered/1`'s."""
-    if site.op in SUMMED_OPERATORS or site.outputs[site.out].dtype != "f32":
+    if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
         return None
     if lookup(site.op).op_class == "move":
         return None
     grid = Grid(parse_contract(site.contract).bits)
-    if site.op in _RANDOM:
+    if site.op in real_draw:
         x: Quantity = _random(site)
     else:
-        x = _pointwise(site) if site.op in POINTWISE else lifted(rule(site))
+        x = _pointwise(site) if site.op in real_graph else lifted(rule(site))
 
     def reach(_: Source, needs: Needs) -> Reach | None:
         found = cast(Approx, _one_need(needs[0]))

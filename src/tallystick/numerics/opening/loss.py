@@ -27,9 +27,9 @@ from tallystick.numerics.opening.quantity import (
     Source,
     Terms,
     Tree,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import integer, text
+from tallystick.numerics.operators.common import integer, text
 
 # Logits a prover holds twice at once while it makes many rows' losses.
 _BATCH = 1 << 20
@@ -80,7 +80,7 @@ def _mean(total: Quantity, count: Tree) -> Local:
 
 
 # --- cross_entropy (7.1, 7.2) ---------------------------------------------------------------------
-@opens("tallystick.cross_entropy")
+@opening("tallystick.cross_entropy")
 def _cross_entropy(site: Site) -> Quantity:
     targets = _Targets(site, 1)
 
@@ -132,7 +132,7 @@ def _row_losses(targets: _Targets) -> Callable[[Source, Needs, Index], Array]:
     return terms
 
 
-@opens("tallystick.cross_entropy_backward")
+@opening("tallystick.cross_entropy_backward")
 def _cross_entropy_backward(site: Site) -> Quantity:
     targets, reduction = _Targets(site, 2), _reduction(site)
     r, i = divmod(site.element, targets.classes)
@@ -155,7 +155,7 @@ def _cross_entropy_backward(site: Site) -> Quantity:
 
 
 # --- nll_loss (7.3) -------------------------------------------------------------------------------
-@opens("aten.nll_loss_forward")
+@opening("aten.nll_loss_forward")
 def _nll_loss(site: Site) -> Quantity:
     targets, reduction = _Targets(site, 1), _reduction(site)
     if site.out == 1:
@@ -175,7 +175,7 @@ def _nll_loss(site: Site) -> Quantity:
     return total if reduction == "sum" else _mean(total, targets.count())
 
 
-@opens("aten.nll_loss_backward")
+@opening("aten.nll_loss_backward")
 def _nll_loss_backward(site: Site) -> Quantity:
     targets, reduction = _Targets(site, 2), _reduction(site)
     r, i = divmod(site.element, targets.classes)
@@ -195,7 +195,7 @@ def _nll_loss_backward(site: Site) -> Quantity:
 
 
 # --- mse_loss (7.4) -------------------------------------------------------------------------------
-@opens("aten.mse_loss")
+@opening("aten.mse_loss")
 def _mse_loss(site: Site) -> Quantity:
     @np.errstate(all="ignore")
     def squares(source: Source, _: Needs, index: Index) -> Array:

@@ -19,9 +19,9 @@ from tallystick.numerics.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import axis_of, constant, integer, integers, number
+from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
 from tallystick.numerics.types import DTYPES
 
 At = tuple[int, ...]
@@ -44,12 +44,12 @@ def _with(at: At, axis: int, value: int) -> At:
     return (*at[:axis], value, *at[axis + 1 :])
 
 
-@opens("aten.view")
+@opening("aten.view")
 def _view(site: Site) -> Quantity:
     return _moved(site, 0, site.element)
 
 
-@opens("aten.permute")
+@opening("aten.permute")
 def _permute(site: Site) -> Quantity:
     at = [0] * len(_here(site))
     for here, dim in zip(_here(site), integers(site.attrs, "dims"), strict=True):
@@ -57,7 +57,7 @@ def _permute(site: Site) -> Quantity:
     return _moved(site, 0, position(tuple(at), site.type_of(0).shape))
 
 
-@opens("aten.expand")
+@opening("aten.expand")
 def _expand(site: Site) -> Quantity:
     flat = broadcast_position(site.element, site.outputs[0].shape, site.type_of(0).shape)
     return _moved(site, 0, flat)
@@ -69,7 +69,7 @@ def _range(site: Site) -> tuple[int, int, int, int]:
     return axis, start, end, step
 
 
-@opens("aten.slice")
+@opening("aten.slice")
 def _slice(site: Site) -> Quantity:
     axis, start, _, step = _range(site)
     at = _here(site)
@@ -77,7 +77,7 @@ def _slice(site: Site) -> Quantity:
     return _moved(site, 0, position(from_, site.type_of(0).shape))
 
 
-@opens("aten.slice_scatter")
+@opening("aten.slice_scatter")
 def _slice_scatter(site: Site) -> Quantity:
     axis, start, end, step = _range(site)
     at = _here(site)
@@ -88,7 +88,7 @@ def _slice_scatter(site: Site) -> Quantity:
     return _moved(site, 1, position(from_, site.type_of(1).shape))
 
 
-@opens("aten.cat")
+@opening("aten.cat")
 def _cat(site: Site) -> Quantity:
     at = _here(site)
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(at))
@@ -112,7 +112,7 @@ def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
     return Local("out", site.outputs[0].dtype, compute)
 
 
-@opens("aten.gather")
+@opening("aten.gather")
 def _gather(site: Site) -> Quantity:
     at, shape = _here(site), site.type_of(0).shape
     if not shape:
@@ -121,21 +121,21 @@ def _gather(site: Site) -> Quantity:
     return _indexed(site, site.element, shape[axis], lambda i: position(_with(at, axis, i), shape))
 
 
-@opens("aten.index_select")
+@opening("aten.index_select")
 def _index_select(site: Site) -> Quantity:
     at, shape = _here(site), site.type_of(0).shape
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
     return _indexed(site, at[axis], shape[axis], lambda i: position(_with(at, axis, i), shape))
 
 
-@opens("aten.embedding")
+@opening("aten.embedding")
 def _embedding(site: Site) -> Quantity:
     rows, width = site.type_of(0).shape
     token, column = divmod(site.element, width)
     return _indexed(site, token, rows, lambda i: i * width + column)
 
 
-@opens("aten.where")
+@opening("aten.where")
 def _where(site: Site) -> Quantity:
     out = site.outputs[0].shape
     flats = [broadcast_position(site.element, out, site.type_of(k).shape) for k in range(3)]
@@ -147,7 +147,7 @@ def _where(site: Site) -> Quantity:
     return Local("out", site.outputs[0].dtype, compute)
 
 
-@opens("aten.masked_fill")
+@opening("aten.masked_fill")
 def _masked_fill(site: Site) -> Quantity:
     type_ = site.outputs[0]
     mask_at = broadcast_position(site.element, type_.shape, site.type_of(1).shape)
@@ -159,14 +159,14 @@ def _masked_fill(site: Site) -> Quantity:
     return Local("out", type_.dtype, compute)
 
 
-@opens("aten.full")
+@opening("aten.full")
 def _full(site: Site) -> Quantity:
     dtype = site.outputs[0].dtype
     value = constant(site.op, "value", number(site.attrs, "value"), dtype)
     return Local("out", dtype, lambda source, needs: value)
 
 
-@opens("aten.arange")
+@opening("aten.arange")
 def _arange(site: Site) -> Quantity:
     """NUMERICS 9.1."""
     dtype = site.outputs[0].dtype
@@ -180,7 +180,7 @@ def _arange(site: Site) -> Quantity:
     return Local("out", dtype, lambda source, needs: value)
 
 
-@opens("aten.tril", "aten.triu")
+@opening("aten.tril", "aten.triu")
 def _triangle(site: Site) -> Quantity:
     row, column = _here(site)[-2:]
     diagonal = integer(site.attrs, "diagonal")

@@ -19,9 +19,9 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Tree,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import axis_of, integer, integers, number
+from tallystick.numerics.operators.common import axis_of, integer, integers, number
 from tallystick.numerics.types import TensorType
 
 
@@ -67,7 +67,7 @@ def _softmax_row(site: Site) -> tuple[Row, Index]:
     return Row(base, inner, count), _at(site.element // inner % count)
 
 
-@opens("aten._softmax")
+@opening("aten._softmax")
 def _softmax(site: Site) -> Quantity:
     row, i = _softmax_row(site)
     m = row_maximum(row, 0)
@@ -79,7 +79,7 @@ def _softmax(site: Site) -> Quantity:
     return Local("y", "f32", compute, (m, exponential_sum(row, 0, m)))
 
 
-@opens("aten._log_softmax")
+@opening("aten._log_softmax")
 def _log_softmax(site: Site) -> Quantity:
     row, i = _softmax_row(site)
     m = row_maximum(row, 0)
@@ -93,7 +93,7 @@ def _log_softmax(site: Site) -> Quantity:
     return Local("y", "f32", compute, (m, log_s))
 
 
-@opens("aten._softmax_backward_data")
+@opening("aten._softmax_backward_data")
 def _softmax_backward(site: Site) -> Quantity:
     row, i = _softmax_row(site)
 
@@ -108,7 +108,7 @@ def _softmax_backward(site: Site) -> Quantity:
     return Local("out", "f32", compute, (Tree("s", "f32", row.count, terms),))
 
 
-@opens("aten._log_softmax_backward_data")
+@opening("aten._log_softmax_backward_data")
 def _log_softmax_backward(site: Site) -> Quantity:
     row, i = _softmax_row(site)
     s = Tree("s", "f32", row.count, lambda source, _, index: row.read(source, 0, index))
@@ -132,7 +132,7 @@ def _average(name: str, total: Tree) -> Local:
     return Local(name, "f32", compute, (total,))
 
 
-@opens("aten.native_layer_norm")
+@opening("aten.native_layer_norm")
 def _layer_norm(site: Site) -> Quantity:
     n = math.prod(integers(site.attrs, "normalized_shape"))
     number_of_row = site.element // n if site.out == 0 else site.element
@@ -171,7 +171,7 @@ def _layer_norm(site: Site) -> Quantity:
     return Local("y", "f32", compute, (mean, rstd))
 
 
-@opens("aten.native_layer_norm_backward")
+@opening("aten.native_layer_norm_backward")
 def _layer_norm_backward(site: Site) -> Quantity:
     mask = site.attrs["output_mask"]
     assert isinstance(mask, tuple)

@@ -23,9 +23,9 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Terms,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import number, text
+from tallystick.numerics.operators.common import number, text
 from tallystick.numerics.types import TensorType
 
 _PAIRS = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
@@ -86,7 +86,7 @@ def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> A
     return read if type_.shape else read.reshape(())
 
 
-@opens(*POINTWISE)
+@opening(*POINTWISE)
 def _pointwise(site: Site) -> Quantity:
     def compute(source: Source, _: Needs) -> Any:
         given = [
@@ -101,7 +101,7 @@ def _pointwise(site: Site) -> Quantity:
     return Local("out", site.outputs[site.out].dtype, compute)
 
 
-@opens("aten.mse_loss_backward")
+@opening("aten.mse_loss_backward")
 def _mse_loss_backward(site: Site) -> Quantity:
     """NUMERICS 7.4: the number of elements is the whole tensor's."""
     types = [t for t in site.inputs if t is not None]
@@ -117,7 +117,7 @@ def _mse_loss_backward(site: Site) -> Quantity:
     return Local("out", "f32", compute)
 
 
-@opens("tallystick.clip_coef")
+@opening("tallystick.clip_coef")
 def _clip_coef(site: Site) -> Quantity:
     """NUMERICS 11.6; the sums of squares are terms, so that one of them is opened and not all."""
     count = len(site.inputs)

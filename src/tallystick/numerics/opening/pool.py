@@ -20,12 +20,12 @@ from tallystick.numerics.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops.pool import axes
+from tallystick.numerics.operators.pool import axes
 
 
-@opens("aten.max_pool2d_with_indices")
+@opening("aten.max_pool2d_with_indices")
 def _max_pool(site: Site) -> Quantity:
     x = site.type_of(0)
     high, wide = axes(site.op, site.attrs, x)
@@ -58,7 +58,7 @@ def _max_pool(site: Site) -> Quantity:
     return Local("y", "f32", value, (winner,))
 
 
-@opens("aten.max_pool2d_with_indices_backward")
+@opening("aten.max_pool2d_with_indices_backward")
 def _max_pool_backward(site: Site) -> Quantity:
     """A chain over the plane's gradients; one that goes elsewhere leaves the state as it is."""
     size = math.prod(site.type_of(1).shape[-2:])

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.errors import RefusedOperandsError as RefusedOperandsError
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.grid import Doubt, Reach
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
@@ -195,27 +196,12 @@ class Site:
 
 
 Rule = Callable[[Site], Quantity]
-_RULES: dict[str, Rule] = {}
-
-
-def opens(*names: str) -> Callable[[Rule], Rule]:
-    """Register the decorated rule for the operators `names`."""
-
-    def add(rule: Rule) -> Rule:
-        for name in names:
-            if name in _RULES:
-                raise ValueError(f"operator {name} has two opening rules")
-            _RULES[name] = rule
-        return rule
-
-    return add
+opening: Attachments[Rule] = Attachments("opening rule", "tallystick.numerics.opening.*")
 
 
 def rules() -> dict[str, Rule]:
     """Every opening rule by operator name."""
-    from tallystick.numerics.opening import families  # noqa: F401  registers them
-
-    return dict(_RULES)
+    return dict(opening)
 
 
 def opening_rule(site: Site) -> Quantity:
@@ -223,7 +209,7 @@ def opening_rule(site: Site) -> Quantity:
     from tallystick.numerics.opening.lifted import published_rule
     from tallystick.numerics.opening.rounded import rounded_rule
 
-    rule, quantity = rules()[site.op], cast("Quantity | None", None)
+    rule, quantity = opening[site.op], cast("Quantity | None", None)
     if parse_contract(site.contract).form == "published":
         quantity = published_rule(site, rule)
     if quantity is None:

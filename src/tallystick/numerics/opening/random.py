@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tallystick.commit.philox import philox4x32
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.opening import approx
 from tallystick.numerics.opening.approx import Approx
 from tallystick.numerics.opening.arithmetic import fma, function, rn32
@@ -18,10 +20,14 @@ from tallystick.numerics.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import integer, number
+from tallystick.numerics.operators.common import integer, number
 
+# An element as a real number, for the published form (NUMERICS 14.9.1).
+real_draw: Attachments[Callable[[Site, Source], Approx]] = Attachments(
+    "real draw", "tallystick.numerics.opening.random"
+)
 _WORD = 1 << 32
 _MASK = _WORD - 1
 _TWO_PI = np.uint32(0x40C90FDB).view(np.float32)  # C6 of NUMERICS 8.7
@@ -41,19 +47,21 @@ def _word(site: Site, source: Source) -> int:
     return _words(site, source, site.element // 4)[site.element % 4]
 
 
-@opens("tallystick.dropout_mask")
+@opening("tallystick.dropout_mask")
 def _dropout_mask(site: Site) -> Quantity:
     threshold = round(number(site.attrs, "p") * _WORD)  # NUMERICS 8.4: the product is exact
     return Local("mask", "bool", lambda source, _: _word(site, source) >= threshold)
 
 
-def real_uniform(site: Site, source: Source) -> Approx:
+@real_draw("tallystick.uniform")
+def _real_uniform(site: Site, source: Source) -> Approx:
     """8.6 in the real numbers: attributes are RN32, nothing else is rounded (14.9.1)."""
     low, high = (Approx(rn32(number(site.attrs, name))) for name in ("low", "high"))
     return low + (high - low) * (float(_word(site, source) >> 8) * float(_UNIT))
 
 
-def real_normal(site: Site, source: Source) -> Approx:
+@real_draw("tallystick.normal")
+def _real_normal(site: Site, source: Source) -> Approx:
     """8.7 likewise, with the real number 2 pi."""
     words = _words(site, source, site.element // 2)
     w1, w2 = words[2 * (site.element % 2) : 2 * (site.element % 2) + 2]
@@ -62,7 +70,7 @@ def real_normal(site: Site, source: Source) -> Approx:
     return z * rn32(number(site.attrs, "std")) + rn32(number(site.attrs, "mean"))
 
 
-@opens("tallystick.uniform")
+@opening("tallystick.uniform")
 def _uniform(site: Site) -> Quantity:
     low, high = rn32(number(site.attrs, "low")), rn32(number(site.attrs, "high"))
 
@@ -74,7 +82,7 @@ def _uniform(site: Site) -> Quantity:
     return Local("out", "f32", compute)
 
 
-@opens("tallystick.normal")
+@opening("tallystick.normal")
 def _normal(site: Site) -> Quantity:
     """NUMERICS 8.7; the steps are named there."""
     mean, std = rn32(number(site.attrs, "mean")), rn32(number(site.attrs, "std"))

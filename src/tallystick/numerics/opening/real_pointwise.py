@@ -12,16 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.opening import approx as r
 from tallystick.numerics.opening.approx import Approx, pick, real
 from tallystick.numerics.opening.real_functions import LN2
-from tallystick.numerics.ops._common import number, rn32, text
+from tallystick.numerics.operators.common import number, rn32, text
 from tallystick.numerics.types import Attrs
 
 Operands = list[Any]  # Approx; bool or integer arrays; None where absent
 Graph = Callable[[Attrs, Operands], Any]
 
-GRAPHS: dict[str, Graph] = {}
+real_graph: Attachments[Graph] = Attachments(
+    "real graph", "tallystick.numerics.opening.real_pointwise"
+)
 _HALF_ROOT, _ROOT_2_PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
 _TANH = math.sqrt(2 / math.pi)
 
@@ -30,21 +33,20 @@ def _attribute(attrs: Attrs, name: str) -> float:
     return float(rn32(number(attrs, name)))
 
 
-def _graph(name: str) -> Callable[[Graph], Graph]:
-    def add(graph: Graph) -> Graph:
-        GRAPHS[name] = graph
-        return graph
-
-    return add
-
-
 def _pair(name: str, of: Callable[[Attrs, Any, Any], Any]) -> None:
-    GRAPHS[f"aten.{name}.Tensor"] = lambda attrs, xs: of(attrs, xs[0], xs[1])
-    GRAPHS[f"aten.{name}.Scalar"] = lambda attrs, xs: of(attrs, xs[0], _attribute(attrs, "other"))
+    @real_graph(f"aten.{name}.Tensor")
+    def tensor(attrs: Attrs, xs: Operands) -> Any:
+        return of(attrs, xs[0], xs[1])
+
+    @real_graph(f"aten.{name}.Scalar")
+    def scalar(attrs: Attrs, xs: Operands) -> Any:
+        return of(attrs, xs[0], _attribute(attrs, "other"))
 
 
 def _unary(name: str, of: Callable[[Any], Any]) -> None:
-    GRAPHS[f"aten.{name}"] = lambda _, xs: of(xs[0])
+    @real_graph(f"aten.{name}")
+    def graph(_: Attrs, xs: Operands) -> Any:
+        return of(xs[0])
 
 
 _pair("add", lambda attrs, a, b: a + _times(attrs, b))
@@ -84,17 +86,17 @@ def _smaller(a: Any, b: Any) -> Any:
     return -_larger(-a, -b)
 
 
-@_graph("aten.maximum")
+@real_graph("aten.maximum")
 def _maximum(_: Attrs, xs: Operands) -> Any:
     return Approx(_larger(xs[0].exactly(), xs[1].exactly()))
 
 
-@_graph("aten.minimum")
+@real_graph("aten.minimum")
 def _minimum(_: Attrs, xs: Operands) -> Any:
     return Approx(_smaller(xs[0].exactly(), xs[1].exactly()))
 
 
-@_graph("aten.clamp")
+@real_graph("aten.clamp")
 def _clamp(attrs: Attrs, xs: Operands) -> Any:
     x = xs[0].exactly()
     if "min" in attrs:
@@ -104,23 +106,23 @@ def _clamp(attrs: Attrs, xs: Operands) -> Any:
     return Approx(x)
 
 
-@_graph("aten.relu")
+@real_graph("aten.relu")
 def _relu(_: Attrs, xs: Operands) -> Any:
     return Approx(_larger(xs[0].exactly(), np.float64(0.0)))
 
 
-@_graph("aten.threshold_backward")
+@real_graph("aten.threshold_backward")
 def _threshold_backward(attrs: Attrs, xs: Operands) -> Any:
     return pick(xs[1].exactly() <= _attribute(attrs, "threshold"), 0.0, xs[0])
 
 
-@_graph("aten.leaky_relu")
+@real_graph("aten.leaky_relu")
 def _leaky_relu(attrs: Attrs, xs: Operands) -> Any:
     slope = _attribute(attrs, "negative_slope")
     return pick(xs[0].exactly() > 0, xs[0], xs[0] * slope)
 
 
-@_graph("aten.pow.Tensor_Scalar")
+@real_graph("aten.pow.Tensor_Scalar")
 def _pow(attrs: Attrs, xs: Operands) -> Any:
     x, y = xs[0], _attribute(attrs, "exponent")
     at = x.exactly()
@@ -136,13 +138,13 @@ def _pow(attrs: Attrs, xs: Operands) -> Any:
         return pick(np.isfinite(at), found, np.nan)
 
 
-@_graph("tallystick.mask_scale")
+@real_graph("tallystick.mask_scale")
 def _mask_scale(attrs: Attrs, xs: Operands) -> Any:
     return pick(xs[1], xs[0] * _attribute(attrs, "scale"), 0.0)
 
 
 # -- activations (6.7 - 6.11) --------------------------------------------------------------------
-@_graph("aten.gelu")
+@real_graph("aten.gelu")
 def _gelu(attrs: Attrs, xs: Operands) -> Any:
     x = xs[0]
     if text(attrs, "approximate") == "none":
@@ -154,7 +156,7 @@ def _inner(x: Approx) -> Approx:
     return (x + ((x * x) * x) * 0.044715) * _TANH
 
 
-@_graph("aten.gelu_backward")
+@real_graph("aten.gelu_backward")
 def _gelu_backward(attrs: Attrs, xs: Operands) -> Any:
     g, x = xs
     if text(attrs, "approximate") == "none":
@@ -165,20 +167,20 @@ def _gelu_backward(attrs: Attrs, xs: Operands) -> Any:
     return g * ((1.0 + t) * 0.5 + ((x * 0.5) * (1.0 - t * t)) * v)
 
 
-@_graph("aten.silu_backward")
+@real_graph("aten.silu_backward")
 def _silu_backward(_: Attrs, xs: Operands) -> Any:
     g, x = xs
     s = r.sigmoid(x)
     return g * (s * (x * (1.0 - s) + 1.0))
 
 
-@_graph("aten.tanh_backward")
+@real_graph("aten.tanh_backward")
 def _tanh_backward(_: Attrs, xs: Operands) -> Any:
     g, y = xs
     return g * (1.0 - y * y)
 
 
-@_graph("aten.sigmoid_backward")
+@real_graph("aten.sigmoid_backward")
 def _sigmoid_backward(_: Attrs, xs: Operands) -> Any:
     g, y = xs
     return g * (y * (1.0 - y))
@@ -200,17 +202,17 @@ def _adam(attrs: Attrs, xs: Operands, decoupled: bool) -> list[Any]:
     return [kept - step * (m / below), m, v]
 
 
-@_graph("tallystick.adamw_step")
+@real_graph("tallystick.adamw_step")
 def _adamw_step(attrs: Attrs, xs: Operands) -> Any:
     return _adam(attrs, xs, decoupled=True)
 
 
-@_graph("tallystick.adam_step")
+@real_graph("tallystick.adam_step")
 def _adam_step(attrs: Attrs, xs: Operands) -> Any:
     return _adam(attrs, xs, decoupled=False)
 
 
-@_graph("tallystick.sgd_step")
+@real_graph("tallystick.sgd_step")
 def _sgd_step(attrs: Attrs, xs: Operands) -> Any:
     p, g, buffer, lr = xs[:4]
     if len(xs) > 4 and xs[4] is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import canonical, quotient, rn32
+from tallystick.numerics.opening.arithmetic import accumulated, canonical, quotient, rn32
 from tallystick.numerics.opening.quantity import (
+    LIMIT,
     Array,
+    Chain,
     Extremum,
     Index,
     Local,
@@ -18,10 +21,10 @@ from tallystick.numerics.opening.quantity import (
     Site,
     Source,
     Tree,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import number
-from tallystick.numerics.ops.reduction import reduced_axes
+from tallystick.numerics.operators.common import axis_of, integer, number
+from tallystick.numerics.operators.reduction import reduced_axes
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def reduced(site: Site) -> Reduced:
 
 
 # --- sum and mean (3.4) ---------------------------------------------------------------------------
-@opens("aten.sum", "aten.sum.dim_IntList")
+@opening("aten.sum", "aten.sum.dim_IntList")
 def _sum(site: Site) -> Quantity:
     row, dtype = reduced(site), site.outputs[0].dtype
     if dtype == "f32":
@@ -76,7 +79,7 @@ def _sum(site: Site) -> Quantity:
     return Tree("SUM(x)", "i64", row.count, integers)
 
 
-@opens("aten.mean", "aten.mean.dim")
+@opening("aten.mean", "aten.mean.dim")
 def _mean(site: Site) -> Quantity:
     row = reduced(site)
 
@@ -88,7 +91,7 @@ def _mean(site: Site) -> Quantity:
 
 
 # --- extremes (3.5) -------------------------------------------------------------------------------
-@opens("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.argmax")
+@opening("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.argmax")
 def _extreme(site: Site) -> Quantity:
     row, dtype = reduced(site), site.outputs[0].dtype
     kind = "argmax" if site.op == "aten.argmax" else site.op[-3:]
@@ -96,7 +99,7 @@ def _extreme(site: Site) -> Quantity:
 
 
 # --- variance and sum of squares (3.6, 3.7) -------------------------------------------------------
-@opens("aten.var_mean.correction")
+@opening("aten.var_mean.correction")
 def _var_mean(site: Site) -> Quantity:
     row = reduced(site)
 
@@ -126,7 +129,7 @@ def _var_mean(site: Site) -> Quantity:
     return Local("RN32(var)", "f32", variance, (total,))
 
 
-@opens("tallystick.sum_squares")
+@opening("tallystick.sum_squares")
 def _sum_squares(site: Site) -> Quantity:
     row = reduced(site)
 
@@ -136,3 +139,23 @@ def _sum_squares(site: Site) -> Quantity:
         return x * x
 
     return Tree("SUM(x*x)", "f32", row.count, squares)
+
+
+# --- cumulative sum (3.8) -------------------------------------------------------------------------
+@opening("aten.cumsum")
+def _cumsum(site: Site) -> Quantity:
+    """A chain over the elements up to this one, in stretches of LIMIT additions."""
+    shape = site.type_of(0).shape
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))
+    size, inner = (shape[axis], math.prod(shape[axis + 1 :])) if shape else (1, 1)
+    row, column = divmod(site.element, inner)
+    before, at = divmod(row, size)
+    first_of_row = before * size * inner + column
+
+    @np.errstate(all="ignore")
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        index = first_of_row + np.arange(first, last, dtype=np.int64) * inner
+        return accumulated(state, source.read(0, index), at + 1)
+
+    # -0 is the exact identity of addition (3.2): the first element is a term like the others.
+    return Chain("y", "f32", at + 1, LIMIT, np.float32(-0.0), advance)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import (
     Doubt,
@@ -56,7 +57,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
 )
 from tallystick.numerics.opening.reduction import reduced
-from tallystick.numerics.ops._common import number
+from tallystick.numerics.operators.common import number
 
 # Terms that a prover gathers at once: bounds working memory.
 _AT_ONCE = 1 << 20
@@ -95,10 +96,18 @@ class RealSum:
         return value if self.after is None else self.after(source, value)
 
 
+# v* of an element of each rounded operator (NUMERICS 13.1).
+exact_sum: Attachments[Callable[[Site], RealSum]] = Attachments(
+    "rounded opening rule", "tallystick.numerics.opening.rounded"
+)
+
+
+@exact_sum("aten.mm", "aten.bmm")
 def _products(site: Site) -> RealSum:
     return RealSum(product(site, 0))
 
 
+@exact_sum("aten.addmm")
 def _addmm(site: Site) -> RealSum:
     alpha, beta = number(site.attrs, "alpha"), number(site.attrs, "beta")
     if alpha == 1 and beta in (0, 1):
@@ -106,16 +115,24 @@ def _addmm(site: Site) -> RealSum:
     return RealSum(product(site, 1), after=lambda source, d: scaled(site, source, d))
 
 
+@exact_sum("aten.convolution")
 def _convolution(site: Site) -> RealSum:
     at = place_of_bias(site)
     return RealSum(seen_by(site), None if at is None else (2, at))
 
 
+@exact_sum("aten.convolution_backward")
+def _gradient(site: Site) -> RealSum:
+    return RealSum(gradient(site))
+
+
+@exact_sum("aten.sum", "aten.sum.dim_IntList")
 def _sum(site: Site) -> RealSum:
     row = reduced(site)
     return RealSum(Elements("sum", row.count, row.value))
 
 
+@exact_sum("aten.mean", "aten.mean.dim")
 def _mean(site: Site) -> RealSum:
     row = reduced(site)
 
@@ -124,20 +141,6 @@ def _mean(site: Site) -> RealSum:
         return canonical(total / rn32(row.count))
 
     return RealSum(Elements("sum", row.count, row.value), after=divided)
-
-
-# The rounded operators (NUMERICS 13.1).
-SUMS: dict[str, Callable[[Site], RealSum]] = {
-    "aten.mm": _products,
-    "aten.bmm": _products,
-    "aten.addmm": _addmm,
-    "aten.convolution": _convolution,
-    "aten.convolution_backward": lambda site: RealSum(gradient(site)),
-    "aten.sum": _sum,
-    "aten.sum.dim_IntList": _sum,
-    "aten.mean": _mean,
-    "aten.mean.dim": _mean,
-}
 
 
 def _exact(real: RealSum) -> Chain:
@@ -205,7 +208,7 @@ def rounded_rule(site: Site) -> Quantity | None:
     if not rounds or site.outputs[site.out].dtype != "f32":
         return None
     bits = contract.bits
-    real, grid = SUMS[site.op](site), Grid(bits)
+    real, grid = exact_sum[site.op](site), Grid(bits)
     chain = _exact(real)
     if not contract.keeps_log:
 

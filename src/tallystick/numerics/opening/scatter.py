@@ -24,9 +24,9 @@ from tallystick.numerics.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    opens,
+    opening,
 )
-from tallystick.numerics.ops._common import axis_of, integer
+from tallystick.numerics.operators.common import axis_of, integer
 
 
 def _scatter(
@@ -58,7 +58,7 @@ def _scatter(
     return Chain("d", "f32", count, LIMIT, np.float32(0), advance)
 
 
-@opens("aten.embedding_dense_backward")
+@opening("aten.embedding_dense_backward")
 def _embedding_backward(site: Site) -> Quantity:
     rows, width = site.outputs[0].shape
     row, column = divmod(site.element, width)
@@ -72,7 +72,7 @@ def _embedding_backward(site: Site) -> Quantity:
     return _scatter(site, count, row, rows, lambda _: np.float32(0), gradients)
 
 
-@opens("aten.index_add")
+@opening("aten.index_add")
 def _index_add(site: Site) -> Quantity:
     shape = site.outputs[0].shape
     axis = axis_of(site.op, integer(site.attrs, "dim"), len(shape))

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, operand
-from tallystick.numerics.ops.dot import geometry, output_mask
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.rounded.engines import ProductEngine, current_engine
+from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.patches import Window, backward_window, forward_window
 from tallystick.numerics.rounded.pieces import (
     DotTerms,
@@ -43,6 +44,7 @@ def _tiles(images: int, rows: int, per_row: int, budget: int) -> list[Tile]:
     return [(n, n + 1, y0, y1) for n in range(images) for y0, y1 in ranges(rows, step)]
 
 
+@rounded_kernel("aten.convolution")
 def convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.convolution; a bias is the last term."""
     x, weight, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
@@ -60,6 +62,7 @@ def _turned(weight: np.ndarray, groups: int) -> np.ndarray:
     return np.ascontiguousarray(turned).reshape(groups * c, o // groups, kh, kw)
 
 
+@rounded_kernel("aten.convolution_backward")
 def convolution_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.convolution_backward: gradients of input, weight and bias, as output_mask asks."""
     grad, x, weight = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)

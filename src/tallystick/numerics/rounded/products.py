@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, number, operand, rn32
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.operators.common import number, rn32
 from tallystick.numerics.rounded.engines import ProductEngine, current_engine
+from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.pieces import (
     DotTerms,
     Gathered,
@@ -88,11 +90,13 @@ def _matrix_terms(a: np.ndarray, b: np.ndarray, last: np.ndarray | None) -> DotT
     return DotTerms(gather, None if last is None else lambda at: last[at // n, at % n])
 
 
+@rounded_kernel("aten.mm")
 def mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.mm."""
     yield from matrix_pieces(operand(inputs, 0), operand(inputs, 1), None, outputs[0])
 
 
+@rounded_kernel("aten.bmm")
 def bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.bmm: several matrices to a piece where they are small, else each as aten.mm."""
     a, b, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
@@ -140,6 +144,7 @@ def _batch_terms(a: np.ndarray, b: np.ndarray) -> DotTerms:
     return DotTerms(gather, None, per_gather(k))
 
 
+@rounded_kernel("aten.addmm")
 def addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.addmm: C is a term where alpha and beta are 1; else 2.5 goes on from R (13.3)."""
     c, a, b, out = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2), outputs[0]

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.ops._common import Arrays, Outputs, operand
-from tallystick.numerics.ops.reduction import extents, reduced_axes, reduced_rows
+from tallystick.numerics.kernels.common import Arrays, Outputs, operand
+from tallystick.numerics.kernels.reduction import extents, reduced_rows
+from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.rounded.engines import current_engine
+from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.rounded.pieces import Piece, SumTerms, term_factor
 from tallystick.numerics.rounded.products import canonical
 from tallystick.numerics.rounded.tiles import BUDGET, ranges, widened
@@ -63,6 +65,7 @@ def _sum_pieces(x: np.ndarray, axes: tuple[int, ...], out: np.ndarray) -> Iterat
     yield from row_pieces(reduced_rows(x, axes).reshape(flat.size, n), flat)
 
 
+@rounded_kernel("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim", named=True)
 def sum_of(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
     """aten.sum, aten.sum.dim_IntList, aten.mean and aten.mean.dim of f32."""
     x, out = operand(inputs, 0), outputs[0]

@@ -19,7 +19,6 @@ from tallystick.numerics.contracts import ORDERED_1, resolve_contract
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.capture import rules_image, rules_math, rules_move  # noqa: F401
 from tallystick.program.capture.batch import batch_types, meta_batch
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like, trace

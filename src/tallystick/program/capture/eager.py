@@ -23,7 +23,6 @@ from tallystick.numerics.environment import check_environment, exact_environment
 from tallystick.numerics.kernels import without_log
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.capture import rules_image, rules_math, rules_move  # noqa: F401
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.lower import Lowerer, op_name, type_of_tensor
 from tallystick.program.executor import Executor

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
@@ -35,18 +36,8 @@ DTYPES: dict[torch.dtype, str] = {
 # Arguments that say where or how, never what; they change no bit.
 _PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
 
-RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for ATen operators (names as programs write them)."""
-
-    def register(function: Rule) -> Rule:
-        for name in names:
-            RULES[name] = function
-        return function
-
-    return register
+# By the names of ATen's operators, of which a program has fewer.
+lowering: Attachments[Rule] = Attachments("lowering", "tallystick.program.capture.rules_*")
 
 
 def type_of_tensor(tensor: torch.Tensor, what: str = "a tensor") -> TensorType:
@@ -232,8 +223,9 @@ class Lowerer:
             result: Value = sequence[node.args[1]]
             return result
         name = op_name(node.target)
+        lower = lowering.get(name)
         try:
-            results = RULES[name](self, node, bind(node)) if name in RULES else self._same(node)
+            results = lower(self, node, bind(node)) if lower else self._same(node)
             self._compare(node, results)
         except UsageError as error:
             raise type(error)(

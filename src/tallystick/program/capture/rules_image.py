@@ -7,7 +7,7 @@ from typing import Any
 from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.program.capture.lower import Arguments, Lowerer, Results, rule
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.ir import Value
 
 _TRAINING = "aten._native_batch_norm_legit_functional"
@@ -23,7 +23,7 @@ def _by_running(lo: Lowerer, a: Arguments) -> Value:
     return lo.emit(_BY_RUNNING, *_operands(lo, a), eps=a["eps"])
 
 
-@rule(_TRAINING)
+@lowering(_TRAINING)
 def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     operands = _operands(lo, a)
     if not a["training"]:
@@ -31,7 +31,7 @@ def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit_all(_TRAINING, *operands, momentum=a["momentum"], eps=a["eps"])
 
 
-@rule("aten.native_batch_norm", "aten._native_batch_norm_legit.no_stats")
+@lowering("aten.native_batch_norm", "aten._native_batch_norm_legit.no_stats")
 def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The forms that would change running statistics in place, where there is nothing to change."""
     if not a["training"]:
@@ -44,12 +44,12 @@ def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit_all(_TRAINING, *_operands(lo, a), momentum=a["momentum"], eps=a["eps"])
 
 
-@rule(_BY_RUNNING)
+@lowering(_BY_RUNNING)
 def _no_training(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return [_by_running(lo, a), None, None]
 
 
-@rule("aten.native_batch_norm_backward")
+@lowering("aten.native_batch_norm_backward")
 def _batch_norm_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """Only what the clause reads is an operand: the batch's statistics, or the running ones."""
     unread = ("running_mean", "running_var") if a["train"] else ("save_mean", "save_invstd")
@@ -74,7 +74,7 @@ def _pair(given: Any) -> tuple[int, ...]:
     return values * 2 if len(values) == 1 else values
 
 
-@rule("aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward")
+@lowering("aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward")
 def _max_pool(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     attrs = {k: _pair(a[k]) for k in ("kernel_size", "stride", "padding", "dilation")}
     attrs["stride"] = attrs["stride"] or attrs["kernel_size"]  # ATen: none given

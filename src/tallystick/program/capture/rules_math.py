@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results, rule
+from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results, lowering
 from tallystick.program.ir import Value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -43,22 +43,22 @@ def _binary(lo: Lowerer, node: fx.Node, left: Any, right: Any, **attrs: Any) -> 
     return lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
 
 
-@rule("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
+@lowering("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
 def _add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _binary(lo, node, a["self"], a["other"], alpha=a["alpha"])
 
 
-@rule("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar")
+@lowering("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar")
 def _mul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _binary(lo, node, a["self"], a["other"])
 
 
-@rule(*(f"aten.{name}.{form}" for name in _COMPARISONS for form in ("Tensor", "Scalar")))
+@lowering(*(f"aten.{name}.{form}" for name in _COMPARISONS for form in ("Tensor", "Scalar")))
 def _compare(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _binary(lo, node, a["self"], a["other"])
 
 
-@rule("aten.rsub.Scalar", "aten.rsub.Tensor")
+@lowering("aten.rsub.Scalar", "aten.rsub.Tensor")
 def _rsub(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """other − alpha·self, captured as sub (NUMERICS 10.2)."""
     dtype = lo.result(node).dtype
@@ -69,14 +69,14 @@ def _rsub(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.sub.Tensor", left, lo.cast(lo.value(a["self"]), dtype), alpha=a["alpha"])
 
 
-@rule("aten.maximum", "aten.minimum")
+@lowering("aten.maximum", "aten.minimum")
 def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dtype = lo.result(node).dtype
     operands = [lo.cast(lo.value(a[k]), dtype) for k in ("self", "other")]
     return lo.emit(f"aten.{_base(node)}", *operands)
 
 
-@rule("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
+@lowering("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
       "aten.__or__.Tensor", "aten.logical_and", "aten.logical_or")  # fmt: skip
 def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     left, right = lo.value(a["self"]), lo.value(a["other"])
@@ -86,7 +86,7 @@ def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(op, lo.cast(left, "bool"), lo.cast(right, "bool"))
 
 
-@rule("aten.bitwise_not", "aten.logical_not")
+@lowering("aten.bitwise_not", "aten.logical_not")
 def _not(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     if _base(node) == "bitwise_not" and lo.type(x).dtype != "bool":
@@ -98,12 +98,12 @@ _FLOAT_UNARY = ("exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt", "
                 "reciprocal")  # fmt: skip
 
 
-@rule(*(f"aten.{name}" for name in _FLOAT_UNARY))
+@lowering(*(f"aten.{name}" for name in _FLOAT_UNARY))
 def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
 
 
-@rule("aten.sgn", "aten.sign")
+@lowering("aten.sgn", "aten.sign")
 def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """1, −1 or the zero itself; NaN stays NaN because x is neither above nor below."""
     x = lo.value(a["self"])
@@ -114,14 +114,14 @@ def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
+@lowering("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
 def _clamp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     low = a.get("min", a.get("min_val"))
     high = a.get("max", a.get("max_val"))
     return lo.emit("aten.clamp", lo.value(a["self"]), min=low, max=high)
 
 
-@rule("aten.hardtanh_backward")
+@lowering("aten.hardtanh_backward")
 def _hardtanh_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
     outside = lo.emit(
@@ -132,14 +132,14 @@ def _hardtanh_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.masked_fill", grad, outside, value=0.0)
 
 
-@rule("aten.leaky_relu_backward")
+@lowering("aten.leaky_relu_backward")
 def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
     scaled = lo.emit("aten.mul.Scalar", grad, other=a["negative_slope"])
     return lo.emit("aten.where", lo.emit("aten.gt.Scalar", x, other=0.0), grad, scaled)
 
 
-@rule("aten.pow.Tensor_Scalar")
+@lowering("aten.pow.Tensor_Scalar")
 def _pow(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, result = lo.value(a["self"]), lo.result(node)
     if a["exponent"] == 0:
@@ -156,17 +156,17 @@ def _product(lo: Lowerer, op: str, a: Arguments) -> Value:
     return lo.emit("aten.add.Tensor", lo.value(a["self"]), product, alpha=1)
 
 
-@rule("aten.addcmul")
+@lowering("aten.addcmul")
 def _addcmul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _product(lo, "mul", a)
 
 
-@rule("aten.addcdiv")
+@lowering("aten.addcdiv")
 def _addcdiv(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _product(lo, "div", a)
 
 
-@rule("aten.lerp.Scalar")
+@lowering("aten.lerp.Scalar")
 def _lerp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     start = lo.value(a["self"])
     distance = lo.emit("aten.sub.Tensor", lo.value(a["end"]), start, alpha=1)
@@ -181,7 +181,7 @@ def _scaled(lo: Lowerer, x: Value, factor: Any) -> Value:
     return x if factor == 1 else lo.emit("aten.mul.Scalar", x, other=factor)
 
 
-@rule("aten.baddbmm")
+@lowering("aten.baddbmm")
 def _baddbmm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     product = _scaled(
         lo, lo.emit("aten.bmm", lo.value(a["batch1"]), lo.value(a["batch2"])), a["alpha"]
@@ -191,14 +191,14 @@ def _baddbmm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.add.Tensor", product, _scaled(lo, lo.value(a["self"]), a["beta"]), alpha=1)
 
 
-@rule("aten.mv")
+@lowering("aten.mv")
 def _mv(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     vec = lo.value(a["vec"])
     product = lo.emit("aten.mm", lo.value(a["self"]), lo.view(vec, (lo.shape(vec)[0], 1)))
     return lo.view(product, lo.result(node).shape)
 
 
-@rule("aten.dot")
+@lowering("aten.dot")
 def _dot(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     left, right = lo.value(a["self"]), lo.value(a["tensor"])
     n = lo.shape(left)[0]
@@ -211,7 +211,7 @@ def _mask_outputs(values: list[Value], mask: Any) -> list[Value | None]:
     return [next(remaining) if wanted else None for wanted in mask]
 
 
-@rule("aten.convolution_backward", "aten.native_layer_norm_backward")
+@lowering("aten.convolution_backward", "aten.native_layer_norm_backward")
 def _masked_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target
     tensors = [x.name for x in target._schema.arguments if "Tensor" in str(x.type)]
@@ -232,7 +232,7 @@ def _axes(lo: Lowerer, x: Value, dim: Any) -> tuple[int, ...]:
     return tuple(sorted(d % max(rank, 1) for d in given)) if given else tuple(range(rank))
 
 
-@rule("aten.sum", "aten.mean")
+@lowering("aten.sum", "aten.mean")
 def _reduce_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = _summand(lo, node, lo.value(a["self"]))
     return lo.emit(f"aten.{_base(node)}", x)
@@ -245,7 +245,7 @@ def _summand(lo: Lowerer, node: fx.Node, x: Value) -> Value:
     return x if wanted == "i64" and kind in ("bool", "i64") else lo.cast(x, wanted)
 
 
-@rule("aten.sum.dim_IntList", "aten.mean.dim")
+@lowering("aten.sum.dim_IntList", "aten.mean.dim")
 def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = _summand(lo, node, lo.value(a["self"]))
     op = "aten.sum.dim_IntList" if _base(node) == "sum" else "aten.mean.dim"
@@ -254,14 +254,20 @@ def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(op, x, dim=_axes(lo, x, a["dim"]), keepdim=a["keepdim"])
 
 
-@rule("aten.amax", "aten.amin")
+@lowering("aten.amax", "aten.amin")
 def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dims = _axes(lo, x, a["dim"])
     return lo.emit(f"aten.{_base(node)}", x, dim=dims, keepdim=a["keepdim"])
 
 
-@rule("aten.max.dim")
+@lowering("aten.cumsum")
+def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    return lo.emit("aten.cumsum", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
+
+
+@lowering("aten.max.dim")
 def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dim = a["dim"] % len(lo.shape(x))
@@ -269,7 +275,7 @@ def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return [values, lo.emit("aten.argmax", x, dim=dim, keepdim=a["keepdim"])]
 
 
-@rule("aten.argmax")
+@lowering("aten.argmax")
 def _argmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     if a["dim"] is None:
@@ -291,22 +297,22 @@ def _variance(lo: Lowerer, a: Arguments) -> list[Value]:
     )
 
 
-@rule("aten.var_mean.correction")
+@lowering("aten.var_mean.correction")
 def _var_mean(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _variance(lo, a)
 
 
-@rule("aten.var.correction")
+@lowering("aten.var.correction")
 def _var(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _variance(lo, a)[0]
 
 
-@rule("aten.std.correction")
+@lowering("aten.std.correction")
 def _std(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.sqrt", _variance(lo, a)[0])
 
 
-@rule("aten.logsumexp")
+@lowering("aten.logsumexp")
 def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dims = _axes(lo, x, a["dim"])
@@ -319,7 +325,7 @@ def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 # -- activations and losses -------------------------------------------------------------------
 
 
-@rule("aten._softmax", "aten._log_softmax")
+@lowering("aten._softmax", "aten._log_softmax")
 def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["half_to_float"]:
         raise UnsupportedOperatorError("Softmax over half precision is not defined.")
@@ -327,7 +333,7 @@ def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
 
 
-@rule("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+@lowering("aten._softmax_backward_data", "aten._log_softmax_backward_data")
 def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     grad, y = lo.value(a["grad_output"]), lo.value(a["output"])
     return lo.emit(f"aten.{_base(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))
@@ -338,7 +344,7 @@ def _no_class_weights(a: Arguments) -> None:
         raise UnsupportedOperatorError("nll_loss with class weights is not defined.")
 
 
-@rule("aten.nll_loss_forward")
+@lowering("aten.nll_loss_forward")
 def _nll(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     _no_class_weights(a)
     return lo.emit_all(
@@ -350,7 +356,7 @@ def _nll(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten.nll_loss_backward")
+@lowering("aten.nll_loss_backward")
 def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     _no_class_weights(a)
     return lo.emit(
@@ -361,13 +367,13 @@ def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten.mse_loss", "aten.mse_loss_backward")
+@lowering("aten.mse_loss", "aten.mse_loss_backward")
 def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
     return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])
 
 
-@rule("aten.linalg_vector_norm")
+@lowering("aten.linalg_vector_norm")
 def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
     if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"]:

@@ -7,11 +7,11 @@ from typing import Any
 from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.program.capture.lower import Arguments, Lowerer, Results, rule
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.ir import Value
 
 
-@rule(
+@lowering(
     "aten.alias",
     "aten.detach",
     "aten.clone",
@@ -24,12 +24,12 @@ def _identity(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.value(a["self"])
 
 
-@rule("aten._to_copy", "aten.to.dtype")
+@lowering("aten._to_copy", "aten.to.dtype")
 def _to_copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.cast(lo.value(a["self"]), lo.result(node).dtype)
 
 
-@rule(
+@lowering(
     "aten.view",
     "aten._unsafe_view",
     "aten._reshape_alias",
@@ -44,28 +44,28 @@ def _view(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.view(lo.value(a["self"]), lo.result(node).shape)
 
 
-@rule("aten.t")
+@lowering("aten.t")
 def _t(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     return lo.swap(x, 0, 1) if len(lo.shape(x)) == 2 else x
 
 
-@rule("aten.transpose.int")
+@lowering("aten.transpose.int")
 def _transpose(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.swap(lo.value(a["self"]), a["dim0"], a["dim1"])
 
 
-@rule("aten.permute")
+@lowering("aten.permute")
 def _permute(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.permute(lo.value(a["self"]), a["dims"])
 
 
-@rule("aten.expand")
+@lowering("aten.expand")
 def _expand(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.expand(lo.value(a["self"]), lo.result(node).shape)
 
 
-@rule("aten.repeat")
+@lowering("aten.repeat")
 def _repeat(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, repeats = lo.value(a["self"]), list(a["repeats"])
     shape = [1] * (len(repeats) - len(lo.shape(x))) + list(lo.shape(x))
@@ -82,7 +82,7 @@ def _bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     return low, max(low, clip(size if end is None else end))
 
 
-@rule("aten.slice.Tensor", "aten.slice")
+@lowering("aten.slice.Tensor", "aten.slice")
 def _slice(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dim = a["dim"] % len(lo.shape(x))
@@ -97,18 +97,18 @@ def _select(lo: Lowerer, x: Value, dim: int, index: int) -> Value:
     return lo.view(lo.slice(x, dim, index, index + 1), shape[:dim] + shape[dim + 1 :])
 
 
-@rule("aten.select.int")
+@lowering("aten.select.int")
 def _select_int(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _select(lo, lo.value(a["self"]), a["dim"], a["index"])
 
 
-@rule("aten.unbind.int")
+@lowering("aten.unbind.int")
 def _unbind(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     return [_select(lo, x, a["dim"], i) for i in range(lo.shape(x)[a["dim"]])]
 
 
-@rule(
+@lowering(
     "aten.split.Tensor",
     "aten.split_with_sizes",
     "aten.unsafe_split.Tensor",
@@ -134,7 +134,7 @@ def _cat(lo: Lowerer, parts: list[Value], dim: int) -> Value:
     return lo.emit("aten.cat", *parts, dim=dim % len(lo.shape(parts[0])))
 
 
-@rule("aten.cat")
+@lowering("aten.cat")
 def _cat_rule(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dtype = lo.result(node).dtype
     rank = len(lo.result(node).shape)
@@ -143,7 +143,7 @@ def _cat_rule(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _cat(lo, [lo.cast(v, dtype) for v in parts], a["dim"])
 
 
-@rule("aten.stack")
+@lowering("aten.stack")
 def _stack(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     shape = lo.result(node).shape
     dim = a["dim"] % len(shape)
@@ -160,7 +160,7 @@ def _scatter_slice(
     return lo.emit("aten.slice_scatter", x, src, dim=dim, start=start, end=end, step=step)
 
 
-@rule("aten.slice_scatter")
+@lowering("aten.slice_scatter")
 def _slice_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, src = lo.value(a["self"]), lo.value(a["src"])
     dim = a["dim"] % len(lo.shape(x))
@@ -168,7 +168,7 @@ def _slice_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _scatter_slice(lo, x, src, dim, start, end, a["step"])
 
 
-@rule("aten.slice_backward")
+@lowering("aten.slice_backward")
 def _slice_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     dim = a["dim"] % len(result.shape)
@@ -185,19 +185,19 @@ def _scatter_select(lo: Lowerer, x: Value, src: Value, dim: int, index: int) -> 
     return _scatter_slice(lo, x, single, dim, index, index + 1, 1)
 
 
-@rule("aten.select_scatter")
+@lowering("aten.select_scatter")
 def _select_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return _scatter_select(lo, lo.value(a["self"]), lo.value(a["src"]), a["dim"], a["index"])
 
 
-@rule("aten.select_backward")
+@lowering("aten.select_backward")
 def _select_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     zeros = lo.full(result.shape, 0.0, result.dtype)
     return _scatter_select(lo, zeros, lo.value(a["grad_output"]), a["dim"], a["index"])
 
 
-@rule("aten.copy")
+@lowering("aten.copy")
 def _copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     return lo.expand(lo.cast(lo.value(a["src"]), result.dtype), result.shape)
@@ -227,7 +227,7 @@ def _box(node: fx.Node, a: Arguments) -> tuple[list[tuple[int, int]], tuple[int,
     return box, tuple(int(n) for n in size)
 
 
-@rule("aten.as_strided")
+@lowering("aten.as_strided")
 def _as_strided(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     box, shape = _box(node, a)
     part = lo.value(a["self"])
@@ -236,7 +236,7 @@ def _as_strided(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.view(part, shape)
 
 
-@rule("aten.as_strided_scatter")
+@lowering("aten.as_strided_scatter")
 def _as_strided_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     box, _ = _box(node, a)
     outer = [lo.value(a["self"])]
@@ -265,35 +265,35 @@ _FILL = {
 }
 
 
-@rule(*(f"aten.{name}" for name in _FILL), "aten.empty.memory_format")
+@lowering(*(f"aten.{name}" for name in _FILL), "aten.empty.memory_format")
 def _constant_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target
     result = lo.result(node)
     return lo.full(result.shape, _FILL[target._schema.name.split("::")[1]], result.dtype)
 
 
-@rule("aten.full", "aten.full_like", "aten.new_full")
+@lowering("aten.full", "aten.full_like", "aten.new_full")
 def _full(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.full(lo.result(node).shape, a["fill_value"], lo.result(node).dtype)
 
 
-@rule("aten.fill.Scalar")
+@lowering("aten.fill.Scalar")
 def _fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.full(lo.result(node).shape, a["value"], lo.result(node).dtype)
 
 
-@rule("aten.scalar_tensor")
+@lowering("aten.scalar_tensor")
 def _scalar_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.full((), a["s"], lo.result(node).dtype)
 
 
-@rule("aten.fill.Tensor")
+@lowering("aten.fill.Tensor")
 def _fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     return lo.expand(lo.cast(lo.value(a["value"]), result.dtype), result.shape)
 
 
-@rule("aten.arange", "aten.arange.start", "aten.arange.start_step")
+@lowering("aten.arange", "aten.arange.start", "aten.arange.start_step")
 def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(
         "aten.arange",
@@ -304,14 +304,14 @@ def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten.masked_fill.Scalar")
+@lowering("aten.masked_fill.Scalar")
 def _masked_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     x = lo.expand(lo.value(a["self"]), result.shape)
     return lo.emit("aten.masked_fill", x, lo.value(a["mask"]), value=a["value"])
 
 
-@rule("aten.masked_fill.Tensor")
+@lowering("aten.masked_fill.Tensor")
 def _masked_fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     x = lo.expand(lo.value(a["self"]), result.shape)
@@ -319,7 +319,7 @@ def _masked_fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.where", lo.value(a["mask"]), fill, x)
 
 
-@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+@lowering("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def _where(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dtype = lo.result(node).dtype
 
@@ -330,13 +330,13 @@ def _where(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.where", condition, operand(a["self"]), operand(a["other"]))
 
 
-@rule("aten.embedding")
+@lowering("aten.embedding")
 def _embedding(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     indices = lo.cast(lo.value(a["indices"]), "i64")
     return lo.emit("aten.embedding", lo.value(a["weight"]), indices, padding_idx=a["padding_idx"])
 
 
-@rule("aten.embedding_dense_backward")
+@lowering("aten.embedding_dense_backward")
 def _embedding_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(
         "aten.embedding_dense_backward",
@@ -348,21 +348,32 @@ def _embedding_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten.gather")
+@lowering("aten.gather")
 def _gather(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dim = a["dim"] % max(len(lo.shape(x)), 1)
     return lo.emit("aten.gather", x, lo.cast(lo.value(a["index"]), "i64"), dim=dim)
 
 
-@rule("aten.index_select")
+@lowering("aten.index_select")
 def _index_select(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dim = a["dim"] % max(len(lo.shape(x)), 1)
     return lo.emit("aten.index_select", x, lo.cast(lo.value(a["index"]), "i64"), dim=dim)
 
 
-@rule("aten.index_add")
+@lowering("aten.flip")
+def _flip(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """Each axis read from its last index to its first: half of the gradient of cumsum."""
+    x = lo.value(a["self"])
+    for dim in a["dims"]:
+        size = lo.shape(x)[dim]
+        last_first = lo.emit("aten.arange", start=size - 1, end=-1, step=-1, dtype="i64")
+        x = lo.emit("aten.index_select", x, last_first, dim=dim % len(lo.shape(x)))
+    return x
+
+
+@lowering("aten.index_add")
 def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["alpha"] != 1:
         raise UnsupportedOperatorError("index_add with alpha is not defined by the contract.")
@@ -384,7 +395,7 @@ def _single_index(lo: Lowerer, indices: Any) -> tuple[int, Value]:
     return axes[0], lo.cast(lo.value(indices[axes[0]]), "i64")
 
 
-@rule("aten.index.Tensor")
+@lowering("aten.index.Tensor")
 def _index(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dim, index = _single_index(lo, a["indices"])
     x = lo.value(a["self"])
@@ -393,7 +404,7 @@ def _index(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.view(taken, lo.result(node).shape)
 
 
-@rule("aten.index_put")
+@lowering("aten.index_put")
 def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if not a["accumulate"]:
         raise UnsupportedOperatorError("Assignment by index tensors is not defined.")
@@ -405,14 +416,14 @@ def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.index_add", x, lo.view(index, (count,)), flat, dim=dim)
 
 
-@rule("aten.tril", "aten.triu")
+@lowering("aten.tril", "aten.triu")
 def _triangle(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target
     op = target._schema.name.replace("::", ".")
     return lo.emit(op, lo.value(a["self"]), diagonal=a["diagonal"])
 
 
-@rule(
+@lowering(
     "aten.bernoulli",
     "aten.bernoulli.p",
     "aten.native_dropout",
@@ -435,6 +446,6 @@ def _random(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     )
 
 
-@rule("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
+@lowering("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
 def _value_dependent(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     raise UnsupportedOperatorError("The model's shape or control flow depends on tensor values.")

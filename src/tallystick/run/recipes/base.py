@@ -11,7 +11,7 @@ import numpy as np
 
 from tallystick.commit.encoding import Writer, tag
 from tallystick.commit.tensor import Array
-from tallystick.numerics.registry import lookup
+from tallystick.numerics.kernels.table import run_of
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Program
 
@@ -87,9 +87,7 @@ def draw(op: str, seed: int, draw_id: int, shape: tuple[int, ...], **attrs: floa
     rng = np.array([key, 0], dtype=np.int64)
     out = np.empty(shape, dtype=np.float32)
     every: Attrs = {"draw": draw_id, "shape": tuple(shape), **attrs}
-    run = lookup(op).run
-    assert run is not None
-    run(every, [rng], [out])
+    run_of(op)(every, [rng], [out])
     return out
 
 

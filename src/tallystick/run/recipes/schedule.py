@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.numerics.registry import lookup
+from tallystick.numerics.kernels.table import run_of
 
 SCHEDULES = ("constant", "cosine")
 
@@ -12,9 +12,7 @@ SCHEDULES = ("constant", "cosine")
 def _cosine(x: float) -> float:
     """RN32(cos(RN32(x))), by the contract's own operator (NUMERICS 5)."""
     out = np.empty((), dtype=np.float32)
-    run = lookup("aten.cos").run
-    assert run is not None
-    run({}, [np.array(x, dtype=np.float32)], [out])
+    run_of("aten.cos")({}, [np.array(x, dtype=np.float32)], [out])
     return float(out)
 
 

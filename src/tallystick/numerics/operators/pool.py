@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick import _core
-from tallystick.errors import RefusedOperandsError, UsageError
-from tallystick.numerics.ops._common import (
+from tallystick.errors import UsageError
+from tallystick.numerics.operators.common import (
     FLOATS,
-    Arrays,
-    Outputs,
+    INTS,
     Result,
     Types,
     check_dtype,
     check_shape,
     flag,
-    operand,
     operands,
     pair,
 )
-from tallystick.numerics.registry import AttrSpec, OpSpec, register
+from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
 
-FORWARD = "aten.max_pool2d_with_indices"
-BACKWARD = "aten.max_pool2d_with_indices_backward"
 _ATTRS = {
-    "kernel_size": AttrSpec("ints"),
-    "stride": AttrSpec("ints"),
-    "padding": AttrSpec("ints"),
-    "dilation": AttrSpec("ints"),
-    "ceil_mode": AttrSpec("bool"),
+    "kernel_size": INTS,
+    "stride": INTS,  # ATen's default is the kernel_size, which a program writes out
+    "padding": AttrSpec("ints", (0, 0)),
+    "dilation": AttrSpec("ints", (1, 1)),
+    "ceil_mode": AttrSpec("bool", False),
 }
+
 # Larger attributes are refused: nobody needs them, and checking them would take time.
 _MAX_SIDE = 2**16 - 1
 
@@ -63,7 +59,7 @@ class Axis:
         return range(origin + first * d, min(self.size, origin + (self.kernel - 1) * d + 1), d)
 
 
-def _pairs(op: str, attrs: Attrs) -> list[tuple[int, int]]:
+def sides(op: str, attrs: Attrs) -> list[tuple[int, int]]:
     """Kernel, stride, padding and dilation. Raises UsageError."""
     named = (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
     return [pair(op, attrs, name, low, _MAX_SIDE) for name, low in named]
@@ -73,7 +69,7 @@ def axes(op: str, attrs: Attrs, x: TensorType) -> tuple[Axis, Axis]:
     """The two pooled axes of x. Raises UsageError."""
     if len(x.shape) not in (3, 4):
         raise UsageError(f"{op}: x must have 3 or 4 axes, got {x}.")
-    given = _pairs(op, attrs)
+    given = sides(op, attrs)
     high, wide = (Axis(size, *(g[k] for g in given)) for k, size in enumerate(x.shape[-2:]))
     return high, wide
 
@@ -88,53 +84,34 @@ def _result_shape(op: str, attrs: Attrs, x: TensorType) -> tuple[int, ...]:
     return (*x.shape[:-2], *sizes)
 
 
-def _infer_forward(attrs: Attrs, inputs: Types) -> Result:
-    (x,) = operands(FORWARD, inputs, 1)
-    check_dtype(FORWARD, x, FLOATS)
-    shape = _result_shape(FORWARD, attrs, x)
+@operator(
+    "aten.max_pool2d_with_indices",
+    clause="6.15",
+    operands=("x",),
+    attrs=_ATTRS,
+    op_class="composite",
+    is_exact=True,
+)
+def _forward(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (x,) = operands(op, inputs, 1)
+    check_dtype(op, x, FLOATS)
+    shape = _result_shape(op, attrs, x)
     return TensorType("f32", shape), TensorType("i64", shape)
 
 
-def _run_forward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.max_pool2d(operand(inputs, 0), *_pairs(FORWARD, attrs), outputs[0], outputs[1])
-
-
-def _infer_backward(attrs: Attrs, inputs: Types) -> Result:
-    grad, x, index = operands(BACKWARD, inputs, 3)
+@operator(
+    "aten.max_pool2d_with_indices_backward",
+    clause="6.16",
+    operands=("grad", "x", "index"),
+    attrs=_ATTRS,
+    op_class="scatter",
+)
+def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
+    grad, x, index = operands(op, inputs, 3)
     for t in (grad, x):
-        check_dtype(BACKWARD, t, FLOATS)
-    check_dtype(BACKWARD, index, ("i64",))
-    shape = _result_shape(BACKWARD, attrs, x)
-    check_shape(BACKWARD, "the gradient", grad, shape)
-    check_shape(BACKWARD, "the index", index, shape)
+        check_dtype(op, t, FLOATS)
+    check_dtype(op, index, ("i64",))
+    shape = _result_shape(op, attrs, x)
+    check_shape(op, "the gradient", grad, shape)
+    check_shape(op, "the index", index, shape)
     return (x,)
-
-
-def _run_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    grad, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
-    limit = out.shape[-2] * out.shape[-1]
-    if index.size and not 0 <= int(index.min()) <= int(index.max()) < limit:
-        raise RefusedOperandsError(BACKWARD, f"an index is outside [0, {limit}).")
-    _core.max_pool2d_backward(grad, index, out)
-
-
-register(
-    OpSpec(
-        name=FORWARD,
-        clause="6.15",
-        attrs=_ATTRS,
-        infer=_infer_forward,
-        run=_run_forward,
-        op_class="composite",
-    )
-)
-register(
-    OpSpec(
-        name=BACKWARD,
-        clause="6.16",
-        attrs=_ATTRS,
-        infer=_infer_backward,
-        run=_run_backward,
-        op_class="scatter",
-    )
-)

@@ -1,4 +1,4 @@
-"""Which kernel computes an operator under a contract: the family's own, or R(v*) (NUMERICS 13)."""
+"""Kernels: those of `ordered/1` by family, and which one computes an operator under a contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from tallystick import _core
 from tallystick.errors import RefusedOperandsError, UnsupportedVersionError
 from tallystick.numerics.contracts import Contract, find_contract
-from tallystick.numerics.registry import OpSpec, Run
+from tallystick.numerics.kernels.table import Run, run_of
+from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 
 
@@ -62,10 +63,10 @@ def _rounded(op: str, bits: int, ordinary: Run) -> Run:
     return run
 
 
-def kernel(contract: Contract, spec: OpSpec) -> Run:
+def kernel_for(contract: Contract, spec: OpSpec) -> Run:
     """What computes `spec` under `contract`; of a contract that keeps a log, with an empty log:
     the rounded operators' elements are R(v*) then (NUMERICS 14.5). `spec` is no view."""
-    assert spec.run is not None, f"{spec.name} is a view"
+    run = run_of(spec.name)
     if spec.name in contract.rounded_operators:
-        return _rounded(spec.name, contract.bits, spec.run)
-    return spec.run
+        return _rounded(spec.name, contract.bits, run)
+    return run

@@ -1,49 +1,32 @@
-"""What operator families share: attribute access, operand checks, broadcasting, rounding."""
+"""What declarations share: attribute access, operand checks, broadcasting, rounding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tallystick.errors import UsageError
-from tallystick.numerics.registry import AttrSpec, OpSpec, register
+from tallystick.numerics.registry import AttrSpec, TypeRule
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
-Arrays = Sequence[np.ndarray | None]
-Outputs = Sequence[np.ndarray]
 Types = tuple[TensorType | None, ...]
+
+
 Result = tuple[TensorType, ...]
 
+
 FLOATS = ("f32",)
+
+
 NUMBERS = ("f32", "i64")
+
+
 ANY = tuple(DTYPES)
+
+
 _INT64 = 1 << 63
-
-
-def register_named(
-    name: str,
-    clause: str,
-    attrs: dict[str, AttrSpec],
-    infer: Callable[[str, Attrs, Types], Result],
-    run: Callable[[str, Attrs, Arrays, Outputs], None],
-    **rest: Any,
-) -> None:
-    """Register an operator whose rule and kernel serve several: each gets the name first.
-
-    `rest` are further fields of OpSpec.
-    """
-    register(
-        OpSpec(
-            name=name,
-            clause=clause,
-            attrs=attrs,
-            infer=lambda a, types: infer(name, a, types),
-            run=lambda a, inputs, outputs: run(name, a, inputs, outputs),
-            **rest,
-        )
-    )
 
 
 def integer(attrs: Attrs, name: str) -> int:
@@ -92,19 +75,6 @@ def pair(op: str, attrs: Attrs, name: str, low: int, high: int) -> tuple[int, in
     if len(values) != 2 or not all(low <= v <= high for v in values):
         raise UsageError(f"{op}: {name} must be two integers of at least {low}, got {values}.")
     return values[0], values[1]
-
-
-def operand(inputs: Arrays, position: int) -> np.ndarray:
-    """The array at `position`; absent ones were refused by the shape rule."""
-    x = inputs[position]
-    if x is None:
-        raise UsageError(f"Operand {position} is missing.")
-    return x
-
-
-def optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    """The array at `position`, None where there is none."""
-    return inputs[position] if position < len(inputs) else None
 
 
 def operands(op: str, inputs: Types, count: int) -> list[TensorType]:
@@ -194,26 +164,18 @@ def constant(op: str, name: str, value: float, dtype: str) -> np.ndarray:
     return np.asarray(exact, dtype=kind)
 
 
-Check = Callable[[str, Types], tuple[str, tuple[int, ...]]]
+# Kinds of attributes without a default.
+INT, INTS, FLOAT = AttrSpec("int"), AttrSpec("ints"), AttrSpec("float")
+BOOL, BOOLS, STR, DTYPE = AttrSpec("bool"), AttrSpec("bools"), AttrSpec("str"), AttrSpec("dtype")
 
 
-def fixed(count: int, allowed: Sequence[str]) -> Check:
-    """A check: `count` operands of one allowed dtype, broadcast; gives dtype and shape."""
+def same_type(count: int, allowed: Sequence[str]) -> TypeRule:
+    """The rule of `count` operands of one allowed dtype, broadcast; the output is of that dtype."""
 
-    def check(op: str, inputs: Types) -> tuple[str, tuple[int, ...]]:
+    def rule(op: str, _attrs: Attrs, inputs: Types) -> Result:
         types = operands(op, inputs, count)
         dtype = same_dtype(op, types)
         check_dtype(op, types[0], allowed)
-        return dtype, broadcast(op, types)
+        return (TensorType(dtype, broadcast(op, types)),)
 
-    return check
-
-
-def is_f32(x: np.ndarray) -> bool:
-    """Whether the native kernels take x."""
-    return x.dtype == np.float32
-
-
-def as_bytes(mask: np.ndarray) -> np.ndarray:
-    """A bool array as bytes 0 and 1, which is how kernels read masks; no copy."""
-    return mask.view(np.uint8)
+    return rule

@@ -1,0 +1,37 @@
+"""What kernels share: operands of a call, masks as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.errors import UsageError
+
+Arrays = Sequence[np.ndarray | None]
+
+
+Outputs = Sequence[np.ndarray]
+
+
+def operand(inputs: Arrays, position: int) -> np.ndarray:
+    """The array at `position`; absent ones were refused by the shape rule."""
+    x = inputs[position]
+    if x is None:
+        raise UsageError(f"Operand {position} is missing.")
+    return x
+
+
+def optional(inputs: Arrays, position: int) -> np.ndarray | None:
+    """The array at `position`, None where there is none."""
+    return inputs[position] if position < len(inputs) else None
+
+
+def is_f32(x: np.ndarray) -> bool:
+    """Whether the native kernels take x."""
+    return x.dtype == np.float32
+
+
+def as_bytes(mask: np.ndarray) -> np.ndarray:
+    """A bool array as bytes 0 and 1, which is how kernels read masks; no copy."""
+    return mask.view(np.uint8)

@@ -1,0 +1,1 @@
+"""Declarations of operators by family: their type rules, and nothing that computes."""

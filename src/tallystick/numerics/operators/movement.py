@@ -1,0 +1,229 @@
+"""Operators that move, shape or make data: bits are unchanged (NUMERICS 9)."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from tallystick.errors import UsageError
+from tallystick.numerics.operators.common import (
+    ANY,
+    FLOAT,
+    INT,
+    INTS,
+    Result,
+    Types,
+    axis_of,
+    broadcast,
+    check_dtype,
+    constant,
+    describe,
+    integer,
+    integers,
+    number,
+    operands,
+    same_dtype,
+    text,
+)
+from tallystick.numerics.registry import AttrSpec, InTypes, operator
+from tallystick.numerics.types import Attrs, TensorType
+
+
+def _open_end(attrs: Attrs, inputs: InTypes) -> int | None:
+    """ATen's open end: the axis's size."""
+    x, dim = (inputs[0] if inputs else None), attrs.get("dim")
+    if x is None or not isinstance(dim, int) or not -len(x.shape) <= dim < len(x.shape):
+        return None
+    return x.shape[dim]
+
+
+_RANGE = {
+    "dim": AttrSpec("int", 0),
+    "start": AttrSpec("int", 0),
+    "end": AttrSpec("int", _open_end),
+    "step": AttrSpec("int", 1),
+}
+
+
+# --- views ----------------------------------------------------------------------------------------
+@operator("aten.view", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    size = integers(attrs, "size")
+    if any(n < 0 for n in size) or math.prod(size) != t.numel:
+        raise UsageError(f"{op}: {t} cannot be seen as {list(size)}.")
+    return (TensorType(t.dtype, size),)
+
+
+@operator("aten.permute", clause="9", operands=("x",), attrs={"dims": INTS}, op_class="move")
+def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    dims = integers(attrs, "dims")
+    if sorted(dims) != list(range(len(t.shape))):
+        raise UsageError(f"{op}: {list(dims)} does not order the axes of {t}.")
+    return (TensorType(t.dtype, tuple(t.shape[d] for d in dims)),)
+
+
+@operator("aten.expand", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+def _expand(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    size = integers(attrs, "size")
+    lead = len(size) - len(t.shape)
+    fits = lead >= 0 and all(n in (1, size[lead + i]) for i, n in enumerate(t.shape))
+    if not fits or any(n < 0 for n in size):
+        raise UsageError(f"{op}: {t} does not expand to {list(size)}.")
+    return (TensorType(t.dtype, size),)
+
+
+def slice_of(op: str, attrs: Attrs, t: TensorType) -> tuple[int, slice, int]:
+    """(axis, slice, number of elements it takes), bounds as canonical programs have them."""
+    axis = axis_of(op, integer(attrs, "dim"), len(t.shape))
+    start, end, step = (integer(attrs, k) for k in ("start", "end", "step"))
+    if not t.shape or not 0 <= start <= end <= t.shape[axis] or step < 1:
+        raise UsageError(f"{op}: {start}:{end}:{step} is no slice of axis {axis} of {t}.")
+    return axis, slice(start, end, step), -((start - end) // step)
+
+
+def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+@operator("aten.slice", clause="9", operands=("x",), attrs=_RANGE, op_class="move")
+def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    axis, _, count = slice_of(op, attrs, t)
+    return (TensorType(t.dtype, _with(t.shape, axis, count)),)
+
+
+# --- joining and scattering -----------------------------------------------------------------------
+@operator("aten.slice_scatter", clause="9", operands=("x", "source"), attrs=_RANGE, op_class="move")
+def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, src = operands(op, inputs, 2)
+    same_dtype(op, (x, src))
+    axis, _, count = slice_of(op, attrs, x)
+    if src.shape != _with(x.shape, axis, count):
+        raise UsageError(f"{op}: {src} does not fill the slice of {x}.")
+    return (x,)
+
+
+@operator(
+    "aten.cat",
+    clause="9",
+    operands=("x*",),
+    attrs={"dim": AttrSpec("int", 0)},
+    op_class="move",
+)
+def _cat(op: str, attrs: Attrs, inputs: Types) -> Result:
+    types = operands(op, inputs, max(len(inputs), 1))
+    dtype = same_dtype(op, types)
+    axis = axis_of(op, integer(attrs, "dim"), len(types[0].shape))
+    first = types[0].shape
+    if not first or any(len(t.shape) != len(first) for t in types):
+        raise UsageError(f"{op}: {describe(inputs)} cannot be joined.")
+    if any(_with(t.shape, axis, 0) != _with(first, axis, 0) for t in types):
+        raise UsageError(f"{op}: {describe(inputs)} differ beside axis {axis}.")
+    return (TensorType(dtype, _with(first, axis, sum(t.shape[axis] for t in types))),)
+
+
+# --- reading by index -----------------------------------------------------------------------------
+@operator("aten.gather", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move")
+def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, index = operands(op, inputs, 2)
+    check_dtype(op, index, ("i64",))
+    axis = axis_of(op, integer(attrs, "dim"), len(x.shape))
+    if len(x.shape) != len(index.shape) or any(
+        index.shape[i] > n for i, n in enumerate(x.shape) if i != axis
+    ):
+        raise UsageError(f"{op}: indices {index} do not fit {x} along axis {axis}.")
+    return (TensorType(x.dtype, index.shape),)
+
+
+@operator(
+    "aten.index_select", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move"
+)
+def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, index = operands(op, inputs, 2)
+    check_dtype(op, index, ("i64",))
+    axis = axis_of(op, integer(attrs, "dim"), len(x.shape))
+    if len(index.shape) != 1 or not x.shape:
+        raise UsageError(f"{op}: takes a tensor with axes and a list of indices, got {index}.")
+    return (TensorType(x.dtype, _with(x.shape, axis, index.shape[0])),)
+
+
+# --- choosing -------------------------------------------------------------------------------------
+@operator("aten.where", clause="9", operands=("condition", "a", "b"), op_class="move")
+def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
+    condition, a, b = operands(op, inputs, 3)
+    check_dtype(op, condition, ("bool",))
+    dtype = same_dtype(op, (a, b))
+    return (TensorType(dtype, broadcast(op, (condition, a, b))),)
+
+
+@operator(
+    "aten.masked_fill", clause="9", operands=("x", "mask"), attrs={"value": FLOAT}, op_class="move"
+)
+def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, mask = operands(op, inputs, 2)
+    check_dtype(op, mask, ("bool",))
+    constant(op, "value", number(attrs, "value"), x.dtype)
+    if broadcast(op, (x, mask)) != x.shape:
+        raise UsageError(f"{op}: the mask {mask} does not broadcast to {x}.")
+    return (x,)
+
+
+# --- making ---------------------------------------------------------------------------------------
+@operator(
+    "aten.full",
+    clause="9",
+    operands=(),
+    attrs={"size": INTS, "value": FLOAT, "dtype": AttrSpec("dtype", "f32")},
+    op_class="move",
+)
+def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
+    size, dtype = integers(attrs, "size"), text(attrs, "dtype")
+    if dtype not in ANY or any(n < 0 for n in size):
+        raise UsageError(f"{op}: {dtype} {list(size)} is no tensor type.")
+    constant(op, "value", number(attrs, "value"), dtype)
+    return (TensorType(dtype, size),)
+
+
+@operator(
+    "aten.arange",
+    clause="9",
+    operands=(),
+    attrs={
+        "start": AttrSpec("float", 0.0),
+        "end": FLOAT,
+        "step": AttrSpec("float", 1.0),
+        "dtype": AttrSpec("dtype", "i64"),
+    },
+    op_class="move",
+)
+def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
+    start, end, step = (number(attrs, k) for k in ("start", "end", "step"))
+    dtype = text(attrs, "dtype")
+    if dtype not in ("f32", "i64"):
+        raise UsageError(f"{op}: is defined on f32, i64, got {dtype}.")
+    if not all(map(math.isfinite, (start, end, step))) or step == 0.0:
+        raise UsageError(f"{op}: start, end and step must be finite, and step not zero.")
+    if dtype == "i64":
+        for name in ("start", "end", "step"):
+            constant(op, name, number(attrs, name), dtype)
+    # The number of elements is exact (NUMERICS 9.1), not what a rounded quotient would give.
+    count = math.ceil((Fraction(end) - Fraction(start)) / Fraction(step))
+    return (TensorType(dtype, (max(count, 0),)),)
+
+
+@operator(
+    "aten.tril",
+    "aten.triu",
+    clause="9",
+    operands=("x",),
+    attrs={"diagonal": AttrSpec("int", 0)},
+    op_class="move",
+)
+def _triangle(op: str, _attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    if len(t.shape) < 2:
+        raise UsageError(f"{op}: needs a matrix, got {t}.")
+    return (t,)

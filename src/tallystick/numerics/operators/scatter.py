@@ -1,0 +1,84 @@
+"""The scatter class, and embedding's look-up (NUMERICS 4, 9)."""
+
+from __future__ import annotations
+
+from tallystick.errors import UsageError
+from tallystick.numerics.operators.common import (
+    FLOATS,
+    INT,
+    Result,
+    Types,
+    axis_of,
+    check_dtype,
+    check_shape,
+    flag,
+    integer,
+    operands,
+)
+from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.types import Attrs, TensorType
+
+
+# --- embedding (9, 4.2) ---------------------------------------------------------------------------
+@operator(
+    "aten.embedding",
+    clause="9",
+    operands=("weight", "index"),
+    attrs={"padding_idx": AttrSpec("int", -1)},
+    op_class="move",
+)
+def _embedding(op: str, _attrs: Attrs, inputs: Types) -> Result:
+    weight, index = operands(op, inputs, 2)
+    check_dtype(op, weight, FLOATS)
+    check_dtype(op, index, ("i64",))
+    if len(weight.shape) != 2:
+        raise UsageError(f"{op}: the weight must have two axes, got {weight}.")
+    return (TensorType("f32", index.shape + weight.shape[1:]),)
+
+
+@operator(
+    "aten.embedding_dense_backward",
+    clause="4.2",
+    operands=("grad", "index"),
+    attrs={
+        "num_weights": INT,
+        "padding_idx": AttrSpec("int", -1),
+        "scale_grad_by_freq": AttrSpec("bool", False),
+    },
+    op_class="scatter",
+)
+def _embedding_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
+    op = op
+    grad, index = operands(op, inputs, 2)
+    check_dtype(op, grad, FLOATS)
+    check_dtype(op, index, ("i64",))
+    if flag(attrs, "scale_grad_by_freq"):
+        raise UsageError(f"{op}: scale_grad_by_freq is not part of any contract.")
+    if not grad.shape:
+        raise UsageError(f"{op}: the gradient needs a last axis, got {grad}.")
+    check_shape(op, "the gradient", grad, index.shape + grad.shape[-1:])
+    weights = integer(attrs, "num_weights")
+    if weights < 0:
+        raise UsageError(f"{op}: num_weights must not be negative, got {weights}.")
+    return (TensorType("f32", (weights, grad.shape[-1])),)
+
+
+# --- index_add (4.3) ------------------------------------------------------------------------------
+@operator(
+    "aten.index_add",
+    clause="4.3",
+    operands=("x", "index", "source"),
+    attrs={"dim": INT},
+    op_class="scatter",
+)
+def _index_add(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, index, source = operands(op, inputs, 3)
+    check_dtype(op, x, FLOATS)
+    check_dtype(op, source, FLOATS)
+    check_dtype(op, index, ("i64",))
+    if not x.shape or len(index.shape) != 1:
+        raise UsageError(f"{op}: takes x with an axis and a 1-d index, got {x} and {index}.")
+    axis = axis_of(op, integer(attrs, "dim"), len(x.shape))
+    wanted = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
+    check_shape(op, "the source", source, wanted)
+    return (x,)
