@@ -16,6 +16,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.opening.accumulators import parts
 from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
+from tallystick.numerics.opening.rounded import exact_sum
 from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.registry import OpSpec, summed_operators
 from tallystick.numerics.rounded import Piece, run_rounded
@@ -90,7 +91,7 @@ def _type_of(x: Array) -> TensorType:
 def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid: Grid) -> Array:
     """By the exact sum of each element's terms and its bound (14.4)."""
     true = np.ones(len(positions), np.bool_)
-    if not _is_sum(call.spec.name, call.attrs):
+    if len(positions) == 0 or not _is_sum(call):
         return true
 
     def decide(piece: Piece) -> None:
@@ -113,11 +114,12 @@ def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid
     return true
 
 
-def _is_sum(operator: str, attrs: Attrs) -> bool:
+def _is_sum(call: Call) -> bool:
     """Whether an element of this summed operator is R of its terms, so that they bound it."""
-    if operator == "aten.addmm":
-        return attrs["alpha"] == 1.0 and attrs["beta"] in (0.0, 1.0)
-    return True
+    types = tuple(None if x is None else _type_of(x) for x in call.inputs)
+    made = tuple(_type_of(x) for x in call.outputs)
+    site = Site(call.spec.name, call.attrs, types, made, call.out, 0)
+    return exact_sum[call.spec.name](site).after is None
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
