@@ -278,3 +278,17 @@ def test_two_zeros_have_one_larger_one(a: float, b: float) -> None:
     case = Case("aten.clamp", {"max": b}, (x,), (x,))
     found, _ = reference(site_of(case, [x], 0, 0), [x])
     assert math.copysign(1, found) == smaller
+
+
+def test_a_large_start_leaves_room_for_every_order() -> None:
+    """14.11: an `index_add` whose own element outweighs its sources. Their order is the kernel's."""
+    rng = np.random.default_rng(5)
+    x = np.array([1e8], np.float32)
+    added = rng.uniform(5e-4, 2e-3, 300).astype(np.float32)
+    inputs: Arrays = [x, np.zeros(300, np.int64), added]
+    case = Case("aten.index_add", {"dim": 0}, tuple(inputs), (x,))
+    value, error = reference(site_of(case, inputs, 0, 0), inputs)
+    terms = np.append(x, added).astype(np.float64)
+    made = [float(np.add.accumulate(rng.permutation(terms))[-1]) for _ in range(200)]
+    assert max(made) > min(made)
+    assert max(abs(v - value) for v in (*made, math.fsum(terms))) <= error * MARGIN

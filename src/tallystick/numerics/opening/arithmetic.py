@@ -100,6 +100,11 @@ def accumulated(state: Any, added: Any, count: int) -> Any:
     return np.add.accumulate(np.append(state, added).astype(np.float32))[-1]
 
 
+def started(state: Any, count: int) -> Any:
+    """What `count` additions start from: a number that is added too, so it has their bound."""
+    return approx.widened(state, count) if isinstance(state, Approx) else state
+
+
 def dot_chunk(a: Array, b: Array) -> np.float32:
     """The partial of one chunk, at most 128 terms (NUMERICS 2.1)."""
     row = np.ascontiguousarray(a, dtype=np.float32).reshape(1, -1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.opening.arithmetic import accumulated
+from tallystick.numerics.opening.arithmetic import accumulated, started
 from tallystick.numerics.opening.quantity import (
     LIMIT,
     Array,
@@ -45,7 +45,7 @@ def _scatter(
     @np.errstate(all="ignore")
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
         if first == 0:
-            state = begin(source)
+            state = started(begin(source), count)
         sources = np.arange(first, last, dtype=np.int64)
         index = source.read(1, sources)
         outside = (index < 0) | (index >= rows)
