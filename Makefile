@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test lint types bench fault-check test-aarch64 exhaustive clean help
+.PHONY: setup demo test lint types stub bench fault-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
 	@echo "make test          the test suite (sets up .venv first)"
 	@echo "make lint types    ruff, mypy --strict"
+	@echo "make stub          src/tallystick/_core.pyi, from the native module"
 	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
 	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
 	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
@@ -46,12 +47,16 @@ test: setup
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff
-	$(BIN)/ruff check src tests benchmarks attacks examples
-	$(BIN)/ruff format --check src tests benchmarks attacks examples
+	$(BIN)/ruff check src tests benchmarks attacks examples native/tools
+	$(BIN)/ruff format --check src tests benchmarks attacks examples native/tools
 
 types: setup
 	$(PIP) install -q -c constraints.txt mypy
 	$(BIN)/mypy
+
+# The types of the native module, after a change of its bindings.
+stub: setup
+	$(BIN)/python native/tools/make_stub.py
 
 bench: setup
 	$(BIN)/tallystick bench gemm --json

@@ -138,8 +138,8 @@ def main() -> None:
             overlay = clang_overlay(directory)
             variants += [(f"clang build, {isa}", 2, isa, overlay) for isa in _core.supported_isas()]
         rows = []
-        for number, (name, threads, isa, path) in enumerate(variants):
-            result = train(job, directory / f"run-{number}", threads, environment(path, isa))
+        for number, (name, threads, path_isa, path) in enumerate(variants):
+            result = train(job, directory / f"run-{number}", threads, environment(path, path_isa))
             rows.append({"name": name, "value": result["run_root"], "unit": "run_root",
                          "isa": result["isa"], "seconds": result["seconds"]})  # fmt: skip
         run = directory / "run-killed"

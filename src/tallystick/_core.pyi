@@ -1,5 +1,281 @@
-"""The native core checks the types of what it is given; its functions are not restated here."""
+"""Made by native/tools/make_stub.py from the native module. Do not edit."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-def __getattr__(name: str) -> Any: ...
+import numpy
+from numpy.typing import NDArray
+
+
+class OperandError(ValueError):
+    pass
+
+def isa() -> str: ...
+
+def supported_isas() -> list[str]: ...
+
+def set_isa(name: str) -> None: ...
+
+def threads() -> int: ...
+
+def set_threads(n: int) -> None: ...
+
+def fp_environment_ok() -> bool:
+    """
+    Whether the calling thread has the environment of NUMERICS 1.7, found out by arithmetic.
+    """
+
+def fp_environment_enter() -> int:
+    """
+    Sets the calling thread's environment (NUMERICS 1.7); returns the word that was there.
+    """
+
+def fp_environment_leave(word: int) -> None:
+    """Puts back, in the same thread, a word that fp_environment_enter gave."""
+
+def compiler() -> str: ...
+
+def sha256(data: object) -> bytes:
+    """SHA-256 of a C-contiguous buffer: 32 bytes."""
+
+def tensor_leaves_root(data: object, leaf: int) -> bytes:
+    """
+    RFC 9162 root over `leaf`-byte leaves of a C-contiguous buffer (COMMITMENTS 3).
+    """
+
+def tensor_leaf_hashes(data: object, leaf: int) -> bytes:
+    """
+    All leaf hashes in order, 32 bytes each, of a C-contiguous buffer (COMMITMENTS 3).
+    """
+
+def merkle_root_of_hashes(hashes: object) -> bytes:
+    """RFC 9162 root over leaf hashes already computed (COMMITMENTS 2)."""
+
+def sha256_implementations() -> list[str]:
+    """Names of the SHA-256 implementations that can run on this machine."""
+
+def sha256_implementation() -> str:
+    """Name of the SHA-256 implementation in use."""
+
+def set_sha256_implementation(name: str) -> None:
+    """Use this implementation from now on; every one gives the same bits."""
+
+def elementary_names() -> list[str]:
+    """The functions that elementary() knows."""
+
+def elementary(name: str, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    out[i] = RN(f(x[i])) for a C-contiguous float32 x; out may be x (NUMERICS 5).
+    """
+
+def pow(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    out[i] = RN(x[i] ** y[i]), or y[0] throughout when y has one element (NUMERICS 5.8).
+    """
+
+def mm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4)."""
+
+def addmm(c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], beta: float, alpha: float) -> None:
+    """out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5)."""
+
+def bmm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """out[i] = a[i] b[i] for each i (NUMERICS 2.4)."""
+
+def convolution(input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+    """2-D convolution, C-contiguous f32 (NUMERICS 2.6)."""
+
+def convolution_input_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+    """Gradient of a 2-D convolution's input (NUMERICS 2.7)."""
+
+def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+    """Gradient of a 2-D convolution's weight (NUMERICS 2.7)."""
+
+def convolution_bias_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Gradient of a 2-D convolution's bias (NUMERICS 2.7)."""
+
+def ew1(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
+    """
+    out = name(a), elementwise; a: float32 of any strides, broadcast; out: C-contiguous.
+    """
+
+def ew2(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], b: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
+    """out = name(a, b); operands of any strides, broadcast (NUMERICS 10.1)."""
+
+def ew3(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], b: Annotated[NDArray[Any], dict(device='cpu', writable=False)], c: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
+    """out = name(a, b, c); operands of any strides, broadcast."""
+
+def copy_strided(x: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')]) -> None:
+    """
+    Copies x, of any strides, to the C-contiguous out of the same shape and dtype.
+    """
+
+def reduce_sum(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], outer: int, n: int, inner: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], square: bool = False, mean: bool = False) -> None:
+    """
+    SUM over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.1); `mean` divides by RN32(n), `square` sums squares (rows only).
+    """
+
+def var_mean(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], outer: int, n: int, divisor: float, var: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Variance and mean of each row of x seen as [outer][n] (NUMERICS 3.6)."""
+
+def reduce_extreme(which: str, x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], outer: int, n: int, inner: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    'max' or 'min' over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.5).
+    """
+
+def reduce_argmax(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], outer: int, n: int, out: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
+    """Lowest index of the maximum of each row (NUMERICS 3.5)."""
+
+def dropout_mask(seed: int, step: int, draw: int, threshold: int, out: Annotated[NDArray[Any], dict(order='C', device='cpu')]) -> None:
+    """Kept iff word >= threshold (NUMERICS 8.4)."""
+
+def uniform(seed: int, step: int, draw: int, low: float, high: float, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Uniform floats (NUMERICS 8.6)."""
+
+def normal(seed: int, step: int, draw: int, mean: float, std: float, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Normal floats (NUMERICS 8.7)."""
+
+def philox_words(seed: int, step: int, draw: int, first: int, out: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None:
+    """The 32-bit words of elements first, first+1, ... (NUMERICS 8.1)."""
+
+def philox_block(counter: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu', writable=False)], key: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None:
+    """One block of Philox4x32-10."""
+
+def softmax(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], n: int) -> None:
+    """Rows of n elements (NUMERICS 6.1)."""
+
+def log_softmax(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], n: int) -> None:
+    """Rows of n elements (NUMERICS 6.2)."""
+
+def softmax_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], n: int) -> None:
+    """NUMERICS 6.3."""
+
+def log_softmax_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], n: int) -> None:
+    """NUMERICS 6.4."""
+
+def layer_norm(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, b: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, eps: float, y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], rstd: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], n: int) -> None:
+    """Rows of n elements (NUMERICS 6.5)."""
+
+def layer_norm_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], rstd: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, dw: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, db: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, n: int) -> None:
+    """The wanted ones of dx, dw and db (NUMERICS 6.6)."""
+
+def gelu(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], tanh: bool) -> None:
+    """NUMERICS 6.7, 6.9."""
+
+def gelu_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], tanh: bool) -> None:
+    """NUMERICS 6.8, 6.10."""
+
+def cross_entropy(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, loss: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], row_max: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], row_sum: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none."""
+
+def cross_entropy_backward(grad: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], row_max: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], row_sum: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """NUMERICS 7.2."""
+
+def nll_loss(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, loss: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], total_weight: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """NUMERICS 7.3."""
+
+def nll_loss_backward(grad: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], total_weight: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """NUMERICS 7.3."""
+
+def embedding(weight: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Rows of an f32 weight by i64 indices (NUMERICS 9)."""
+
+def embedding_dense_backward(grad: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], padding_idx: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    Gradient rows added by ascending source; padding_idx < 0: none (NUMERICS 4.2).
+    """
+
+def index_add(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], source: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], outer: int, inner: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Source slices added to x's by ascending source (NUMERICS 4.3)."""
+
+def batch_norm(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, b: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, running_mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, running_var: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, momentum: float, eps: float, y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], rstd: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], new_mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, new_var: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None) -> None:
+    """Training (NUMERICS 6.12)."""
+
+def batch_norm_eval(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, b: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], var: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], eps: float, y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """By running statistics (NUMERICS 6.14)."""
+
+def batch_norm_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], spread: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], train: bool, eps: float, dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, dw: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, db: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None) -> None:
+    """
+    The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).
+    """
+
+def max_pool2d(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
+    """Planes of the last two axes (NUMERICS 6.15)."""
+
+def max_pool2d_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Planes of the last two axes (NUMERICS 6.16)."""
+
+def adam_step(p: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], m: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], c: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, p_out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], m_out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], v_out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], rest1: float, beta2: float, rest2: float, eps: float, step_size: float, root_bc2: float, decay: float, adds_decay: bool, scales_param: bool) -> None:
+    """
+    One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).
+    """
+
+def sgd_step(p: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], buf: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, c: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, p_out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], buf_out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, lr: float, momentum: float, undamped: float, weight_decay: float, decays: bool, nesterov: bool) -> None:
+    """One SGD step on f32 tensors of one size (NUMERICS 11.4)."""
+
+def clip_coef(squares: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], max_norm: float, coefficient: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], norm: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Gradient clipping's coefficient and norm (NUMERICS 11.6)."""
+
+def published_log(x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], threshold: int, decimal: bool, bits: int, plus_zero: bool, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], packed: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu')]) -> None:
+    """out = R(x) and a trainer's entries, five to a byte (NUMERICS 14.9)."""
+
+def published_follow(x: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], packed: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)], bits: int, plus_zero: bool, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> int:
+    """
+    out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).
+    """
+
+def published_adam(p: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], m: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], scale: float, rest1: float, beta2: float, rest2: float, eps: float, root: float, step_size: float, kept: float, decay: float, p_out: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], m_out: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')], v_out: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu')]) -> None:
+    """x of an Adam or AdamW step in binary64 (NUMERICS 11.2, 11.3, 14.9)."""
+
+def round_grid(w: Annotated[NDArray[numpy.float64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], b: int) -> None:
+    """
+    out f32 = R(w f64) with b bits, equal shapes, C-contiguous (NUMERICS 13.2).
+    """
+
+def widen_rows(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """out f64 = x f32[R,n], a row's elements adjacent, in binary64 (exact)."""
+
+def round_doubt(w: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order='C', device='cpu', writable=False)], ea: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], eb: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], ec: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, t: float, b: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> NDArray[numpy.int64]:
+    """
+    out[M,N] = R(w[M,N]); returns i64[k], ascending: the row-major positions where R differs between w - t·E and w + t·E, E = ea[i]·eb[j] (+ ec[j]), or w or E is not finite. The ends are taken a step further out than binary64 rounds them (NUMERICS 13.6, 14.6).
+    """
+
+def exact_dots(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], i: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], j: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], c: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, bits: int) -> NDArray[numpy.float32]:
+    """
+    f32[n]: R of the exact product of row i[e] of a[M,K] and column j[e] of b[K,N], plus c[e] (NUMERICS 13.3, 13.4). Any strides.
+    """
+
+def exact_accs(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], i: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], j: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], c: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> NDArray[numpy.uint8]:
+    """u8[n,80]: the accumulator records of the same sums (NUMERICS 13.5)."""
+
+def exact_sums(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], b: int) -> NDArray[numpy.float32]:
+    """
+    f32[k]: R of the exact sum of the named rows of x[R,n], any strides (NUMERICS 13.3).
+    """
+
+def exact_sum_accs(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint8]:
+    """u8[k,80]: the accumulator records of the same sums (NUMERICS 13.5)."""
+
+def acc_add_products(acc: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint8]:
+    """The record u8[80] after the terms a[k]·b[k] (NUMERICS 13.5)."""
+
+def acc_add_terms(acc: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint8]:
+    """The record u8[80] after the terms x[k] (NUMERICS 13.5)."""
+
+def acc_round(accs: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], b: int) -> NDArray[numpy.float32]:
+    """f32[n]: R of each of the records u8[n,80] (NUMERICS 13.2, 13.4)."""
+
+def square_sums_rows(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)]) -> NDArray[numpy.float64]:
+    """
+    f64[M]: SUM64 of the squares of each row of a[M,K], any strides (NUMERICS 14.4).
+    """
+
+def square_sums_columns(b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)]) -> NDArray[numpy.float64]:
+    """
+    f64[N]: SUM64 of the squares of each column of b[K,N], any strides (NUMERICS 14.4).
+    """
+
+def abs_sums_rows(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)]) -> NDArray[numpy.float64]:
+    """
+    f64[R]: SUM64 of the absolute values of each row of x[R,n], any strides (NUMERICS 14.4).
+    """

@@ -78,11 +78,15 @@ def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
 
 def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
     """One pass of the core's: torch's eight cost three times as much, most of it in memory."""
-    p, g, m, v = (need(xs, i).contiguous() for i in range(4))
+    p, g, m, v = (need(xs, i).contiguous().numpy() for i in range(4))
     c = maybe(xs, 7)
     found = [stock.result(p.shape, number) for number in range(3)]
+    p_out, m_out, v_out = (x.numpy() for x in found)
     _core.published_adam(
-        *(x.numpy() for x in (p, g, m, v)),
+        p,
+        g,
+        m,
+        v,
         1.0 if c is None else float(c),
         1 - s.beta1,
         s.beta2,
@@ -92,7 +96,9 @@ def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
         s.step_size,
         s.kept,
         s.decay,
-        *(x.numpy() for x in found),
+        p_out,
+        m_out,
+        v_out,
     )
     return found
 

@@ -56,7 +56,12 @@ _register_pair("div", lambda a, b, _attrs: torch.div(a, b))
 
 @stock_form("aten.pow.Tensor_Scalar", per_element=True)
 def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return [torch.pow(need(xs, 0), rounded_number(attrs, "exponent"))]
+    x, exponent = need(xs, 0), rounded_number(attrs, "exponent")
+    if abs(exponent) == 0.5 and exponent != attrs["exponent"]:
+        # torch takes a square root, which has other values of -0 and of -inf. NUMERICS 10.6 does
+        # so only where the binary64 attribute is 0.5 or -0.5 itself.
+        x = torch.where((x == 0) | (x == -torch.inf), x.abs(), x)
+    return [torch.pow(x, exponent)]
 
 
 @stock_form("aten._to_copy", per_element=True)

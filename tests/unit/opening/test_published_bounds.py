@@ -281,7 +281,7 @@ def test_two_zeros_have_one_larger_one(a: float, b: float) -> None:
 
 
 def test_a_large_start_leaves_room_for_every_order() -> None:
-    """14.11: an `index_add` whose own element outweighs its sources. Their order is the kernel's."""
+    """14.11: an `index_add` whose own element outweighs its sources, added in any order."""
     rng = np.random.default_rng(5)
     x = np.array([1e8], np.float32)
     added = rng.uniform(5e-4, 2e-3, 300).astype(np.float32)

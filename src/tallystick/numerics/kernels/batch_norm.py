@@ -18,12 +18,19 @@ def _eps(attrs: Attrs) -> float:
 @kernel("aten._native_batch_norm_legit_functional", inplace=((0, 0),))
 def _training(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     new_mean, new_var = outputs[3:] if len(outputs) > 3 else (None, None)
+    weight, bias, running_mean, running_var = (optional(inputs, i) for i in range(1, 5))
+    y, mean, rstd = outputs[:3]
     _core.batch_norm(
         operand(inputs, 0),
-        *(optional(inputs, i) for i in range(1, 5)),
+        weight,
+        bias,
+        running_mean,
+        running_var,
         float(rn32(number(attrs, "momentum"))),
         number(attrs, "eps"),
-        *outputs[:3],
+        y,
+        mean,
+        rstd,
         new_mean,
         new_var,
     )

@@ -36,12 +36,15 @@ def _along(
 # --- layer_norm (6.5, 6.6) ------------------------------------------------------------------------
 @kernel("aten.native_layer_norm", inplace=((0, 0),))
 def _layer_norm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    y, mean, rstd = outputs
     _core.layer_norm(
         operand(inputs, 0),
         optional(inputs, 1),
         optional(inputs, 2),
         float(rn32(number(attrs, "eps"))),
-        *outputs,
+        y,
+        mean,
+        rstd,
         math.prod(integers(attrs, "normalized_shape")),
     )
 

@@ -41,10 +41,17 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         root_bc2 = rn32(float(np.sqrt(one - beta2_power)))
         decay = rn32(float(one - lr * weight_decay if decoupled else weight_decay))
         rest1, rest2 = rn32(float(one - beta1)), rn32(float(one - beta2))
+    p, g, m, v = (operand(inputs, i) for i in range(4))
+    p_out, m_out, v_out = outputs
     _core.adam_step(
-        *(operand(inputs, i) for i in range(4)),
+        p,
+        g,
+        m,
+        v,
         optional(inputs, 7),
-        *outputs,
+        p_out,
+        m_out,
+        v_out,
         float(rest1),
         float(rn32(float(beta2))),
         float(rest2),

@@ -17,7 +17,9 @@ _BACKWARD = "aten.max_pool2d_with_indices_backward"
 
 @kernel(_FORWARD)
 def _forward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.max_pool2d(operand(inputs, 0), *sides(_FORWARD, attrs), outputs[0], outputs[1])
+    size, stride, padding, dilation = sides(_FORWARD, attrs)
+    y, index = outputs
+    _core.max_pool2d(operand(inputs, 0), size, stride, padding, dilation, y, index)
 
 
 @kernel(_BACKWARD)
