@@ -34,7 +34,9 @@ from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, encode_
 from tallystick.protocol.query import Query
 from tallystick.prover.local import Party
 from tallystick.rounding.blocks import WORD, Blocks
-from tallystick.rounding.log_file import LogDirectory
+from tallystick.rounding.log_file import LogDirectory, log_path
+from tallystick.rounding.log_reader import Expected, open_log
+from tallystick.rounding.sections import operators_of
 
 
 def hand_over(
@@ -49,8 +51,8 @@ def hand_over(
     The files are those of a run's `logs`, so a copy of the run that lacks them can be followed
     again. `on_step` is told each step that was written. Raises CounterpartyError where an answer
     does not fit what the party has signed (no file of that step is then left, and nobody is
-    convicted here), UsageError for a job without logs or a step that the run has not,
-    StorageError, and what the party raises.
+    convicted here), UsageError for a job without logs, a step that the run has not or a directory
+    with another run's logs, StorageError, and what the party raises.
     """
     run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
     facts = Facts(terms)
@@ -61,12 +63,32 @@ def hand_over(
     source = _Source(party, facts, run)
     steps = range(first, run.final_step)
     digests = source.digests(steps)
-    logs = LogDirectory(directory, terms.digest, facts.sections, FORMS[facts.contract.form])
+    form = FORMS[facts.contract.form]
+    operators = operators_of(terms.program, facts.sections)
+    expected = Expected(terms.digest, facts.sections, operators, form)
+    logs = LogDirectory(directory, terms.digest, facts.sections, form)
     for step in steps:
-        source.write(logs, step, digests[step])
+        if not _there(expected, directory, step, digests[step]):
+            source.write(logs, step, digests[step])
         on_step(step)
     logs.flush()
     return steps
+
+
+def _there(expected: Expected, directory: Path, step: int, digest: bytes) -> bool:
+    """Whether the log is in the directory already. Raises UsageError where a sound log of another
+    run is in its place: a damaged one is replaced, that one never."""
+    try:
+        with open_log(directory, step, expected) as reader:
+            reader.verify()
+            found = reader.digest
+    except CounterpartyError:
+        return False  # missing or damaged
+    if found != digest:
+        raise UsageError(
+            f"{log_path(directory, step)} is a log of another run.", "Name another directory."
+        )
+    return True
 
 
 class _Source:

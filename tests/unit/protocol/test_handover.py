@@ -115,6 +115,20 @@ def test_an_answer_to_something_else(job: Job, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_only_damaged_logs_are_replaced(job: Job, tmp_path: Path) -> None:
+    """A directory that holds another run's logs was named by mistake."""
+    party, other = LogParty(job, Lie(entries=entries)), LogParty(job)
+    hand_over(party, job, FIRST, tmp_path)
+    damaged, kept = log_path(tmp_path, 4), log_path(tmp_path, 2)
+    whole, inode = damaged.read_bytes(), kept.stat().st_ino
+    damaged.write_bytes(whole[:-1])
+    hand_over(party, job, FIRST, tmp_path)
+    assert damaged.read_bytes() == whole and kept.stat().st_ino == inode
+    with pytest.raises(UsageError, match="another run"):
+        hand_over(other, job, FIRST, tmp_path)
+    assert log_path(tmp_path, 3).read_bytes() != b""
+
+
 def test_steps_and_jobs_without_logs(job: Job, tmp_path: Path, mlp_job: Job) -> None:
     party = LogParty(job)
     for step in (-1, STEPS):
