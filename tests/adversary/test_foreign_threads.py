@@ -35,6 +35,10 @@ def run(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+# numpy's threads get the environment of the thread that loads it: here the stranger's.
+_NUMPY_FIRST = "import sys, numpy; from tallystick.cli.main import run; sys.exit(run(sys.argv[1:]))"
+
+
 @pytest.mark.parametrize("mode", ["flush", "upward"])
 def test_train_and_audit_refuse_and_one_thread_helps(
     job: Job, run: Path, mode: str, tmp_path: Path
@@ -43,11 +47,22 @@ def test_train_and_audit_refuse_and_one_thread_helps(
         ["train", str(job.directory), "--out", str(tmp_path / "x")],
         ["audit", str(run)],
     ):
-        refused = preloaded(["-m", "tallystick", *command, "--threads", "2"], mode)
+        refused = preloaded(["-c", _NUMPY_FIRST, *command, "--threads", "2"], mode)
         assert refused.returncode == 2
         assert "Threads of numpy (its BLAS)" in refused.stderr
     out = tmp_path / "alone"
     arguments = ["train", str(job.directory), "--out", str(out), "--threads", "1"]
+    assert preloaded(["-c", _NUMPY_FIRST, *arguments], mode).returncode == 0
+    assert inspect_run(out)["run_root"] == inspect_run(run)["run_root"]
+
+
+@pytest.mark.parametrize("mode", ["flush", "upward"])
+def test_the_command_line_loads_numpy_within_the_bracket(
+    job: Job, run: Path, mode: str, tmp_path: Path
+) -> None:
+    """So its threads are sound, whatever was preloaded, and the run is the honest one."""
+    out = tmp_path / "run"
+    arguments = ["train", str(job.directory), "--out", str(out), "--threads", "2"]
     assert preloaded(["-m", "tallystick", *arguments], mode).returncode == 0
     assert inspect_run(out)["run_root"] == inspect_run(run)["run_root"]
 

@@ -13,9 +13,9 @@ from golden import ROUNDED, ROUNDED_ROOTS, entry, golden_job
 from reference.orders import Shuffled
 
 from tallystick import _core
+from tallystick.api import audit
 from tallystick.numerics.rounded import ProductEngine, using
 from tallystick.numerics.rounded.engines import DEFAULT
-from tallystick.run import audit
 from tallystick.run.job import Job
 from tallystick.run.recipes import verify_job
 from tallystick.run.trainer import Options, train_job

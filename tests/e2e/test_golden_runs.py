@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
 
 from tallystick import _core
-from tallystick.run import audit
+from tallystick.api import audit
 from tallystick.run.fsck import fsck
 from tallystick.run.trainer import Options, train_job
 

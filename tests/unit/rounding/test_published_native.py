@@ -20,21 +20,21 @@ def packed_reference(entries: list[int]) -> np.ndarray:
 
 def nasty(rng: np.random.Generator, bits: int) -> np.ndarray:
     """Values around boundaries, thresholds, zero, subnormals and the largest numbers."""
-    grid = rng.integers(0, 0x7F800000 >> (32 - bits), 160, dtype=np.int64) << (32 - bits)
+    grid = rng.integers(0, 0x7F800000 >> (32 - bits), 64, dtype=np.int64) << (32 - bits)
     at = grid.astype(np.uint32).view(np.float32).astype(np.float64)
     above = (grid + (1 << (32 - bits))).astype(np.uint32).view(np.float32).astype(np.float64)
     above[np.isinf(above)] = 2.0**128
     middle = (at + above) / 2
-    near = middle * (1 + rng.choice([-1, 0, 1, 2, -3], 160) * 2.0**-52)
+    near = middle * (1 + rng.choice([-1, 0, 1, 2, -3], 64) * 2.0**-52)
     tau = T * 2.0**-40
-    edge = np.float64(rng.choice([1, -1], 160)) * (at + np.exp2(np.floor(np.log2(at + 1))) * tau)
-    small = rng.standard_normal(60) * np.exp2(rng.uniform(-1070, -120, 60))
+    edge = np.float64(rng.choice([1, -1], 64)) * (at + np.exp2(np.floor(np.log2(at + 1))) * tau)
+    small = rng.standard_normal(30) * np.exp2(rng.uniform(-1070, -120, 30))
     specials = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 1.5 * 2.0**-1023]
     large = [3.4028234663852886e38, 3.4028235677973366e38, 3.40282356779733e38, 1.7e308, -1e300]
     lowest = [2.0**-149, 2.0**-150, -(2.0**-150), 1.0000001 * 2.0**-150, 2.0**-126, 1e-45, 1e-5]
     extreme = np.array(specials + large + lowest)
-    sign = rng.choice([1.0, -1.0], 160)
-    random = rng.standard_normal(200) * np.exp2(rng.uniform(-140, 127, 200))
+    sign = rng.choice([1.0, -1.0], 64)
+    random = rng.standard_normal(80) * np.exp2(rng.uniform(-140, 127, 80))
     return np.concatenate([near * sign, middle * sign, edge, small, extreme, at * sign, random])
 
 
