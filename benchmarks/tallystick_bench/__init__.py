@@ -7,7 +7,11 @@ They stand outside the package that they measure and import it as any user does.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
+
+# As the command line does for its own process (tallystick/cli/__init__.py), before numpy is loaded.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Name -> the module whose `rows()` gives the rows; loaded when called, since each needs torch.
 BENCHMARKS: dict[str, str] = {

@@ -63,6 +63,24 @@ def test_what_cannot_be_decided(
     assert "It could not be decided" in read and "1.5.1" in read and "✗ false" not in read
 
 
+def test_a_hand_over_that_fails_keeps_the_verdict(
+    world: tuple[Job, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """6.15: a party that will not, or another run's logs in the place: it is told, and no more."""
+    job, a, b = world
+    words = ("--job", job.directory, "--out", tmp_path / "case", "--json")
+    code, text = call(capsys, "dispute", a, b, *words, "--logs-a", b / "logs")
+    found = json.loads(text)
+    assert code == 2 and found["undecided"] and found["logs"] == [None, None]
+    assert (tmp_path / "case").exists()
+    for targets in (
+        ("--logs-a", a / "journal"),
+        ("--logs-a", tmp_path / "x", "--logs-b", tmp_path / "x"),
+    ):
+        code, _ = call(capsys, "dispute", a, b, *words, *targets)
+        assert code == 3
+
+
 def test_a_follower_agrees(
     world: tuple[Job, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

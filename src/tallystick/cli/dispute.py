@@ -29,7 +29,7 @@ from tallystick.commit.signing import Envelope, PrivateKey, verify_run
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
-from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -123,6 +123,7 @@ def dispute(
             f"{out} cannot be written: it is a directory, or its directory is not there.",
             "Name a file for the evidence.",
         )
+    _check_targets(logs_a, logs_b)
     provers: list[Prover] = []
     try:
         with _damage():
@@ -152,6 +153,16 @@ def dispute(
     _report(found, data, target, as_json, {"executed_steps": executed, "logs": handed})
 
 
+def _check_targets(*targets: str | None) -> None:
+    """Before a long game: where logs go must be a directory of each party's own, or new."""
+    named = [Path(target) for target in targets if target is not None]
+    if len(named) != len(set(named)):
+        raise UsageError("A and B cannot hand over to one directory.", "Name two.")
+    for path in named:
+        if present(path) and not is_directory(path):
+            raise UsageError(f"{path} is no directory.", "Name one for the logs.")
+
+
 def _handed_over(
     terms: Terms,
     provers: Sequence[Prover],
@@ -159,16 +170,24 @@ def _handed_over(
     targets: Sequence[str | None],
     quiet: bool,
 ) -> list[str | None]:
-    """Where each party's logs were written, from the disputed step on (PROTOCOL 6.15)."""
+    """Where each party's logs were written, from the disputed step on (PROTOCOL 6.15).
+
+    A hand-over that fails changes nothing of the verdict: it is told, and null stands for it.
+    """
+    written: list[str | None] = [None for _ in targets]
     if not found.undecided or found.place.step is None:
-        return [None for _ in targets]
-    for name, prover, target in zip(NAMES, provers, targets, strict=True):
+        return written
+    for k, (name, prover, target) in enumerate(zip(NAMES, provers, targets, strict=True)):
         if target is None:
             continue
         last = prover.run.final_step
-        with counted(f"{name} hands over logs", last - found.place.step, quiet) as tell:
-            hand_over(prover, terms, found.place.step, Path(target), tell)
-    return list(targets)
+        try:
+            with counted(f"{name} hands over logs", last - found.place.step, quiet) as tell:
+                hand_over(prover, terms, found.place.step, Path(target), tell)
+            written[k] = target
+        except TallystickError as error:
+            note(f"{name}'s logs were not handed over: {error.message} {error.next_action}")
+    return written
 
 
 def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:

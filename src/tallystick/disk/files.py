@@ -110,6 +110,7 @@ def create_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 class Replacement:
     """A file under a temporary name beside `path`, which `finish` gives it. Raises StorageError,
     here and in every method that writes; the old file then stays, and nothing is left beside it.
+    As a context it is dropped at the end where it was not finished.
     """
 
     def __init__(self, path: Path, mode: int = 0o644) -> None:
@@ -147,6 +148,12 @@ class Replacement:
             self.descriptor = -1
             remove(self._temporary)
 
+    def __enter__(self) -> Replacement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
     @contextmanager
     def _failing(self) -> Iterator[None]:
         try:
@@ -160,6 +167,12 @@ class Replacement:
 def remove(path: Path) -> None:
     """Remove a file that nothing depends on any more; what cannot be removed stays."""
     with suppress(OSError):
+        os.unlink(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, or find that it is not there. Raises StorageError."""
+    with os_errors(path), suppress(FileNotFoundError):
         os.unlink(path)
 
 
@@ -191,9 +204,9 @@ def scratch_directory() -> Iterator[Path]:
 
 def write_file(path: Path, chunks: Iterable[Chunk], mode: int = 0o644) -> None:
     """Write `path` atomically and durably. Raises StorageError; the old file then stays."""
-    file = Replacement(path, mode)
-    file.write_chunks(chunks)
-    file.finish()
+    with Replacement(path, mode) as file:
+        file.write_chunks(chunks)
+        file.finish()
     sync_path(path.parent)
 
 
@@ -218,8 +231,7 @@ def clone_or_copy(source: Path, target: Path, inside: Path | None = None) -> Non
     if present(target):
         return
     reader, _ = open_file(source, "file", inside)
-    with reader:
-        file = Replacement(target)
+    with reader, Replacement(target) as file:
         if not _clone(reader.fileno(), file.descriptor):
             with os_errors(source):
                 while chunk := reader.read(_COPY_BYTES):

@@ -24,6 +24,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _made_again(before: Callable[..., Any], function: Callable[..., Any]) -> bool:
+    """Whether a module whose import failed, for want of memory say, is being imported again."""
+    same = (before.__module__, before.__qualname__) == (function.__module__, function.__qualname__)
+    return same and before is not function
+
+
 class Attachments(Mapping[str, T], Generic[T]):
     """One kind of attachment, by operator name.
 
@@ -36,6 +42,7 @@ class Attachments(Mapping[str, T], Generic[T]):
     def __init__(self, what: str, modules: str, make: Callable[..., T] | None = None) -> None:
         self.what = what
         self.table: dict[str, T] = {}
+        self._attached: dict[str, Callable[..., Any]] = {}
         self._modules = modules
         self._make = make
         self._is_loaded = False
@@ -48,8 +55,10 @@ class Attachments(Mapping[str, T], Generic[T]):
 
         def attach(function: F) -> F:
             for name in names:
-                if name in self.table:
+                before = self._attached.get(name)
+                if before is not None and not _made_again(before, function):
                     raise ValueError(f"operator {name} has a second {self.what}")
+                self._attached[name] = function
                 own: Any = partial(function, name) if named else function
                 self.table[name] = self._entry(name, own, marks)
             return function

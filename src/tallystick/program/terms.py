@@ -35,7 +35,7 @@ class Terms:
 
     def misfit(self) -> str | None:
         """How the parts do not fit (COMMITMENTS 7.4: contract, state, loss, batch, scalars),
-        None where it is."""
+        None where they fit."""
         program, c = self.program, self.commitment
         if program.contract != c.contract:
             return "the program is written for another contract"

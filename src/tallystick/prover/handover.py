@@ -24,6 +24,7 @@ from tallystick.commit.state import (
     chain_digest,
     extend_log_chain,
 )
+from tallystick.disk.files import make_directory
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
@@ -51,13 +52,16 @@ def hand_over(
     The files are those of a run's `logs`, so a copy of the run that lacks them can be followed
     again. `on_step` is told each step that was written. Raises CounterpartyError where an answer
     does not fit what the party has signed (no file of that step is then left, and nobody is
-    convicted here), UsageError for a job without logs, a step that the run has not or a directory
-    with another run's logs, StorageError, and what the party raises.
+    convicted here) or where the directory is a link; UsageError for a job without logs, a step
+    that the run has not or a directory with another run's logs; StorageError; and what the party
+    raises.
     """
     run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
     facts = Facts(terms)
     if not facts.contract.keeps_log:
         raise UsageError("This job's contract keeps no rounding logs.", "There is none to get.")
+    if run.job_digest != terms.digest:
+        raise CounterpartyError("This run is of another job.", "Ask for a run of this one.")
     if not 0 <= first < run.final_step:
         raise UsageError(f"The run has no step {first}.", f"Ask for 0 to {run.final_step - 1}.")
     source = _Source(party, facts, run)
@@ -67,11 +71,14 @@ def hand_over(
     operators = operators_of(terms.program, facts.sections)
     expected = Expected(terms.digest, facts.sections, operators, form)
     logs = LogDirectory(directory, terms.digest, facts.sections, form)
-    for step in steps:
-        if not _there(expected, directory, step, digests[step]):
-            source.write(logs, step, digests[step])
-        on_step(step)
-    logs.flush()
+    make_directory(directory, directory.parent)
+    try:
+        for step in steps:
+            if not _there(expected, directory, step, digests[step]):
+                source.write(logs, step, digests[step])
+            on_step(step)
+    finally:
+        logs.flush()
     return steps
 
 
@@ -146,8 +153,9 @@ class _Source:
                     if len(data) != section.packed_bytes:
                         self._refuse(step, f"section {number} has {len(data)} bytes")
                     writer.published(number, data)
-            if writer.finish() != digest:
-                self._refuse(step, "its blocks are cut otherwise than the contract says")
+            if writer.digest() != digest:
+                self._refuse(step, "its blocks are cut otherwise than COMMITMENTS 10 says")
+            writer.finish()
         except BaseException:
             writer.discard()
             raise

@@ -62,6 +62,10 @@ from tallystick.run.store import RunStore
 # Errors of this program, which a person should see as they are; nothing is signed either.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
+# Answers that are read from the run's logs, which are hashed each time: they are not kept, since a
+# whole log may be asked for (PROTOCOL 6.15).
+_FROM_FILES = (q.LogHashes, q.LogBlock)
+
 
 class Prover:
     """The party that the run at `run` is in a game.
@@ -146,8 +150,8 @@ class Prover:
     def answer(self, query: bytes) -> bytes:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 
-        Raises CorruptFileError for bytes that are no query, UsageError for a query that the job
-        has no sense for: neither is answered. Raises CannotCheckError (MachineFaultError where it
+        Raises CorruptFileError for bytes that are no query, UsageError for a query that makes no
+        sense for the job: neither is answered. Raises CannotCheckError (MachineFaultError where it
         may succeed later) where this machine, and not the run, is at fault: nothing is signed.
         """
         said = self._said.get(query)
@@ -165,7 +169,8 @@ class Prover:
                     f"The run could not be executed here: {str(error) or type(error).__name__}.",
                     "Nothing was signed. Free memory, threads or disk space, then try again.",
                 ) from error
-            self._said[query] = said
+            if not isinstance(asked, _FROM_FILES):
+                self._said[query] = said
         return said
 
     def _forget(self) -> None:

@@ -109,18 +109,26 @@ class LogWriter:
         """Numbers of the sections not written yet."""
         return [number for number, stored in enumerate(self._stored) if stored is None]
 
-    def finish(self) -> bytes:
-        """End the file, give it its name, and return the log digest (COMMITMENTS 10.5).
+    def digest(self) -> bytes:
+        """The log digest of what was written (COMMITMENTS 10.5). Raises UsageError where a section
+        is missing."""
+        return log_digest(self.step, [s.digest for s in self._whole()])
 
-        Not durable until `LogDirectory.flush`. Raises UsageError where a section is missing.
-        """
+    def _whole(self) -> list[Stored]:
         stored = [s for s in self._stored if s is not None]
         if len(stored) != len(self.sections):
             raise UsageError(
                 f"The log of step {self.step} lacks section {self.missing()[0]}.",
                 "Run the whole step before it is finished.",
             )
-        digest = log_digest(self.step, [s.digest for s in stored])
+        return stored
+
+    def finish(self) -> bytes:
+        """End the file, give it its name, and return the log digest.
+
+        Not durable until `LogDirectory.flush`. Raises as `digest`.
+        """
+        stored, digest = self._whole(), self.digest()
         index = b"".join(
             ENTRY.pack(
                 section.node,

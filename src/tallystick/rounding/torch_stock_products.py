@@ -145,7 +145,7 @@ def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 @stock_form("aten.cumsum")
 def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, dim = need(xs, 0), cast(int, attrs["dim"])
-    if stock.order is None or x.dim() == 0:
+    if stock.order is None or x.dim() == 0 or not x.shape[dim]:
         return [torch.cumsum(x, dim)]
     # In pieces, each from its own beginning, as a device with many threads has it.
     pieces = torch.tensor_split(x, stock.order.parts, dim)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
 from tallystick.commit.signing import sign_run as sign_commitment
-from tallystick.disk.files import remove, write_file
+from tallystick.disk.files import remove_file, write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, TallystickError, UsageError
@@ -33,7 +33,7 @@ def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) ->
         signer = _own_key(store.signer_path)
     else:
         signer = key
-        remove(store.signer_path)  # of an earlier attempt without --key
+        remove_file(store.signer_path)  # of an earlier attempt without --key
     step, root = content.checkpoints[-1]
     commitment = RunCommitment(
         job_digest=job.digest,

@@ -73,3 +73,25 @@ def test_marks_make_an_entry() -> None:
     plain: Attachments[Any] = Attachments("rule", "tallystick.numerics.none_*")
     with pytest.raises(TypeError, match="a rule takes no wide"):
         plain("op.a", wide=True)(len)
+
+
+def test_a_module_that_is_imported_again_attaches_again() -> None:
+    """Its first import ran out of memory after some of it: the next answer must not fail for that."""
+    kind: Attachments[Any] = Attachments("kernel", "tallystick.numerics.kernels.*")
+
+    def made() -> Any:
+        def function() -> None:
+            return None
+
+        return function
+
+    first, again = made(), made()
+    kind("aten.mm")(first)
+    kind("aten.mm")(again)
+    assert kind.table["aten.mm"] is again
+
+    def other() -> None:
+        return None
+
+    with pytest.raises(ValueError, match="a second kernel"):
+        kind("aten.mm")(other)

@@ -118,15 +118,44 @@ def test_an_answer_to_something_else(job: Job, tmp_path: Path) -> None:
 def test_only_damaged_logs_are_replaced(job: Job, tmp_path: Path) -> None:
     """A directory that holds another run's logs was named by mistake."""
     party, other = LogParty(job, Lie(entries=entries)), LogParty(job)
-    hand_over(party, job, FIRST, tmp_path)
+    hand_over(party, job.terms, FIRST, tmp_path)
     damaged, kept = log_path(tmp_path, 4), log_path(tmp_path, 2)
     whole, inode = damaged.read_bytes(), kept.stat().st_ino
     damaged.write_bytes(whole[:-1])
-    hand_over(party, job, FIRST, tmp_path)
+    hand_over(party, job.terms, FIRST, tmp_path)
     assert damaged.read_bytes() == whole and kept.stat().st_ino == inode
     with pytest.raises(UsageError, match="another run"):
-        hand_over(other, job, FIRST, tmp_path)
+        hand_over(other, job.terms, FIRST, tmp_path)
     assert log_path(tmp_path, 3).read_bytes() != b""
+
+
+def moved_byte(step: int, number: int, blocks: list[bytes]) -> list[bytes]:
+    """A published section whose first block is one byte longer, and the second one shorter."""
+    if len(blocks) < 2 or not blocks[0]:
+        return blocks
+    return [blocks[0] + blocks[1][:1], blocks[1][1:], *blocks[2:]]
+
+
+def test_a_log_that_is_cut_otherwise_leaves_no_file(tmp_path: Path) -> None:
+    """COMMITMENTS 10.3: every hash fits what was committed, and it is no log."""
+    job = make_log_job(tmp_path / "job", form="published", wide=12000)
+    party = LogParty(job, Lie(blocks=moved_byte))
+    for _ in range(2):
+        with pytest.raises(CounterpartyError, match="not handed over"):
+            hand_over(party, job.terms, FIRST, tmp_path / "logs")
+        assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_no_link_is_followed_and_no_other_job_taken(job: Job, tmp_path: Path) -> None:
+    party = LogParty(job)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "logs").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CounterpartyError):
+        hand_over(party, job.terms, FIRST, tmp_path / "logs")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    other = make_log_job(tmp_path / "other", wide=2000)
+    with pytest.raises(CounterpartyError, match="another job"):
+        hand_over(party, other.terms, FIRST, tmp_path / "new")
 
 
 def test_steps_and_jobs_without_logs(job: Job, tmp_path: Path, mlp_job: Job) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +164,19 @@ def test_a_copy_shares_nothing(tmp_path: Path) -> None:
     with open(tmp_path / "b", "r+b") as file:
         file.write(b"S")
     assert (tmp_path / "a").read_bytes() == b"same"
+
+
+def test_what_fails_beside_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    """Whoever gives the bytes fails, or is interrupted: no temporary file and no descriptor stays."""
+
+    def chunks(error: type[BaseException]) -> Iterator[bytes]:
+        yield b"some"
+        raise error("broken")
+
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    for error in (MemoryError, CorruptFileError, KeyboardInterrupt):
+        with pytest.raises(error):
+            write_file(tmp_path / "file", chunks(error))
+    assert list(tmp_path.iterdir()) == []
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) == before
