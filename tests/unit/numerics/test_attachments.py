@@ -76,7 +76,7 @@ def test_marks_make_an_entry() -> None:
 
 
 def test_a_module_that_is_imported_again_attaches_again() -> None:
-    """Its first import ran out of memory after some of it: the next answer must not fail for that."""
+    """Its first import ran out of memory: the next answer must not fail for that."""
     kind: Attachments[Any] = Attachments("kernel", "tallystick.numerics.kernels.*")
 
     def made() -> Any:

@@ -167,7 +167,7 @@ def test_a_copy_shares_nothing(tmp_path: Path) -> None:
 
 
 def test_what_fails_beside_the_disk_leaves_nothing(tmp_path: Path) -> None:
-    """Whoever gives the bytes fails, or is interrupted: no temporary file and no descriptor stays."""
+    """The source of the bytes fails: no temporary file and no open descriptor stays."""
 
     def chunks(error: type[BaseException]) -> Iterator[bytes]:
         yield b"some"
