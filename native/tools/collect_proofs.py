@@ -18,9 +18,7 @@ def main(source: Path, target: Path) -> None:
         json.loads(path.read_text()) for name in ORDER if (path := source / f"{name}.json").exists()
     ]
     target.write_text(json.dumps(results, indent=1) + "\n")
-    print(
-        "| function | decided | by MPFR | random by MPFR | wrong | paths | differences |"
-    )
+    print("| function | decided | by MPFR | random by MPFR | wrong | paths | differences |")
     print("|---|---|---|---|---|---|---|")
     for r in results:
         paths = ", ".join([r["isa"], *r["compared_isas"]])
