@@ -41,7 +41,7 @@ def attr_from_json(value: Any, kind: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def encode(cases: Iterable[Case], group: str) -> tuple[str, bytes]:
+def encode(cases: Iterable[Case], group: str, contract: str = CONTRACT) -> tuple[str, bytes]:
     """(index text, data) of one group."""
     data = bytearray()
     seen: dict[bytes, int] = {}
@@ -66,7 +66,7 @@ def encode(cases: Iterable[Case], group: str) -> tuple[str, bytes]:
             "outputs": [place(x) for x in case.outputs],
         }
         lines.append(json.dumps(entry, separators=(",", ":")))
-    head = f'{{"format":"{FORMAT}","contract":"{CONTRACT}","data":"{group}.bin","cases":[\n'
+    head = f'{{"format":"{FORMAT}","contract":"{contract}","data":"{group}.bin","cases":[\n'
     return head + ",\n".join(lines) + "\n]}\n", bytes(data)
 
 
@@ -75,11 +75,16 @@ def groups() -> list[str]:
     return sorted(p.stem for p in ROOT.glob("*.json"))
 
 
-def load(group: str, kinds: Mapping[str, Mapping[str, str]]) -> list[Case]:
+def load(
+    group: str,
+    kinds: Mapping[str, Mapping[str, str]],
+    root: Path = ROOT,
+    contract: str = CONTRACT,
+) -> list[Case]:
     """The cases of one group; `kinds` gives each operator's attribute kinds."""
-    index = json.loads((ROOT / f"{group}.json").read_text())
-    assert index["format"] == FORMAT and index["contract"] == CONTRACT
-    data = (ROOT / index["data"]).read_bytes()
+    index = json.loads((root / f"{group}.json").read_text())
+    assert index["format"] == FORMAT and index["contract"] == contract
+    data = (root / index["data"]).read_bytes()
 
     def array(place: Any) -> np.ndarray | None:
         if place is None:

@@ -39,12 +39,14 @@ def check_name(name: str) -> None:
 
 
 def check_type(type_: TensorType) -> None:
-    """dtype known, rank and size within limits. Raises UsageError."""
+    """dtype known, rank, sizes and bytes within limits (COMMITMENTS 11.1). Raises UsageError."""
     if type_.dtype not in DTYPES:
         raise UsageError(f"dtype {type_.dtype!r} is not one of {', '.join(DTYPES)}.")
     if len(type_.shape) > LIMITS.tensor_rank:
         raise UsageError(f"A tensor of rank {len(type_.shape)} exceeds {LIMITS.tensor_rank}.")
-    if any(not 0 <= n < _INT64 for n in type_.shape) or type_.nbytes > LIMITS.tensor_bytes:
+    # Of an empty tensor too: no header can carry a larger size, so no commitment could name it.
+    sizes_fit = all(0 <= n <= LIMITS.tensor_bytes for n in type_.shape)
+    if not sizes_fit or type_.nbytes > LIMITS.tensor_bytes:
         raise UsageError(f"A tensor of type {str(type_)[:80]} exceeds {LIMITS.tensor_bytes} bytes.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rounded_reference as reference
+from reference import rounded_operators as reference
 from reference.orders import Shuffled
 
 from tallystick import _core

@@ -84,6 +84,7 @@ REPLACEMENTS = {
     "size beyond 64 bits": ("f32[2]", "f32[99999999999999999999999]"),
     "rank beyond the limit": ("f32[2]", "f32[" + ",".join(["1"] * 40) + "]"),
     "tensor beyond the limit": ("f32[2]", "f32[4611686018427387904,4]"),
+    "size beyond the limit, no elements": ("f32[2]", "f32[0,1099511627777]"),  # COMMITMENTS 11.1
     "not ASCII": ("loss", "l\u00f6ss"),
     "name with a bracket": ("output loss", "output lo(ss"),
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nasty import near_boundaries
 from reference.logs import C, Element
+from reference.nasty import near_boundaries
 from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nasty import near_boundaries
 from recorded import ENGINES, JOB, Arrays, Run, elements_of_mm, nasty_mm, program, run, same
 from reference.logs import C, Element, order
+from reference.nasty import near_boundaries
 from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import abs_sums
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+
 from reference.floats import canonical
 from reference.rounded import patterns, products, rounded_sum
 
@@ -124,9 +126,8 @@ def bias_gradient(grad: np.ndarray, bits: int) -> np.ndarray:
 def sums(x: np.ndarray, axes: tuple[int, ...], bits: int, mean: bool) -> np.ndarray:
     """13.3 of aten.sum and aten.mean over `axes`, keepdim off."""
     kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose((*kept, *axes)).reshape((*(x.shape[i] for i in kept), -1))
-    if x.size == 0:
-        rows = np.zeros((*(x.shape[i] for i in kept), 0), np.float32)
+    terms = math.prod(x.shape[i] for i in axes)
+    rows = x.transpose((*kept, *axes)).reshape((*(x.shape[i] for i in kept), terms))
     total = _filled(rows.shape[:-1], bits, lambda *at: [float(v) for v in rows[at]])
     if mean:
         with np.errstate(all="ignore"):

@@ -1,0 +1,82 @@
+"""Writes vectors/program/index.json (see its README.md) from texts written by hand.
+
+    PYTHONPATH=tests/vectors python tests/vectors/make_program_vectors.py
+
+Nothing of tallystick is imported: digests are made by the plain reference of COMMITMENTS.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import program_texts as texts
+from job_texts import job_cases
+
+FORMAT = "tallystick-program-vectors/1"
+ROOT = Path(__file__).resolve().parents[2] / "vectors" / "program"
+Case = dict[str, Any]
+
+
+def changed(text: str, old: str, new: str) -> str:
+    """`text` with its only `old` replaced."""
+    assert text.count(old) == 1, (old, text.count(old))
+    return text.replace(old, new)
+
+
+def program_digest(text: bytes) -> str:
+    return hashlib.sha256(b"tallystick/program/1\0" + text).hexdigest()  # PROGRAM 4.1
+
+
+def stored(data: bytes) -> Case:
+    try:
+        return {"text": data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def said(data: bytes, good: bool) -> Case:
+    return {"digest": program_digest(data)} if good else {"refused": True}
+
+
+def program_cases() -> list[Case]:
+    def case(name: str, clause: str, data: bytes, good: bool) -> Case:
+        return {"name": name, "clause": clause, **stored(data), **said(data, good)}
+
+    good, small = texts.GOOD, texts.SMALL
+    cases = [
+        case("a training step", "1", good.encode(), True),
+        case("an evaluation", "1", small.encode(), True),
+    ]
+    for base, changes, right in (
+        (good, texts.GOOD_CHANGES, True),
+        (small, texts.GOOD_SMALL, True),
+        (good, texts.MALFORMED, False),
+        (small, texts.MALFORMED_SMALL, False),
+    ):
+        for name, clause, old, new in changes:
+            cases.append(case(name, clause, changed(base, old, new).encode(), right))
+    cases += [case(name, clause, data, False) for name, clause, data in texts.WHOLE]
+    for name, clause, right, parts in texts.AT_LIMIT:
+        whole = "".join(piece * count for piece, count in parts).encode()
+        held = {"parts": [list(part) for part in parts]}
+        cases.append({"name": name, "clause": clause, **held, **said(whole, right)})
+    return cases
+
+
+def build() -> str:
+    lists = {"programs": program_cases(), "jobs": job_cases(texts.GOOD)}
+    lines = []
+    for name, cases in lists.items():
+        assert len({c["name"] for c in cases}) == len(cases)
+        inside = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
+        lines.append(f'"{name}":[\n{inside}\n]')
+    return f'{{"format":"{FORMAT}",' + ",".join(lines) + "}\n"
+
+
+if __name__ == "__main__":
+    ROOT.mkdir(parents=True, exist_ok=True)
+    (ROOT / "index.json").write_text(build())
