@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reference.judge import messages as ask
-from reference.judge.game import BOTH, NotWritten, Play, Referee, Undecided, Verdict, both, convict
+from reference.judge.game import BOTH, Play, Referee, Undecided, Verdict, both, convict
 from reference.judge.game import first_element as find_element
 from reference.judge.merkle import LEAF, NUMPY, Type, elements, width
 from reference.judge.quantities import WIDTHS, Element, Q, Refuses, block, decode, encode
@@ -32,9 +32,24 @@ def output_differs(
     operands = [None if o is None else game.program.type_of(o) for o in node.operands]
     element = Element(node.op, node.attrs, operands, kind, output, e)
     below = Below(game, place, element, inputs)
-    if "replay/" in game.terms.contract:
-        raise NotWritten("phase 3 under a contract with logs")
+    below.entries = yield from own_entries(game, j, output, e)
     yield from below.settle(quantity(element, game.terms.contract), claims)
+
+
+def own_entries(game: Referee, j: int, output: int, e: int) -> Play:
+    """Each party's entry for the element, where its output has a section (6.10)."""
+    if "replay/" not in game.terms.contract:
+        return [None, None]
+    from reference.judge.logs import open_block, open_logs, sections
+
+    them = sections(game)
+    number = next((n for n, s in enumerate(them) if (s.node, s.output) == (j, output)), None)
+    if number is None:
+        return [None, None]
+    logs = yield from open_logs(game)
+    block = e // them[number].per_block
+    found = yield from open_block(game, number, block, [logs[p][0][number] for p in BOTH])
+    return [found[p].get(e) for p in BOTH]
 
 
 class Below:
@@ -45,6 +60,9 @@ class Below:
     ) -> None:
         self.game, self.place, self.element, self.inputs = game, place, element, inputs
         self.leaves: dict[tuple[int, int], bytes] = {}
+        self.entries: list[int | None] = [None, None]
+        # The element's value where both agree on it (6.13), and whether the game goes on then.
+        self.value: bytes | None = None
 
     def read(self, k: int, positions: Sequence[int]) -> Play:
         """One read (5.2, 5.3): the elements as an array of the operand's dtype."""
@@ -102,11 +120,35 @@ class Below:
                 q = q.f(i)
                 continue
             yield from getattr(self, q.kind)(q, path, claims, needs)
+            return
 
     def local(self, q: Q, _path: list[int], claims: Sequence[bytes], needs: list[Any]) -> Play:
         with np.errstate(all="ignore"):
             formula = q.f(self.read, *needs)
         self.judged(q, claims, (yield from self.executed(formula)))
+
+    def logged(self, q: Q, _path: list[int], claims: Sequence[bytes], needs: list[Any]) -> Play:
+        """OPENING 8.6, 8.7, 9.5, 9.6."""
+        from reference.judge.logs import false_value, forged_choice, published
+
+        of, due = yield from self.executed(q.f(self.read, *needs))
+        agreed = self.value is not None
+        wrong = []
+        for p in BOTH:
+            entry = self.entries[p]
+            if published(self.game.terms.contract):
+                c = 1 if entry is None else entry
+                bad = of is not None and false_value(of, claims[p], c)
+                if agreed and of is not None:
+                    bad = bad or forged_choice(of, c)
+            else:
+                bad = differs_from(due[entry], claims[p])
+                if agreed and entry is not None:
+                    bad = bad or of is None or of.forged(entry)
+            wrong.append((p, bad))
+        convict(wrong, "6.13" if agreed else "6.11")
+        if not agreed:
+            raise Undecided
 
     def narrow(self, q: Q, path: list[int], claims: Sequence[bytes]) -> Play:
         """4.4.1: the disputed block of terms, and its claims."""
@@ -182,6 +224,10 @@ class Below:
         order = sorted(BOTH, key=lambda p: w[p])
         winner = order[0] if not better(q.word, read[order[1]], read[order[0]]) else order[1]
         raise Verdict([(1 - winner, "6.8")])
+
+
+def differs_from(due: Any, claim: bytes) -> bool:
+    return encode("f32", due) != claim
 
 
 def better(word: str, a: Any, b: Any) -> bool:
