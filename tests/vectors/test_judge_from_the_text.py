@@ -12,20 +12,13 @@ from typing import Any
 import pytest
 from evidence_format import Case, bundles, load
 from reference.judge.evidence import judge
-from reference.judge.game import NotWritten
+from reference.judge.game import NotWrittenError
 
 # bundle -> what the judge says it cannot judge -> how many cases.
+LIFTED = "published, lifted quantities (OPENING 9.2, 10)"
 NOT_YET: dict[str, dict[str, int]] = {
-    "logs": {
-        "phase 3 under a contract with logs": 51,
-        "5.8 under a contract with logs": 74,
-    },
-    "attacks": {
-        "phase 3 under a contract with logs": 4,
-        "5.8 under a contract with logs": 4,
-    },
-    "operators-bounded": {"phase 3 under a contract with logs": 37},
-    "operators-published": {"phase 3 under a contract with logs": 262},
+    "logs": {LIFTED: 10},
+    "operators-published": {LIFTED: 185},
 }
 
 
@@ -54,7 +47,7 @@ def test_the_text_alone_gives_the_verdict(name: str) -> None:
     for case in bundle.cases:
         try:
             found = found_by(case, bundle.jobs[case.job])
-        except NotWritten as why:
+        except NotWrittenError as why:
             unjudged[str(why)] += 1
             continue
         judged += 1

@@ -7,8 +7,17 @@ from typing import Any
 
 from reference.judge import messages as ask
 from reference.judge.element import Below
-from reference.judge.encoding import Malformed
-from reference.judge.game import BOTH, Play, Referee, Undecided, Verdict, asked, convict, descend
+from reference.judge.encoding import MalformedError
+from reference.judge.game import (
+    BOTH,
+    Play,
+    Referee,
+    UndecidedError,
+    VerdictError,
+    asked,
+    convict,
+    descend,
+)
 from reference.judge.logs import Section, open_block, sections
 from reference.judge.merkle import (
     LEAF,
@@ -57,7 +66,7 @@ def hashes(game: Referee, number: int, section: Section, first: int, count: int)
     def read(r: Any) -> list[bytes]:
         blocks, found = query.read(r)
         if blocks != section.blocks:
-            raise Malformed("another number of blocks")
+            raise MalformedError("another number of blocks")
         return list(found)
 
     return ask.Query(query.data, read)
@@ -65,14 +74,14 @@ def hashes(game: Referee, number: int, section: Section, first: int, count: int)
 
 def entry_differs(game: Referee, section: Section, e: int, own: list[int | None]) -> Play:
     """OPENING 8.7, 9.6."""
-    j, output, n = section.node, section.output, len(game.program.nodes)
+    j, output = section.node, section.output
     node = game.program.nodes[j]
     kind = node.types[output]
-    found = yield from asked({0: ask.node(game.step, j, n)})
+    found = yield from asked({0: ask.node(game.step, j)})
     record = found[0]
     convict([(0, not game.in_tree(record, j, game.trees[0]))], FALSE)
     if not game.fits_program(record, node):
-        raise Verdict([(0, FALSE), (1, FALSE)])
+        raise VerdictError([(0, FALSE), (1, FALSE)])
     if e >= elements(kind):
         convict([(p, own[p] is not None) for p in BOTH], FALSE)
     place = ask.Place(game.step, j, 1, output)
@@ -124,7 +133,7 @@ def after_equal_values(game: Referee) -> Play:
 
     if (yield from same(last)):
         if a.final == b.final:
-            raise Undecided
+            raise UndecidedError
         yield from game.last_loss(last, a.stated[last])
     lo, hi = (t + 1) // i, -(-last // i)
     while hi > lo + 1:
@@ -163,8 +172,7 @@ def compare(game: Referee, step: int) -> Play:
         found = yield from asked({p: ask.states([step]) for p in missing})
         for p in missing:
             game.parties[p].stated[step] = found[p][step]
-    at, n = game.slots.index("chain.log"), len(game.slots)
-    query = ask.slot(step, "chain.log", at, n)
+    query = ask.slot(step, "chain.log")
     found = yield from asked({0: query, 1: query})
     roots = [game.slot_root("chain.log", *found[p]) for p in BOTH]
     convict([(p, roots[p] != game.parties[p].stated[step]) for p in BOTH], "6.14")

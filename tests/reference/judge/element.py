@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from reference.judge import messages as ask
-from reference.judge.game import BOTH, Play, Referee, Undecided, Verdict, both, convict
+from reference.judge.game import BOTH, Play, Referee, UndecidedError, VerdictError, both, convict
 from reference.judge.game import first_element as find_element
-from reference.judge.merkle import LEAF, NUMPY, Type, elements, width
-from reference.judge.quantities import WIDTHS, Element, Q, Refuses, block, decode, encode
+from reference.judge.merkle import LEAF, NUMPY, elements, width
+from reference.judge.quantities import WIDTHS, Element, Q, RefusedError, block, decode, encode
 from reference.judge.trees import quantity
 
 EXECUTED = [(0, "6.5"), (1, "6.5")]
@@ -69,7 +69,7 @@ class Below:
         kind = self.element.operands[k]
         assert kind is not None
         if any(not 0 <= f < elements(kind) for f in positions):
-            raise Verdict(EXECUTED)
+            raise VerdictError(EXECUTED)
         w = width(kind[0])
         new = sorted({f * w // LEAF for f in positions} - {i for o, i in self.leaves if o == k})
         if new:
@@ -88,8 +88,8 @@ class Below:
         try:
             with np.errstate(all="ignore"):
                 return (yield from formula)
-        except Refuses:
-            raise Verdict(EXECUTED) from None
+        except RefusedError:
+            raise VerdictError(EXECUTED) from None
 
     def ask(self, path: list[int], view: int, numbers: tuple[int, int, int], of: list[str]) -> Play:
         widths = [WIDTHS[d] for d in of]
@@ -148,7 +148,7 @@ class Below:
             wrong.append((p, bad))
         convict(wrong, "6.13" if agreed else "6.11")
         if not agreed:
-            raise Undecided
+            raise UndecidedError
 
     def narrow(self, q: Q, path: list[int], claims: Sequence[bytes]) -> Play:
         """4.4.1: the disputed block of terms, and its claims."""
@@ -223,7 +223,7 @@ class Below:
             convict(wrong, "6.8")
         order = sorted(BOTH, key=lambda p: w[p])
         winner = order[0] if not better(q.word, read[order[1]], read[order[0]]) else order[1]
-        raise Verdict([(1 - winner, "6.8")])
+        raise VerdictError([(1 - winner, "6.8")])
 
 
 def differs_from(due: Any, claim: bytes) -> bool:
@@ -247,6 +247,3 @@ def decode_raw(dtype: str, data: bytes) -> Any:
 
 def differs(x: list[bytes], y: list[bytes]) -> int | None:
     return next((i for i in range(len(x)) if x[i] != y[i]), None)
-
-
-__all__ = ["Type", "Undecided", "output_differs"]

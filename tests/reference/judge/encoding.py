@@ -15,11 +15,11 @@ PRIME = 2**255 - 19
 GROUP = 2**252 + 27742317777372353535851937790883648493
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The evidence is not judged, and nobody is convicted (PROTOCOL 8.3)."""
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """Bytes that do not follow their layout (1.6)."""
 
 
@@ -59,13 +59,13 @@ class Reader:
 
     def take(self, n: int) -> bytes:
         if n > len(self.data) - self.at:
-            raise Malformed("bytes missing")
+            raise MalformedError("bytes missing")
         self.at += n
         return self.data[self.at - n : self.at]
 
     def tag(self, name: str) -> None:
         if self.take(len(tag(name))) != tag(name):
-            raise Malformed("another tag")
+            raise MalformedError("another tag")
 
     def u8(self) -> int:
         return self.take(1)[0]
@@ -82,41 +82,41 @@ class Reader:
     def hashes(self, limit: int) -> list[bytes]:
         n = self.u64()
         if n > limit:
-            raise Malformed("too many hashes")
+            raise MalformedError("too many hashes")
         return [self.hash() for _ in range(n)]
 
     def blob(self, limit: int) -> bytes:
         n = self.u64()
         if n > limit:
-            raise Malformed("too long")
+            raise MalformedError("too long")
         return self.take(n)
 
     def text(self) -> str:
         n = self.u32()
         if n > 1024:
-            raise Malformed("a text too long")
+            raise MalformedError("a text too long")
         try:
             return self.take(n).decode()
         except UnicodeDecodeError as error:
-            raise Malformed("no UTF-8") from error
+            raise MalformedError("no UTF-8") from error
 
     def end(self) -> None:
         if self.at != len(self.data):
-            raise Malformed("bytes left over")
+            raise MalformedError("bytes left over")
 
 
 def _pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({k for k, _ in items}) != len(items):
-        raise Malformed("a key twice")
+        raise MalformedError("a key twice")
     return dict(items)
 
 
 def _no_float(_text: str) -> Any:
-    raise Malformed("a float")
+    raise MalformedError("a float")
 
 
 def canonical_json(data: bytes) -> Any:
-    """The value of canonical JSON (1.8 to 1.11); raises Malformed."""
+    """The value of canonical JSON (1.8 to 1.11); raises MalformedError."""
     try:
         value = json.loads(
             data.decode(),
@@ -127,9 +127,9 @@ def canonical_json(data: bytes) -> Any:
         again = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         same = again.encode() == data
     except (ValueError, RecursionError) as error:
-        raise Malformed("no canonical JSON") from error
+        raise MalformedError("no canonical JSON") from error
     if not same:
-        raise Malformed("not in canonical form")
+        raise MalformedError("not in canonical form")
     return value
 
 
@@ -168,9 +168,9 @@ def _base64(value: Any) -> bytes:
     try:
         data = base64.b64decode(value, validate=True)
     except (ValueError, TypeError) as error:
-        raise Malformed("no base64") from error
+        raise MalformedError("no base64") from error
     if base64.b64encode(data).decode() != value:
-        raise Malformed("base64 with other bits")
+        raise MalformedError("base64 with other bits")
     return data
 
 
@@ -178,23 +178,23 @@ def envelope(data: bytes, kind: str, signer: str) -> dict[str, Any]:
     """The payload of an envelope that the key in its member `signer` alone has signed (9.3, 9.5)."""
     outer = canonical_json(data)
     if not isinstance(outer, dict) or set(outer) != {"payload", "payloadType", "signatures"}:
-        raise Malformed("no envelope")
+        raise MalformedError("no envelope")
     signatures = outer["signatures"]
     if outer["payloadType"] != kind or not isinstance(signatures, list) or len(signatures) != 1:
-        raise Malformed("another envelope")
+        raise MalformedError("another envelope")
     payload = _base64(outer["payload"])
     inner = canonical_json(payload)
     one = signatures[0]
     if not isinstance(inner, dict) or not isinstance(one, dict) or set(one) != {"keyid", "sig"}:
-        raise Malformed("no envelope")
+        raise MalformedError("no envelope")
     key = digest_of(inner.get(signer))
     if one["keyid"] != sha(key).hex() or not signed(key, _base64(one["sig"]), kind, payload):
-        raise Malformed("a signature that does not verify")
+        raise MalformedError("a signature that does not verify")
     return inner
 
 
 def digest_of(value: Any) -> bytes:
     """32 bytes from 64 lower-case hexadecimal digits (1.1)."""
     if not isinstance(value, str) or len(value) != 64 or set(value) - set("0123456789abcdef"):
-        raise Malformed("no digest")
+        raise MalformedError("no digest")
     return bytes.fromhex(value)

@@ -11,8 +11,16 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from reference.judge.encoding import Malformed, Reader, Refused, digest_of, envelope, sha, signed
-from reference.judge.game import Party, Referee, Undecided, Verdict
+from reference.judge.encoding import (
+    MalformedError,
+    Reader,
+    RefusedError,
+    digest_of,
+    envelope,
+    sha,
+    signed,
+)
+from reference.judge.game import Party, Referee, UndecidedError, VerdictError
 from reference.judge.terms import Terms
 
 COMMITMENT = "application/vnd.tallystick.run-commitment.v1+json"
@@ -26,10 +34,10 @@ def read_party(data: bytes, job: bytes) -> Party:
     c = envelope(data, COMMITMENT, "signer")
     names = "kind job_digest run_root final_step final_state_root checkpoints signer".split()
     if set(c) != set(names) or c["kind"] != "tallystick/run-commitment/1":
-        raise Malformed("no run commitment")
+        raise MalformedError("no run commitment")
     numbers = (c["final_step"], c["checkpoints"])
     if any(type(n) is not int or n < 0 for n in numbers) or digest_of(c["job_digest"]) != job:
-        raise Malformed("a commitment of another job")
+        raise MalformedError("a commitment of another job")
     return Party(
         digest_of(c["run_root"]),
         digest_of(c["final_state_root"]),
@@ -46,20 +54,20 @@ class Messages:
         self.job, self.parties = job, parties
 
     def read(self, party: int, data: bytes) -> tuple[bytes, int, bytes]:
-        """Query, status and body of a signed answer; Malformed if it is none."""
+        """Query, status and body of a signed answer; MalformedError if it is none."""
         if len(data) > 4194304:
-            raise Malformed("longer than an answer")
+            raise MalformedError("longer than an answer")
         r = Reader(data)
         answer = r.blob(4194304)
         signature = r.take(64)
         r.end()
         p = self.parties[party]
         if not signed(p.signer, signature, ANSWER, answer):
-            raise Malformed("a signature that does not verify")
+            raise MalformedError("a signature that does not verify")
         a = Reader(answer)
         a.tag("answer/1")
         if a.hash() != self.job or a.hash() != p.run_root:
-            raise Malformed("of another job or run")
+            raise MalformedError("of another job or run")
         query = a.blob(65536)
         return query, a.u8(), a.data[a.at :]
 
@@ -72,24 +80,24 @@ def keys(pems: Sequence[str]) -> set[bytes]:
 def _evidence(data: bytes, job: bytes) -> tuple[int, list[bytes], list[tuple[int, bytes]], Any]:
     """8.1."""
     if len(data) > LIMIT or len(data) < 32 or sha(data[:-32]) != data[-32:]:
-        raise Malformed("too long, or another hash")
+        raise MalformedError("too long, or another hash")
     r = Reader(data[:-32])
     r.tag("evidence/1")
     if r.hash() != job:
-        raise Malformed("of another job")
+        raise MalformedError("of another job")
     arity = r.u64()
     if not 2 <= arity <= 256:
-        raise Malformed("no arity")
+        raise MalformedError("no arity")
     commitments = [r.blob(65536), r.blob(65536)]
     messages = []
     for _ in range(r.u64()):
         party = r.u8()
         if party > 1:
-            raise Malformed("no party")
+            raise MalformedError("no party")
         messages.append((party, r.blob(4194304)))
     forfeits = r.u64()
     if forfeits > 1:
-        raise Malformed("more than one forfeit")
+        raise MalformedError("more than one forfeit")
     forfeit = r.blob(262144) if forfeits else None
     r.end()
     return arity, commitments, messages, forfeit
@@ -101,10 +109,10 @@ def _check_forfeit(
     """The silent party (2.10, 2.10.1)."""
     f = envelope(data, FORFEIT, "referee")
     if set(f) != set("kind job_digest run_roots party query referee".split()):
-        raise Malformed("no forfeit")
+        raise MalformedError("no forfeit")
     key = digest_of(f["referee"])
     if key in {p.signer for p in parties} or key not in referees:
-        raise Malformed("not of a referee who is believed")
+        raise MalformedError("not of a referee who is believed")
     same = (
         f["kind"] == "tallystick/forfeit/1"
         and digest_of(f["job_digest"]) == job
@@ -114,7 +122,7 @@ def _check_forfeit(
         and f["query"] == waiting[f["party"]].hex()
     )
     if not same:
-        raise Malformed("of another game")
+        raise MalformedError("of another game")
     return int(f["party"])
 
 
@@ -131,15 +139,15 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
             try:
                 waiting = dict(game.send(answers))
             except StopIteration:
-                raise Verdict([]) from None
+                raise VerdictError([]) from None
             answers = {}
             while waiting:
                 if not rest:
                     if forfeit is None:
-                        raise Malformed("messages missing")
+                        raise MalformedError("messages missing")
                     silent = _check_forfeit(forfeit, terms.digest, parties, waiting, referees)
                     forfeit = None
-                    raise Verdict([(silent, "2.10")])
+                    raise VerdictError([(silent, "2.10")])
                 party, message = rest.pop(0)
                 query, status, body = read(party, message)
                 if waiting.get(party) == query:
@@ -147,16 +155,16 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
                     said[party, query] = message
                     answers[party] = (status, body)
                 elif said.get((party, query), message) != message:
-                    raise Verdict([(party, "2.9")])
+                    raise VerdictError([(party, "2.9")])
                 else:
-                    raise Malformed("not asked for")
-    except Verdict as verdict:
+                    raise MalformedError("not asked for")
+    except VerdictError as verdict:
         if rest or forfeit is not None:
-            raise Malformed("something left over") from None
+            raise MalformedError("something left over") from None
         return verdict.convicted
-    except Undecided:
+    except UndecidedError:
         if rest or forfeit is not None:
-            raise Malformed("something left over") from None
+            raise MalformedError("something left over") from None
         raise
 
 
@@ -170,9 +178,9 @@ def judge(
     try:
         terms = Terms(job_json, program_text)
         convicted = _play(terms, evidence, keys(referees))
-    except (Malformed, Refused) as why:
+    except (MalformedError, RefusedError) as why:
         return {"refused": str(why)}
-    except Undecided:
+    except UndecidedError:
         return {"agreement": False, "undecided": True, "convicted": []}
     named = [("AB"[p], clause) for p, clause in convicted]
     return {"agreement": not named, "undecided": False, "convicted": named}

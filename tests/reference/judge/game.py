@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reference.judge import messages as ask
-from reference.judge.encoding import Malformed, Reader, sha, tag, text, u8, u32, u64
+from reference.judge.encoding import MalformedError, Reader, sha, tag, text, u32, u64
 from reference.judge.merkle import (
     Type,
     by_inclusion,
@@ -31,7 +31,7 @@ CHAIN: Type = ("u8", (32,))
 BOTH = (0, 1)
 
 
-class Verdict(Exception):
+class VerdictError(Exception):
     """The game ends with these convictions (1.4); with none, in agreement."""
 
     def __init__(self, convicted: list[tuple[int, str]]) -> None:
@@ -39,11 +39,11 @@ class Verdict(Exception):
         self.convicted = convicted
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """1.5.1."""
 
 
-class NotWritten(Exception):
+class NotWrittenError(Exception):
     """What this judge does not judge yet, by name."""
 
 
@@ -64,7 +64,7 @@ def convict(bad: Sequence[tuple[int, bool]], clause: str) -> None:
     """Convicts each party whose statement was bad."""
     found = [(p, clause) for p, wrong in bad if wrong]
     if found:
-        raise Verdict(found)
+        raise VerdictError(found)
 
 
 def asked(queries: dict[int, ask.Query]) -> Play:
@@ -79,14 +79,14 @@ def asked(queries: dict[int, ask.Query]) -> Play:
             continue
         try:
             if status != 0:
-                raise Malformed("another status")
+                raise MalformedError("another status")
             r = Reader(body)
             out[p] = queries[p].read(r)
             r.end()
-        except Malformed:
+        except MalformedError:
             bad.append((p, "2.7"))
     if bad:
-        raise Verdict(bad)
+        raise VerdictError(bad)
     return out
 
 
@@ -167,7 +167,7 @@ class Referee:
         convict(last, "3.5")
         a, b = self.parties
         if a.run_root == b.run_root and a.final == b.final:
-            raise Verdict([])
+            raise VerdictError([])
 
     def each(self) -> list[tuple[int, Party]]:
         return list(enumerate(self.parties))
@@ -276,8 +276,7 @@ class Referee:
 
     def last_loss(self, last: int, agreed: bytes) -> Play:
         """4.7: whoever is wrong about the end of the run."""
-        at = self.slots.index("chain.loss")
-        found = yield from asked({0: ask.loss(last - 1, at, len(self.slots))})
+        found = yield from asked({0: ask.loss(last - 1)})
         chain, bits, proof = found[0]
         after = sha(tag("loss-chain/1") + chain + u64(last - 1) + u32(bits))
         digest = digest_of_bytes(CHAIN, after)
@@ -286,7 +285,7 @@ class Referee:
         convict([(0, wrong)], "4.10")
         finite = bits & 0x7F800000 != 0x7F800000
         longer = 0 if self.parties[0].final > self.parties[1].final else 1
-        raise Verdict([(1 - longer, "4.9")] if finite else [(longer, "4.8")])
+        raise VerdictError([(1 - longer, "4.9")] if finite else [(longer, "4.8")])
 
     def slot_root(self, name: str, digest: bytes, proof: list[bytes]) -> bytes:
         """The state root that a slot's proof gives (COMMITMENTS 5)."""
@@ -316,7 +315,7 @@ class Referee:
         found = yield from both(ask.nodes(t))
         convict([(p, found[p][0] != n) for p in BOTH], "5.2")
         self.trees = trees = [found[p][1] for p in BOTH]
-        commits = yield from both(ask.node(t, n - 1, n))
+        commits = yield from both(ask.node(t, n - 1))
         wrong = []
         for p, r in sorted(commits.items()):
             fits = self.in_tree(r, n - 1, trees[p]) and self.fits_program(r, nodes[-1])
@@ -331,7 +330,7 @@ class Referee:
         )
         records = commits
         if j != n - 1:
-            records = yield from both(ask.node(t, j, n))
+            records = yield from both(ask.node(t, j))
         wrong = []
         for p, r in sorted(records.items()):
             fits = self.in_tree(r, j, trees[p]) and self.fits_program(r, nodes[j])
@@ -359,14 +358,13 @@ class Referee:
         where, what = operand
         if where == "node":
             i, output = what
-            found = yield from asked({0: ask.node(t, i, len(program.nodes))})
+            found = yield from asked({0: ask.node(t, i)})
             convict([(0, not self.in_tree(found[0], i, self.trees[0]))], "5.6.6")
             if not self.fits_program(found[0], program.nodes[i]):
-                raise Verdict([(0, "5.6.2"), (1, "5.6.2")])
+                raise VerdictError([(0, "5.6.2"), (1, "5.6.2")])
             true, clause = found[0].outputs[output], "5.6.2"
         elif program.inputs[what][0] == "state":
-            at = self.slots.index(what)
-            found = yield from asked({0: ask.slot(t, what, at, len(self.slots))})
+            found = yield from asked({0: ask.slot(t, what)})
             true, proof = found[0]
             agreed = self.parties[0].stated[t]
             convict([(0, self.slot_root(what, true, proof) != agreed)], "5.6.6")
@@ -386,7 +384,7 @@ class Referee:
         each = elements(field_kind)
         index = self.terms.record_at(self.step, element // each)
         length = sum(size(t) for _, t in self.terms.schema)
-        found = yield from asked({0: ask.record(index, self.terms.records, length)})
+        found = yield from asked({0: ask.record(index, length)})
         data, proof = found[0]
         tree = by_inclusion(leaf_hash(data), index, self.terms.records, proof)
         head = tag("data/1") + self.terms.schema_digest() + u64(self.terms.records)
@@ -397,11 +395,6 @@ class Referee:
 
     def commit(self, records: dict[int, ask.Record], inputs: dict[int, bytes]) -> Play:
         """5.8: chains and state root after the step."""
-        logs = None
-        if "replay/" in self.terms.contract:
-            from reference.judge.logs import open_logs
-
-            logs = yield from open_logs(self)
         last = len(self.program.nodes) - 1
         first = len(self.program.nodes[last].operands) - 3
         opened = []
@@ -409,6 +402,11 @@ class Referee:
             place = ask.Place(self.step, last, 0, k)
             data, _ = yield from self.opened(place, kind, inputs[k], [0])
             opened.append(data[0])
+        logs = None
+        if "replay/" in self.terms.contract:
+            from reference.judge.logs import open_logs
+
+            logs = yield from open_logs(self)
         after = sha(tag("loss-chain/1") + opened[1] + u64(self.step) + opened[0])
         wrong = []
         for p in BOTH:
@@ -436,8 +434,5 @@ class Referee:
         data, tree = found[0]
         convict([(0, tensor_digest(kind, tree) != digest)], "6.5")
         if not all(canonical(kind[0], d) for d in data.values()):
-            raise Verdict([(0, "6.5"), (1, "6.5")])
+            raise VerdictError([(0, "6.5"), (1, "6.5")])
         return data, tree
-
-
-__all__ = ["NotWritten", "Party", "Play", "Referee", "Undecided", "Verdict", "u8"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from reference.judge import messages as ask
-from reference.judge.encoding import Malformed, sha, tag, u8, u64
+from reference.judge.encoding import MalformedError, sha, tag, u8, u64
 from reference.judge.game import BOTH, CHAIN, Play, Referee, both, convict
 from reference.judge.merkle import by_inclusion, digest_of_bytes, elements, leaf_hash, root
 from reference.judge.trees_exact import ROUNDED
@@ -64,33 +63,33 @@ def sections(game: Referee) -> list[Section]:
 
 
 def entries(section: Section, block: int, data: bytes) -> dict[int, int]:
-    """position -> entry of a block (10.2, 10.3); Malformed if it is none. 1 is no entry there."""
+    """position -> entry of a block (10.2, 10.3); MalformedError if it is none. 1 is no entry there."""
     first = block * section.per_block
     if not section.published:
         if len(data) % 2:
-            raise Malformed("half an entry")
+            raise MalformedError("half an entry")
         words = struct.unpack(f"<{len(data) // 2}H", data)
         places = [w // 2 for w in words]
         if any(w > 8191 for w in words) or places != sorted(set(places)):
-            raise Malformed("positions that do not ascend")
+            raise MalformedError("positions that do not ascend")
         return {first + w // 2: w % 2 for w in words}
     size = min(2048, -(-section.elements // 5) - block * 2048)
     if len(data) != size or any(b > 242 for b in data):
-        raise Malformed("no bytes of entries")
+        raise MalformedError("no bytes of entries")
     found = {}
     for i, b in enumerate(data):
         for k in range(5):
             if b // 3**k % 3 != 1:
                 found[first + 5 * i + k] = b // 3**k % 3
+    if found and max(found) >= section.elements:
+        raise MalformedError("a filler that is not 1")
     return found
 
 
 def open_logs(game: Referee) -> Play:
     """(section digests, chain after the step) by party (6.10)."""
     t, all_sections = game.step, sections(game)
-    at = game.slots.index("chain.log")
-    query = ask.log(t, at, len(game.slots), len(all_sections))
-    found = yield from both(query)
+    found = yield from both(ask.log(t))
     wrong, out = [], {}
     for p in BOTH:
         before, first, digests, last = found[p]
@@ -100,6 +99,7 @@ def open_logs(game: Referee) -> Play:
         stated = game.parties[p].stated
         fits = game.slot_root("chain.log", digest_of_bytes(CHAIN, before), first) == stated[t]
         mine = game.slot_root("chain.log", digest_of_bytes(CHAIN, after), last)
+        fits = fits and len(digests) == len(all_sections)
         wrong.append((p, not fits or mine != stated[t + 1]))
         out[p] = (digests, after)
     convict(wrong, "6.10")
@@ -109,7 +109,7 @@ def open_logs(game: Referee) -> Play:
 def open_block(game: Referee, number_of: int, block: int, digests: list[bytes]) -> Play:
     """The entries of a block, by party; digests: the section's, by party (6.10)."""
     section = sections(game)[number_of]
-    found = yield from both(ask.log_block(game.step, number_of, block, section.blocks))
+    found = yield from both(ask.log_block(game.step, number_of, block))
     wrong, out = [], {}
     for p in BOTH:
         data, proof = found[p]
@@ -117,7 +117,7 @@ def open_block(game: Referee, number_of: int, block: int, digests: list[bytes]) 
         bad = section.digest(tree) != digests[p]
         try:
             out[p] = entries(section, block, data)
-        except Malformed:
+        except MalformedError:
             bad = True
         wrong.append((p, bad))
     convict(wrong, "6.10")
@@ -204,6 +204,3 @@ def forged_choice(of: Bounded, c: int) -> bool:
     """9.6: V(c) and V(1) have no element in common."""
     (a, b), (low, high) = of.reach(c), of.reach(1)
     return b < low or high < a
-
-
-__all__ = ["Any", "Bounded", "open_block", "open_logs", "sections"]

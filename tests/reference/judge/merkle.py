@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reference.judge.encoding import Malformed, Reader, sha, tag, u8, u32, u64
+from reference.judge.encoding import MalformedError, Reader, sha, tag, u8, u32, u64
 
 LEAF = 2048
 CODES = {"f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6}
@@ -49,7 +49,9 @@ def proof_length(i: int, n: int) -> int:
 
 
 def by_inclusion(leaf: bytes, i: int, n: int, proof: Sequence[bytes]) -> bytes:
-    """The root that an inclusion proof gives, of the length that i and n call for (2.5)."""
+    """The root that an inclusion proof gives; none where it has another length (2.5)."""
+    if len(proof) != proof_length(i, n):
+        return b""
     if n == 1:
         return leaf
     k = half(n)
@@ -154,25 +156,25 @@ def canonical(dtype: str, data: bytes) -> bool:
 
 
 def read_opening(data: bytes, kind: Type, asked: Sequence[int]) -> tuple[dict[int, bytes], bytes]:
-    """The leaves of an opening and the root that it gives (3.6); Malformed if it is none."""
+    """The leaves of an opening and the root that it gives (3.6); MalformedError if it is none."""
     r = Reader(data)
     r.tag("tensor-opening/1")
     if r.take(len(header(kind))) != header(kind):
-        raise Malformed("another header")
+        raise MalformedError("another header")
     if r.u64() != len(asked):
-        raise Malformed("another number of leaves")
+        raise MalformedError("another number of leaves")
     found: dict[int, bytes] = {}
     for leaf in asked:
         if r.u64() != leaf:
-            raise Malformed("another leaf")
+            raise MalformedError("another leaf")
         found[leaf] = r.take(leaf_size(kind, leaf))
     hashes = r.hashes(262144)
     r.end()
     if not asked:
         if hashes:
-            raise Malformed("hashes of an empty tensor")
+            raise MalformedError("hashes of an empty tensor")
         return found, sha(b"")
     if len(hashes) != len(outside(asked, leaves_of(kind))):
-        raise Malformed("another number of hashes")
+        raise MalformedError("another number of hashes")
     hashed = {i: leaf_hash(d) for i, d in found.items()}
     return found, by_multi(hashed, leaves_of(kind), hashes)

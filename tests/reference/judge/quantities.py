@@ -15,12 +15,13 @@ from reference.judge.merkle import NUMPY, Type
 from reference.sums import sum_columns
 
 F32, F64 = np.float32, np.float64
+ZERO = F32(0)
 WIDTHS = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "u8": 1, "bool": 1, "acc": 80, "real": 16}
 Formula = Callable[..., Generator[Any, Any, Any]]
 Shape = tuple[int, ...]
 
 
-class Refuses(Exception):
+class RefusedError(Exception):
     """A formula refuses what it reads (OPENING 5.4)."""
 
 
@@ -36,7 +37,7 @@ class Q:
     f: Any
     needs: list[Q] = field(default_factory=list)
     count: int = 0
-    start: Any = F32(0)
+    start: Any = ZERO
     stretch: int = 256
     word: str = "max"
 

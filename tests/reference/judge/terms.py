@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from reference.judge.encoding import Refused, sha, tag, text, u8, u32, u64
+from reference.judge.encoding import RefusedError, sha, tag, text, u8, u32, u64
 from reference.judge.merkle import Type, digest_of_bytes, size
 from reference.rand import philox
 
@@ -78,7 +78,7 @@ def read_program(data: bytes) -> Program:
     """The program of a text (PROGRAM 2.1). Its types are those the text states."""
     lines = data.decode("ascii").split("\n")
     if lines[0] != "tallystick program 1" or lines[-2:] != ["end", ""]:
-        raise Refused("no program")
+        raise RefusedError("no program")
     digest = sha(b"tallystick/program/1\0" + data)
     program = Program(lines[1].removeprefix("contract "), digest)
     for line in lines[2:-2]:
@@ -91,7 +91,7 @@ def read_program(data: bytes) -> Program:
         else:
             m = re.fullmatch(r"%\d+ = ([\w.]+)\((.*?)\)(?:\{(.*)\})? : (.*)", line)
             if m is None:
-                raise Refused(f"no node: {line}")
+                raise RefusedError(f"no node: {line}")
             op, operands, attrs, types = m.groups()
             pairs = [a.partition("=") for a in attrs.split(", ")] if attrs else []
             program.nodes.append(
@@ -105,7 +105,7 @@ def read_program(data: bytes) -> Program:
             )
     commit = program.nodes[-1]
     if commit.op != "tallystick.commit":
-        raise Refused("a program without a commit node")
+        raise RefusedError("a program without a commit node")
     names = [s for s in program.slots() if not s.startswith("chain.")]
     commit.attr_bytes = u64(len(names)) + b"".join(text(n) for n in names)
     chain: Type = ("u8", (32,))
@@ -147,11 +147,11 @@ class Terms:
             scalars += text(name) + u8(isinstance(v, list)) + u64(len(table))
             scalars += b"".join(struct.pack("<d", _number(x)) for x in table)
         if sha(scalars).hex() != c["scalars_digest"]:
-            raise Refused("other scalars")
+            raise RefusedError("other scalars")
         if self.program.digest.hex() != c["program_digest"]:
-            raise Refused("another program")
+            raise RefusedError("another program")
         if self.program.contract != self.contract:
-            raise Refused("another contract")
+            raise RefusedError("another contract")
         self.digest = sha(
             tag("job/1")
             + u32(int(c["format_version"]))
@@ -169,7 +169,7 @@ class Terms:
             + u8(self.stops)
         )
         if self.digest.hex() != manifest["job_digest"]:
-            raise Refused("another job digest")
+            raise RefusedError("another job digest")
 
     def checkpoints(self, final: int) -> int:
         """How many there are in a run that ends at step `final` (COMMITMENTS 6.2)."""
@@ -196,7 +196,7 @@ class Terms:
             if field_name == name:
                 return at, kind
             at += size(kind)
-        raise Refused("no such field")
+        raise RefusedError("no such field")
 
     def record_at(self, step: int, place: int) -> int:
         """Which record the batch of a step has at a place (8.4)."""

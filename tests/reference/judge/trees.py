@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference.judge.game import NotWritten
+from reference.judge.game import NotWrittenError
 from reference.judge.quantities import Element, Q
 from reference.judge.trees_dot import DOT
 from reference.judge.trees_exact import exact, rounds
@@ -20,7 +20,7 @@ TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS
 def quantity(x: Element, contract: str) -> Q:
     """The element's own quantity under a contract."""
     if x.op not in TREES:
-        raise NotWritten(x.op)
+        raise NotWrittenError(x.op)
     if contract.startswith("rounded/") and rounds(x):
         return exact(x, contract)
     if "replay/" in contract:

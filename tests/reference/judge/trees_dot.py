@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,4 +174,3 @@ def tree(x: Element) -> Q:
 
 NAMES = "mm bmm addmm convolution convolution_backward".split()
 DOT: dict[str, Any] = {f"aten.{n}": tree for n in NAMES}
-_ = math

@@ -15,7 +15,9 @@ from reference.rounded import record, rounded_record
 
 ROUNDED = {
     f"aten.{n}"
-    for n in "mm bmm addmm convolution convolution_backward sum sum.dim_IntList mean mean.dim".split()
+    for n in (
+        "mm bmm addmm convolution convolution_backward sum sum.dim_IntList mean mean.dim"
+    ).split()
 }
 START = bytes(80)
 

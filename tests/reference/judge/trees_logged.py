@@ -101,6 +101,6 @@ def logged(x: Element, contract: str) -> Q | None:
         return logged_sum(x, contract)
     if not published(contract) or x.out[0] != "f32" or x.op in MOVES:
         return None
-    from reference.judge.game import NotWritten
+    from reference.judge.game import NotWrittenError
 
-    raise NotWritten("published, lifted quantities (OPENING 9.2, 10)")
+    raise NotWrittenError("published, lifted quantities (OPENING 9.2, 10)")

@@ -9,7 +9,7 @@ import numpy as np
 
 from reference.exact import elementary
 from reference.floats import F32, fma, rn32_int
-from reference.judge.quantities import Element, Q, Refuses
+from reference.judge.quantities import Element, Q, RefusedError
 from reference.judge.trees_move import one
 from reference.judge.trees_norm import exp, local, sums
 
@@ -20,7 +20,7 @@ def target(x: Element, read: Any, k: int, r: int, classes: int) -> Any:
     if t == x.attrs["ignore_index"]:
         return None
     if not 0 <= t < classes:
-        raise Refuses
+        raise RefusedError
     return t
 
 
@@ -92,7 +92,7 @@ def nll(x: Element) -> Q:
         kept = [(i, int(t)) for i, t in zip(numbers, found, strict=True)]
         kept = [(i, t) for i, t in kept if t != x.attrs["ignore_index"]]
         if any(not 0 <= t < v for _, t in kept):
-            raise Refuses
+            raise RefusedError
         out = dict.fromkeys(numbers, F32(0))
         for (i, _), e in zip(kept, (yield from read(0, [i * v + t for i, t in kept])), strict=True):
             out[i] = -e

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reference.floats import F32, F64
-from reference.judge.quantities import Element, Q, Refuses, at, bcast, flat
+from reference.judge.quantities import Element, Q, RefusedError, at, bcast, flat
 from reference.move import DTYPES, constant
 
 
@@ -62,7 +62,7 @@ def cat(x: Element, read: Any) -> Any:
 def index(read: Any, k: int, f: int, size: int) -> Any:
     v = int((yield from one(read, k, f)))
     if not 0 <= v < size:
-        raise Refuses
+        raise RefusedError
     return v
 
 
@@ -128,7 +128,7 @@ def scatter(x: Element, row: int, rows: int, k: int, count: int, places: Any) ->
             state = yield from one(read, 0, x.e)
         found = yield from read(k, [places(i)[0] for i in range(first, last)])
         if any(not 0 <= int(v) < rows for v in found):
-            raise Refuses
+            raise RefusedError
         mine = [i for i in range(first, last) if int(found[i - first]) == row]
         for v in (yield from read(values, [places(i)[1] for i in mine])):
             state = state + v

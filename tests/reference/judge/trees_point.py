@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from reference.floats import F32, minimum, rn32, rn32_int
-from reference.judge.quantities import Element, Q, Refuses, bcast
+from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.ops import REFERENCE
 
 _DATA = "add sub mul div eq ne lt le gt ge".split()
@@ -38,7 +38,7 @@ def pointwise(x: Element) -> Q:
         if x.op == "aten._to_copy" and x.out[0] == "i64" and inputs[0].dtype == np.float32:
             v = float(inputs[0])
             if not -(2.0**63) <= v < 2.0**63:
-                raise Refuses
+                raise RefusedError
         return REFERENCE[x.op](x.attrs, inputs)[x.output].reshape(())[()]
 
     return Q("local", x.out[0], "out", f)
@@ -78,7 +78,7 @@ def random(x: Element) -> Q:
     def f(read: Any) -> Any:
         rng = yield from read(0, [0, 1])
         if rng[0] < 0 or not 0 <= rng[1] < 2**32:
-            raise Refuses
+            raise RefusedError
         attrs = x.attrs | {"shape": [x.e + 1]}
         return REFERENCE[x.op](attrs, [rng])[0][x.e]
 
