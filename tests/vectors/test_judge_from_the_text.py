@@ -14,11 +14,41 @@ from evidence_format import Case, bundles, load
 from reference.judge.evidence import judge
 from reference.judge.game import NotWrittenError
 
-# bundle -> what the judge says it cannot judge -> how many cases.
-LIFTED = "published, lifted quantities (OPENING 9.2, 10)"
+# bundle -> operator -> cases not judged. The reason is one: under the published form the element's
+# quantity is a tree of `ordered/1` lifted to pairs (OPENING 9.2 to 9.3.4), which is not written yet.
 NOT_YET: dict[str, dict[str, int]] = {
-    "logs": {LIFTED: 10},
-    "operators-published": {LIFTED: 185},
+    "operators-published": {
+        "aten._log_softmax": 2,
+        "aten._log_softmax_backward_data": 2,
+        "aten._native_batch_norm_legit_functional": 10,
+        "aten._native_batch_norm_legit_no_training": 2,
+        "aten._softmax": 2,
+        "aten._softmax_backward_data": 2,
+        "aten.amax": 2,
+        "aten.amin": 2,
+        "aten.embedding_dense_backward": 2,
+        "aten.index_add": 2,
+        "aten.max": 2,
+        "aten.max_pool2d_with_indices": 2,
+        "aten.max_pool2d_with_indices_backward": 2,
+        "aten.mean": 2,
+        "aten.mean.dim": 2,
+        "aten.min": 2,
+        "aten.mse_loss": 2,
+        "aten.mse_loss_backward": 2,
+        "aten.native_batch_norm_backward": 6,
+        "aten.native_layer_norm": 6,
+        "aten.native_layer_norm_backward": 6,
+        "aten.nll_loss_backward": 2,
+        "aten.nll_loss_forward": 4,
+        "aten.var_mean.correction": 4,
+        "tallystick.clip_coef": 4,
+        "tallystick.cross_entropy": 6,
+        "tallystick.cross_entropy_backward": 2,
+        "tallystick.normal": 2,
+        "tallystick.sum_squares": 2,
+        "tallystick.uniform": 2,
+    },
 }
 
 

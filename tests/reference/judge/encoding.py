@@ -175,7 +175,7 @@ def _base64(value: Any) -> bytes:
 
 
 def envelope(data: bytes, kind: str, signer: str) -> dict[str, Any]:
-    """The payload of an envelope that the key in its member `signer` alone has signed (9.3, 9.5)."""
+    """The payload of an envelope signed by the key in its member `signer` alone (9.3, 9.5)."""
     outer = canonical_json(data)
     if not isinstance(outer, dict) or set(outer) != {"payload", "payloadType", "signatures"}:
         raise MalformedError("no envelope")

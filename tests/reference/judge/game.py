@@ -322,7 +322,7 @@ class Referee:
             fits = fits and r.outputs[2] == self.parties[p].stated[t + 1]
             wrong.append((p, not fits))
         convict(wrong, "5.3")
-        j, known = yield from descend(
+        j, _ = yield from descend(
             lambda first, count: ask.node_hashes(t, first, count),
             n,
             lambda p, whole: whole == trees[p],

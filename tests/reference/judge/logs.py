@@ -63,7 +63,10 @@ def sections(game: Referee) -> list[Section]:
 
 
 def entries(section: Section, block: int, data: bytes) -> dict[int, int]:
-    """position -> entry of a block (10.2, 10.3); MalformedError if it is none. 1 is no entry there."""
+    """position -> entry of a block (10.2, 10.3); MalformedError if it is none.
+
+    Of a published block the entries 1 are left out: they are those of a party without one.
+    """
     first = block * section.per_block
     if not section.published:
         if len(data) % 2:
