@@ -21,8 +21,11 @@ from reference.judge.trees_exact import (
     rounds,
     summed,
 )
+from reference.judge.trees_reduce import REDUCE
 from reference.logs import C
 from reference.rounded import rounded_record
+
+EXTREMES = {f"aten.{n}" for n in ("amax", "amin", "max", "min")}
 
 
 def squares(x: Element, which: int) -> Q:
@@ -102,8 +105,12 @@ def logged(x: Element, contract: str) -> Q | None:
     if not published(contract) or x.out[0] != "f32" or x.op in MOVES:
         return None
     from reference.judge.game import NotWrittenError
-    from reference.judge.trees_real import NAMES, single
+    from reference.judge.trees_real import NAMES, extreme, random, single
 
     if x.op in NAMES:
         return single(x, contract)
+    if x.op in ("tallystick.uniform", "tallystick.normal"):
+        return random(x, contract)
+    if x.op in EXTREMES:
+        return extreme(REDUCE[x.op](x), contract)
     raise NotWrittenError(x.op)

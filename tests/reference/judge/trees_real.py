@@ -10,9 +10,10 @@ import numpy as np
 
 from reference.floats import rn32
 from reference.judge.logs import Bounded
-from reference.judge.quantities import Element, Q, bcast
+from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.judge.real import F64, P, function, of
 from reference.judge.trees_exact import bits_of
+from reference.rand import MASK, philox
 
 h = float.fromhex
 C1, C2, C3 = h("0x1.6a09e667f3bcdp-1"), h("0x1.9884533d43651p-2"), h("0x1.9884533d43651p-1")
@@ -176,3 +177,44 @@ def limits(agreed: Any, contract: str) -> Bounded | None:
     if not (np.isfinite(agreed[0]) and np.isfinite(agreed[1])):
         return None
     return Bounded(Fraction(float(agreed[0])), float(agreed[1]), bits_of(contract))
+
+
+def extreme(q: Q, contract: str) -> Q:
+    """R(x) of an extremum, which is lifted to itself (9.2)."""
+
+    def reach(_read: Any, agreed: Any) -> Any:
+        return limits((F64(agreed), F64(0)), contract), {}
+        yield
+
+    return Q("logged", "f32", "R(x)", reach, [q])
+
+
+def random(x: Element, contract: str) -> Q:
+    """uniform and normal of 10.9; the words are those of OPENING 7.10."""
+
+    def f(read: Any) -> Any:
+        rng = yield from read(0, [0, 1])
+        seed, step = int(rng[0]), int(rng[1])
+        if seed < 0 or not 0 <= step < 2**32:
+            raise RefusedError
+        r = {k: F64(rn32(n)) for k, n in x.attrs.items() if isinstance(n, float)}
+        each = 4 if x.op == "tallystick.uniform" else 2
+        block = x.e // each
+        counter = (block & MASK, block >> 32, x.attrs["draw"], step)
+        w = philox(counter, (seed & MASK, seed >> 32))
+        if each == 4:
+            u = P((w[x.e % 4] >> 8) * 2.0**-24)
+            made = of(r["low"]) + (of(r["high"]) - r["low"]) * u
+            return made.x, made.e
+        first, second = w[2 * (x.e % 2)], w[2 * (x.e % 2) + 1]
+        u1, u2 = P(((first >> 8) + 1) * 2.0**-24), P((second >> 8) * 2.0**-24)
+        z = function("sqrt", function("log", u1) * (-2.0))
+        z = z * function("cos", u2 * h("0x1.921fb54442d18p+2"))
+        made = z * r["std"] + r["mean"]
+        return made.x, made.e
+
+    def reach(_read: Any, agreed: Any) -> Any:
+        return limits(agreed, contract), {}
+        yield
+
+    return Q("logged", "f32", "R(x)", reach, [Q("local", "real", "x", f)])
