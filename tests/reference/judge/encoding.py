@@ -1,0 +1,200 @@
+"""Layouts, hashes, canonical JSON and DSSE envelopes (COMMITMENTS 1, 9)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+PRIME = 2**255 - 19
+GROUP = 2**252 + 27742317777372353535851937790883648493
+
+
+class RefusedError(Exception):
+    """The evidence is not judged, and nobody is convicted (PROTOCOL 8.3)."""
+
+
+class MalformedError(Exception):
+    """Bytes that do not follow their layout (1.6)."""
+
+
+def sha(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def tag(name: str) -> bytes:
+    return b"tallystick/" + name.encode() + b"\0"
+
+
+def u8(n: int) -> bytes:
+    return struct.pack("<B", n)
+
+
+def u32(n: int) -> bytes:
+    return struct.pack("<I", n)
+
+
+def u64(n: int) -> bytes:
+    return struct.pack("<Q", n)
+
+
+def blob(data: bytes) -> bytes:
+    return u64(len(data)) + data
+
+
+def text(value: str) -> bytes:
+    return u32(len(value.encode())) + value.encode()
+
+
+class Reader:
+    """Takes the fields of a layout from its bytes, in order."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, n: int) -> bytes:
+        if n > len(self.data) - self.at:
+            raise MalformedError("bytes missing")
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+    def tag(self, name: str) -> None:
+        if self.take(len(tag(name))) != tag(name):
+            raise MalformedError("another tag")
+
+    def u8(self) -> int:
+        return self.take(1)[0]
+
+    def u32(self) -> int:
+        return int(struct.unpack("<I", self.take(4))[0])
+
+    def u64(self) -> int:
+        return int(struct.unpack("<Q", self.take(8))[0])
+
+    def hash(self) -> bytes:
+        return self.take(32)
+
+    def hashes(self, limit: int) -> list[bytes]:
+        n = self.u64()
+        if n > limit:
+            raise MalformedError("too many hashes")
+        return [self.hash() for _ in range(n)]
+
+    def blob(self, limit: int) -> bytes:
+        n = self.u64()
+        if n > limit:
+            raise MalformedError("too long")
+        return self.take(n)
+
+    def text(self) -> str:
+        n = self.u32()
+        if n > 1024:
+            raise MalformedError("a text too long")
+        try:
+            return self.take(n).decode()
+        except UnicodeDecodeError as error:
+            raise MalformedError("no UTF-8") from error
+
+    def end(self) -> None:
+        if self.at != len(self.data):
+            raise MalformedError("bytes left over")
+
+
+def _pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({k for k, _ in items}) != len(items):
+        raise MalformedError("a key twice")
+    return dict(items)
+
+
+def _no_float(_text: str) -> Any:
+    raise MalformedError("a float")
+
+
+def canonical_json(data: bytes) -> Any:
+    """The value of canonical JSON (1.8 to 1.11); raises MalformedError."""
+    try:
+        value = json.loads(
+            data.decode(),
+            object_pairs_hook=_pairs,
+            parse_float=_no_float,
+            parse_constant=_no_float,
+        )
+        again = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        same = again.encode() == data
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("no canonical JSON") from error
+    if not same:
+        raise MalformedError("not in canonical form")
+    return value
+
+
+def _small_order(key: bytes) -> bool:
+    """Whether the point has order 1, 2, 4 or 8 (9.1.1): three doublings give the neutral one."""
+    y = int.from_bytes(key, "little") & (2**255 - 1)
+    d = -121665 * pow(121666, PRIME - 2, PRIME) % PRIME
+    for _ in range(3):
+        # The y of twice a point, from y alone: x^2 = (y^2 - 1) / (d y^2 + 1).
+        yy = y * y % PRIME
+        xx = (yy - 1) * pow(d * yy + 1, PRIME - 2, PRIME) % PRIME
+        y = (yy + xx) * pow(1 - d * xx * yy, PRIME - 2, PRIME) % PRIME
+    return y == 1
+
+
+def good_point(data: bytes) -> bool:
+    y = int.from_bytes(data, "little") & (2**255 - 1)
+    return y < PRIME and not _small_order(data)
+
+
+def signed(key: bytes, signature: bytes, kind: str, payload: bytes) -> bool:
+    """Whether `signature` is key's over the pre-authentication encoding (9.1.1, 9.2)."""
+    if len(signature) != 64 or not good_point(key) or not good_point(signature[:32]):
+        return False
+    if int.from_bytes(signature[32:], "little") >= GROUP:
+        return False
+    encoded = b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, encoded)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _base64(value: Any) -> bytes:
+    try:
+        data = base64.b64decode(value, validate=True)
+    except (ValueError, TypeError) as error:
+        raise MalformedError("no base64") from error
+    if base64.b64encode(data).decode() != value:
+        raise MalformedError("base64 with other bits")
+    return data
+
+
+def envelope(data: bytes, kind: str, signer: str) -> dict[str, Any]:
+    """The payload of an envelope signed by the key in its member `signer` alone (9.3, 9.5)."""
+    outer = canonical_json(data)
+    if not isinstance(outer, dict) or set(outer) != {"payload", "payloadType", "signatures"}:
+        raise MalformedError("no envelope")
+    signatures = outer["signatures"]
+    if outer["payloadType"] != kind or not isinstance(signatures, list) or len(signatures) != 1:
+        raise MalformedError("another envelope")
+    payload = _base64(outer["payload"])
+    inner = canonical_json(payload)
+    one = signatures[0]
+    if not isinstance(inner, dict) or not isinstance(one, dict) or set(one) != {"keyid", "sig"}:
+        raise MalformedError("no envelope")
+    key = digest_of(inner.get(signer))
+    if one["keyid"] != sha(key).hex() or not signed(key, _base64(one["sig"]), kind, payload):
+        raise MalformedError("a signature that does not verify")
+    return inner
+
+
+def digest_of(value: Any) -> bytes:
+    """32 bytes from 64 lower-case hexadecimal digits (1.1)."""
+    if not isinstance(value, str) or len(value) != 64 or set(value) - set("0123456789abcdef"):
+        raise MalformedError("no digest")
+    return bytes.fromhex(value)

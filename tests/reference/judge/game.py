@@ -1,0 +1,438 @@
+"""The referee: phases 0 to 2 (PROTOCOL 3 to 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reference.judge import messages as ask
+from reference.judge.encoding import MalformedError, Reader, sha, tag, text, u32, u64
+from reference.judge.merkle import (
+    Type,
+    by_inclusion,
+    by_multi,
+    canonical,
+    digest_of_bytes,
+    elements,
+    join,
+    leaf_hash,
+    leaves_of,
+    outside,
+    parts,
+    size,
+    tensor_digest,
+    width,
+)
+from reference.judge.terms import Node, Terms
+
+Play = Generator[dict[int, bytes], dict[int, tuple[int, bytes]], Any]
+CHAIN: Type = ("u8", (32,))
+BOTH = (0, 1)
+
+
+class VerdictError(Exception):
+    """The game ends with these convictions (1.4); with none, in agreement."""
+
+    def __init__(self, convicted: list[tuple[int, str]]) -> None:
+        super().__init__(str(convicted))
+        self.convicted = convicted
+
+
+class UndecidedError(Exception):
+    """1.5.1."""
+
+
+class NotWrittenError(Exception):
+    """What this judge does not judge yet, by name."""
+
+
+@dataclass
+class Party:
+    """A run commitment, and what the party has proved and stated so far."""
+
+    run_root: bytes
+    final_root: bytes
+    final: int
+    checkpoints: int
+    signer: bytes
+    proved: dict[int, bytes] = field(default_factory=dict)
+    stated: dict[int, bytes] = field(default_factory=dict)
+
+
+def convict(bad: Sequence[tuple[int, bool]], clause: str) -> None:
+    """Convicts each party whose statement was bad."""
+    found = [(p, clause) for p, wrong in bad if wrong]
+    if found:
+        raise VerdictError(found)
+
+
+def asked(queries: dict[int, ask.Query]) -> Play:
+    """What the bodies say, by party; a body that does not follow 2.1 convicts (2.7, 2.8)."""
+    got = yield {p: q.data for p, q in queries.items()}
+    bad: list[tuple[int, str]] = []
+    out = {}
+    for p in sorted(queries):
+        status, body = got[p]
+        if status == 1 and not body:
+            bad.append((p, "2.8"))
+            continue
+        try:
+            if status != 0:
+                raise MalformedError("another status")
+            r = Reader(body)
+            out[p] = queries[p].read(r)
+            r.end()
+        except MalformedError:
+            bad.append((p, "2.7"))
+    if bad:
+        raise VerdictError(bad)
+    return out
+
+
+def both(query: ask.Query) -> Play:
+    return (yield from asked({0: query, 1: query}))
+
+
+def descend(
+    query: Callable[[int, int], ask.Query],
+    count: int,
+    fits: Callable[[int, bytes], bool],
+    clause: str,
+) -> Play:
+    """(first differing leaf, its hash by party; {} where there is one leaf only) (2.4)."""
+    first, known = 0, {}
+    while count > 1:
+        found = yield from both(query(first, count))
+        whole = {p: join(list(found[p]), count) for p in BOTH}
+        wrong = [(p, known[p] != whole[p] if known else not fits(p, whole[p])) for p in BOTH]
+        convict(wrong, clause)
+        at = next(i for i in range(len(found[0])) if found[0][i] != found[1][i])
+        known = {p: found[p][at] for p in BOTH}
+        first, count = parts(first, count)[at]
+    return first, known
+
+
+def first_element(place: ask.Place, kind: Type, digests: Sequence[bytes]) -> Play:
+    """(the first differing element, its bytes by party) of two tensors (6.1)."""
+    if elements(kind) == 0:
+        convict([(p, digests[p] != digest_of_bytes(kind, b"")) for p in BOTH], "6.1")
+    leaf, known = yield from descend(
+        lambda first, count: ask.tensor_hashes(place, first, count),
+        leaves_of(kind),
+        lambda p, whole: tensor_digest(kind, whole) == digests[p],
+        "6.1",
+    )
+    data = yield from both(ask.leaf(place, leaf, kind))
+    wrong = []
+    for p in BOTH:
+        hashed = leaf_hash(data[p])
+        fits = hashed == known[p] if known else tensor_digest(kind, hashed) == digests[p]
+        wrong.append((p, not fits or not canonical(kind[0], data[p])))
+    convict(wrong, "6.1")
+    w = width(kind[0])
+    cut = [[data[p][i : i + w] for i in range(0, len(data[p]), w)] for p in BOTH]
+    at = next(i for i in range(len(cut[0])) if cut[0][i] != cut[1][i])
+    return leaf * 2048 // w + at, [cut[p][at] for p in BOTH]
+
+
+class Referee:
+    """One game."""
+
+    def __init__(self, terms: Terms, parties: list[Party], arity: int) -> None:
+        self.terms, self.parties, self.arity = terms, parties, arity
+        self.program = terms.program
+        self.slots = self.program.slots()
+        self.log_before: list[bytes] | None = None
+        self.logs_at: dict[int, list[bytes]] = {}
+
+    def run(self) -> Play:
+        yield from self.begin()
+        yield from self.diverging_step()
+        yield from self.diverging_node()
+
+    # Phase 0.
+
+    def begin(self) -> Play:
+        wrong = []
+        for p, party in enumerate(self.parties):
+            n, steps = party.final, self.terms.steps
+            ends = n == steps or (self.terms.stops and 1 <= n < steps)
+            wrong.append((p, not ends or party.checkpoints != self.terms.checkpoints(n)))
+        convict(wrong, "3.2")
+        chosen = {p: sorted({0, party.checkpoints - 1}) for p, party in enumerate(self.parties)}
+        self.proofs = yield from self.prove(chosen)
+        convict([(p, x.proved[0] != self.terms.genesis) for p, x in self.each()], "3.4")
+        last = [(p, x.proved[x.checkpoints - 1] != x.final_root) for p, x in self.each()]
+        convict(last, "3.5")
+        a, b = self.parties
+        if a.run_root == b.run_root and a.final == b.final:
+            raise VerdictError([])
+
+    def each(self) -> list[tuple[int, Party]]:
+        return list(enumerate(self.parties))
+
+    def prove(self, chosen: dict[int, list[int]]) -> Play:
+        """Each party's multi-proof of the checkpoints chosen of it (3.3)."""
+        queries = {
+            p: ask.checkpoints(c, self.parties[p].checkpoints) for p, c in chosen.items() if c
+        }
+        found = yield from asked(queries)
+        wrong = []
+        for p, (roots, proof) in found.items():
+            party = self.parties[p]
+            n = party.checkpoints
+            leaves = {
+                i: leaf_hash(tag("checkpoint/1") + u64(self.step_of(party, i)) + r)
+                for i, r in roots.items()
+            }
+            fits = len(proof) == len(outside(list(roots), n))
+            tree = by_multi(leaves, n, proof) if fits else b""
+            fits = fits and sha(tag("run/1") + self.terms.digest + u64(n) + tree) == party.run_root
+            wrong.append((p, not fits))
+            party.proved.update(roots)
+        convict(wrong, "3.3")
+        return {p: proof for p, (_, proof) in found.items()}
+
+    def step_of(self, party: Party, index: int) -> int:
+        return min(index * self.terms.interval, party.final)
+
+    # Phase 1.
+
+    def points(self, lo: int, hi: int) -> list[int]:
+        """4.3."""
+        n = self.arity
+        found = {lo + -(-k * (hi - lo) // n) for k in range(1, n)}
+        return sorted(i for i in found if lo < i < hi)
+
+    def search(self, lo: int, hi: int, name: str) -> Play:
+        """4.3, among checkpoints (`proved`), or 4.4, among states (`stated`)."""
+        a, b = (getattr(x, name) for x in self.parties)
+        while hi > lo + 1:
+            points = self.points(lo, hi)
+            new = [i for i in points if i not in a or i not in b]
+            if new and name == "proved":
+                yield from self.prove({0: new, 1: new})
+            elif new:
+                found = yield from both(ask.states(new))
+                a.update(found[0])
+                b.update(found[1])
+            for i in points:
+                if a[i] != b[i]:
+                    hi = i
+                    break
+                lo = i
+        return lo, hi
+
+    def diverging_step(self) -> Play:
+        a, b = self.parties
+        low = min(a.final, b.final)
+        shorter, longer = (a, b) if a.final < b.final else (b, a)
+        if a.final == b.final:
+            hi = a.checkpoints - 1
+            if a.final_root == b.final_root:
+                hi = yield from self.between(self.proofs, [0, hi])
+        else:
+            hi = low // self.terms.interval
+            missing = {p: [hi] for p, x in self.each() if hi not in x.proved}
+            if missing:
+                yield from self.prove(missing)
+        if a.proved[hi] != b.proved[hi]:
+            lo, hi = yield from self.search(0, hi, "proved")
+            first, last = self.step_of(a, lo), self.step_of(a, hi)
+            for x in self.parties:
+                x.stated |= {first: x.proved[lo], last: x.proved[hi]}
+        else:
+            first, last = hi * self.terms.interval, low
+            p = self.parties.index(longer)
+            at = {first: a.proved[hi], low: shorter.final_root}
+            for x in self.parties:
+                x.stated |= at
+            if low > first:
+                found = yield from asked({p: ask.states([low])})
+                longer.stated[low] = found[p][low]
+            if longer.stated[low] == shorter.stated[low]:
+                yield from self.last_loss(low, shorter.stated[low])
+        self.step, _ = yield from self.search(first, last, "stated")
+
+    def between(self, proofs: dict[int, list[bytes]], chosen: list[int]) -> Play:
+        """A checkpoint at which runs of equal ends differ (4.2)."""
+        n = self.parties[0].checkpoints
+        start, end = 0, n
+        while True:
+            trees = outside(chosen, n)
+            start, end = next(
+                t
+                for t, x, y in zip(trees, proofs[0], proofs[1], strict=True)
+                if x != y and start <= t[0] and t[1] <= end
+            )
+            points = self.points(start - 1, end)
+            a, b = (x.proved for x in self.parties)
+            chosen = [i for i in points if i not in a or i not in b]
+            proofs = yield from self.prove({0: chosen, 1: chosen})
+            for i in points:
+                if a[i] != b[i]:
+                    return i
+
+    def last_loss(self, last: int, agreed: bytes) -> Play:
+        """4.7: whoever is wrong about the end of the run."""
+        found = yield from asked({0: ask.loss(last - 1)})
+        chain, bits, proof = found[0]
+        after = sha(tag("loss-chain/1") + chain + u64(last - 1) + u32(bits))
+        digest = digest_of_bytes(CHAIN, after)
+        fits = self.slot_root("chain.loss", digest, proof) == agreed
+        wrong = not fits or not canonical("f32", u32(bits))
+        convict([(0, wrong)], "4.10")
+        finite = bits & 0x7F800000 != 0x7F800000
+        longer = 0 if self.parties[0].final > self.parties[1].final else 1
+        raise VerdictError([(1 - longer, "4.9")] if finite else [(longer, "4.8")])
+
+    def slot_root(self, name: str, digest: bytes, proof: list[bytes]) -> bytes:
+        """The state root that a slot's proof gives (COMMITMENTS 5)."""
+        n = len(self.slots)
+        leaf = leaf_hash(tag("slot/1") + text(name) + digest)
+        tree = by_inclusion(leaf, self.slots.index(name), n, proof)
+        return sha(tag("state/1") + u64(n) + tree)
+
+    # Phase 2.
+
+    def fits_program(self, record: ask.Record, node: Node) -> bool:
+        """5.5: operator, attributes, numbers of inputs and outputs."""
+        outputs = 3 if node.op == "tallystick.commit" else len(node.types)
+        inputs = sum(o is not None for o in node.operands)
+        return (record.op, record.attrs) == (node.op, node.attr_bytes) and (
+            len(record.inputs),
+            len(record.outputs),
+        ) == (inputs, outputs)
+
+    def in_tree(self, record: ask.Record, index: int, root: bytes) -> bool:
+        leaf = leaf_hash(record.digest(self.program.digest, self.step, index))
+        return by_inclusion(leaf, index, len(self.program.nodes), record.proof) == root
+
+    def diverging_node(self) -> Play:
+        t, nodes = self.step, self.program.nodes
+        n = len(nodes)
+        found = yield from both(ask.nodes(t))
+        convict([(p, found[p][0] != n) for p in BOTH], "5.2")
+        self.trees = trees = [found[p][1] for p in BOTH]
+        commits = yield from both(ask.node(t, n - 1))
+        wrong = []
+        for p, r in sorted(commits.items()):
+            fits = self.in_tree(r, n - 1, trees[p]) and self.fits_program(r, nodes[-1])
+            fits = fits and r.outputs[2] == self.parties[p].stated[t + 1]
+            wrong.append((p, not fits))
+        convict(wrong, "5.3")
+        j, _ = yield from descend(
+            lambda first, count: ask.node_hashes(t, first, count),
+            n,
+            lambda p, whole: whole == trees[p],
+            "5.4",
+        )
+        records = commits
+        if j != n - 1:
+            records = yield from both(ask.node(t, j))
+        wrong = []
+        for p, r in sorted(records.items()):
+            fits = self.in_tree(r, j, trees[p]) and self.fits_program(r, nodes[j])
+            wrong.append((p, not fits))
+        convict(wrong, "5.5")
+        present = [k for k, o in enumerate(nodes[j].operands) if o is not None]
+        for k, x, y in zip(present, records[0].inputs, records[1].inputs, strict=True):
+            if nodes[j].operands[k] == ("input", "chain.log") and self.log_before:
+                claimed = [(0, x != self.log_before[0]), (1, y != self.log_before[1])]
+                convict(claimed, "5.6.1")
+            elif x != y:
+                yield from self.input_differs(j, k, (x, y))
+        inputs = dict(zip(present, records[0].inputs, strict=True))
+        if j == n - 1:
+            yield from self.commit(records, inputs)
+        from reference.judge.element import output_differs
+
+        yield from output_differs(self, j, inputs, records)
+
+    def input_differs(self, j: int, k: int, digests: tuple[bytes, bytes]) -> Play:
+        """5.6."""
+        t, program = self.step, self.program
+        operand = program.nodes[j].operands[k]
+        assert operand is not None
+        where, what = operand
+        if where == "node":
+            i, output = what
+            found = yield from asked({0: ask.node(t, i)})
+            convict([(0, not self.in_tree(found[0], i, self.trees[0]))], "5.6.6")
+            if not self.fits_program(found[0], program.nodes[i]):
+                raise VerdictError([(0, "5.6.2"), (1, "5.6.2")])
+            true, clause = found[0].outputs[output], "5.6.2"
+        elif program.inputs[what][0] == "state":
+            found = yield from asked({0: ask.slot(t, what)})
+            true, proof = found[0]
+            agreed = self.parties[0].stated[t]
+            convict([(0, self.slot_root(what, true, proof) != agreed)], "5.6.6")
+            clause = "5.6.1"
+        elif program.inputs[what][0] == "batch":
+            yield from self.batch_differs(ask.Place(t, j, 0, k), what, digests)
+            return
+        else:
+            true, clause = self.terms.derived(what, t), "5.6.4"
+        convict([(p, digests[p] != true) for p in BOTH], clause)
+
+    def batch_differs(self, place: ask.Place, name: str, digests: tuple[bytes, bytes]) -> Play:
+        """5.6.3."""
+        kind = self.program.inputs[name][1]
+        element, claims = yield from first_element(place, kind, digests)
+        at, field_kind = self.terms.field_at(name.removeprefix("batch."))
+        each = elements(field_kind)
+        index = self.terms.record_at(self.step, element // each)
+        length = sum(size(t) for _, t in self.terms.schema)
+        found = yield from asked({0: ask.record(index, length)})
+        data, proof = found[0]
+        tree = by_inclusion(leaf_hash(data), index, self.terms.records, proof)
+        head = tag("data/1") + self.terms.schema_digest() + u64(self.terms.records)
+        convict([(0, sha(head + tree) != self.terms.data_root)], "5.6.6")
+        w = width(kind[0])
+        at += (element % each) * w
+        convict([(p, claims[p] != data[at : at + w]) for p in BOTH], "5.6.3")
+
+    def commit(self, records: dict[int, ask.Record], inputs: dict[int, bytes]) -> Play:
+        """5.8: chains and state root after the step."""
+        last = len(self.program.nodes) - 1
+        first = len(self.program.nodes[last].operands) - 3
+        opened = []
+        for k, kind in ((first, ("f32", ())), (first + 1, CHAIN)):
+            place = ask.Place(self.step, last, 0, k)
+            data, _ = yield from self.opened(place, kind, inputs[k], [0])
+            opened.append(data[0])
+        logs = None
+        if "replay/" in self.terms.contract:
+            from reference.judge.logs import open_logs
+
+            logs = yield from open_logs(self)
+        after = sha(tag("loss-chain/1") + opened[1] + u64(self.step) + opened[0])
+        wrong = []
+        for p in BOTH:
+            log = digest_of_bytes(CHAIN, logs[p][1]) if logs else inputs[first + 2]
+            chains = {"chain.loss": digest_of_bytes(CHAIN, after), "chain.log": log}
+            names = [s for s in self.slots if not s.startswith("chain.")]
+            slots = dict(zip(names, [inputs[k] for k in range(first)], strict=True)) | chains
+            due = [chains["chain.loss"], chains["chain.log"], self.state_root(slots)]
+            wrong.append((p, records[p].outputs != due))
+        convict(wrong, "5.8")
+        assert logs is not None
+        from reference.judge.beyond import equal_outputs
+
+        yield from equal_outputs(self, [logs[p][0] for p in BOTH])
+
+    def state_root(self, slots: dict[str, bytes]) -> bytes:
+        from reference.judge.merkle import root
+
+        leaves = [leaf_hash(tag("slot/1") + text(n) + slots[n]) for n in self.slots]
+        return sha(tag("state/1") + u64(len(leaves)) + root(leaves))
+
+    def opened(self, place: ask.Place, kind: Type, digest: bytes, leaves: list[int]) -> Play:
+        """Leaves of an operand, opened by party 0 (6.5, OPENING 5.3.1)."""
+        found = yield from asked({0: ask.opening(place, kind, leaves)})
+        data, tree = found[0]
+        convict([(0, tensor_digest(kind, tree) != digest)], "6.5")
+        if not all(canonical(kind[0], d) for d in data.values()):
+            raise VerdictError([(0, "6.5"), (1, "6.5")])
+        return data, tree

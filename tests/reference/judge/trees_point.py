@@ -1,0 +1,98 @@
+"""Operators of one element of each operand, and random ones (OPENING 7.1, 7.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reference.floats import F32, minimum, rn32, rn32_int
+from reference.judge.quantities import Element, Q, RefusedError, bcast
+from reference.ops import REFERENCE
+
+_DATA = "add sub mul div eq ne lt le gt ge".split()
+NAMES = [f"aten.{n}.{kind}" for n in _DATA for kind in ("Tensor", "Scalar")]
+NAMES += [
+    f"aten.{n}"
+    for n in (
+        "exp log tanh erf sigmoid sin cos rsqrt expm1 log1p exp2 log2 neg abs reciprocal sqrt "
+        "square pow.Tensor_Scalar maximum minimum clamp logical_and logical_or logical_not "
+        "bitwise_and.Tensor bitwise_or.Tensor bitwise_not _to_copy relu silu leaky_relu gelu "
+        "gelu_backward silu_backward tanh_backward sigmoid_backward threshold_backward"
+    ).split()
+]
+NAMES += [f"tallystick.{n}" for n in "mask_scale beta_power adamw_step adam_step sgd_step".split()]
+
+
+def pointwise(x: Element) -> Q:
+    """7.1.1: the operator's clause on single elements."""
+
+    def f(read: Any) -> Any:
+        inputs: list[Any] = []
+        for k, kind in enumerate(x.operands):
+            if kind is None:
+                inputs.append(None)
+                continue
+            found = yield from read(k, [bcast(x.e, x.out[1], kind[1])])
+            inputs.append(found.reshape(()))
+        if x.op == "aten._to_copy" and x.out[0] == "i64" and inputs[0].dtype == np.float32:
+            v = float(inputs[0])
+            if not -(2.0**63) <= v < 2.0**63:
+                raise RefusedError
+        return REFERENCE[x.op](x.attrs, inputs)[x.output].reshape(())[()]
+
+    return Q("local", x.out[0], "out", f)
+
+
+def mse_backward(x: Element) -> Q:
+    def f(read: Any) -> Any:
+        g = (yield from read(0, [bcast(x.e, x.out[1], x.shape(0))]))[0]
+        a = (yield from read(1, [x.e]))[0]
+        b = (yield from read(2, [x.e]))[0]
+        d = (F32(2) * (a - b)) * g
+        n = int(np.prod(x.shape(1), dtype=object))
+        return d / rn32_int(n) if x.attrs["reduction"] == "mean" else d
+
+    return Q("local", "f32", "out", f)
+
+
+def clip(x: Element) -> Q:
+    def term(i: int) -> Q:
+        def f(read: Any) -> Any:
+            return (yield from read(i, [0]))[0]
+
+        return Q("local", "f32", f"s[{i}]", f)
+
+    total = Q("terms", "f32", "total", term, count=len(x.operands))
+    norm = Q("local", "f32", "norm", lambda _r, t: done(np.sqrt(t)), [total])
+    if x.output == 1:
+        return norm
+
+    def f(_read: Any, n: Any) -> Any:
+        return done(minimum(rn32(x.attrs["max_norm"]) / (n + rn32(1e-6)), F32(1))[()])
+
+    return Q("local", "f32", "coefficient", f, [norm])
+
+
+def random(x: Element) -> Q:
+    def f(read: Any) -> Any:
+        rng = yield from read(0, [0, 1])
+        if rng[0] < 0 or not 0 <= rng[1] < 2**32:
+            raise RefusedError
+        attrs = x.attrs | {"shape": [x.e + 1]}
+        return REFERENCE[x.op](attrs, [rng])[0][x.e]
+
+    return Q("local", x.out[0], "mask" if x.out[0] == "bool" else "out", f)
+
+
+def done(value: Any) -> Any:
+    """A formula that reads nothing."""
+    return value
+    yield
+
+
+POINT: dict[str, Any] = dict.fromkeys(NAMES, pointwise)
+POINT["aten.mse_loss_backward"] = mse_backward
+POINT["tallystick.clip_coef"] = clip
+for _name in ("dropout_mask", "uniform", "normal"):
+    POINT[f"tallystick.{_name}"] = random

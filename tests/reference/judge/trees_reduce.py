@@ -1,0 +1,104 @@
+"""Reductions and cumulative sums (OPENING 7.4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from reference.floats import F32, F64, rn32_int
+from reference.judge.quantities import Element, Q, at
+from reference.judge.trees_point import done
+from reference.sums import axes_of
+
+
+def places(x: Element) -> tuple[int, Any]:
+    """n and the position of x(i) in operand 0 (7.4.1)."""
+    shape = x.shape(0)
+    axes = axes_of(x.attrs, len(shape))
+    others = [a for a in range(len(shape)) if a not in axes]
+    stride = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
+    kept = at(x.e, tuple(shape[a] for a in others))
+    base = sum(c * stride[a] for a, c in zip(others, kept, strict=True))
+    sizes = tuple(shape[a] for a in axes)
+
+    def place(i: int) -> int:
+        return base + sum(c * stride[a] for a, c in zip(axes, at(i, sizes), strict=True))
+
+    return math.prod(sizes), place
+
+
+def terms(x: Element, name: str, of: Any, dtype: str = "f32", needs: Any = ()) -> Q:
+    n, place = places(x)
+
+    def f(read: Any, numbers: range, *agreed: Any) -> Any:
+        return of((yield from read(0, [place(i) for i in numbers])), *agreed)
+
+    return Q("tree", dtype, name, f, list(needs), count=n)
+
+
+def total(x: Element) -> Q:
+    if x.out[0] == "i64":
+        return terms(x, "SUM(x)", lambda v: v.astype(np.int64), "i64")
+    return terms(x, "SUM(x)", lambda v: v)
+
+
+def mean(x: Element) -> Q:
+    n, _ = places(x)
+    return Q("local", "f32", "mean", lambda _r, s: done(s / rn32_int(n)), [total(x)])
+
+
+def extreme(word: str) -> Any:
+    def make(x: Element) -> Q:
+        n, place = places(x)
+        return Q("extremum", x.out[0], word, place, count=n, word=word)
+
+    return make
+
+
+def var_mean(x: Element) -> Q:
+    n, _ = places(x)
+    sums = terms(x, "SUM64(x)", lambda v: v.astype(F64), "f64")
+    average = Q("local", "f64", "mean", lambda _r, s: done(s / F64(n)), [sums])
+    if x.output == 1:
+        return Q("local", "f32", "RN32(mean)", lambda _r, m: done(F32(m)), [average])
+
+    def squares(v: Any, m: Any) -> Any:
+        d = v.astype(F64) - m
+        return d * d
+
+    q = terms(x, "SUM64(d*d)", squares, "f64", [average])
+    d = F64(max(float(n) - x.attrs["correction"], 0.0))
+    return Q("local", "f32", "RN32(var)", lambda _r, s: done(F32(s / d)), [q])
+
+
+def cumsum(x: Element) -> Q:
+    shape = x.shape(0) or (1,)
+    a = x.axis(len(shape))
+    inner = math.prod(shape[a + 1 :])
+    j = x.e // inner % shape[a]
+    base = x.e - j * inner
+
+    def f(read: Any, first: int, last: int, state: Any) -> Any:
+        for v in (yield from read(0, [base + i * inner for i in range(first, last)])):
+            state = state + v
+        return state
+
+    return Q("chain", "f32", "y", f, count=j + 1, start=F32(-0.0))
+
+
+REDUCE: dict[str, Any] = {
+    "aten.sum": total,
+    "aten.sum.dim_IntList": total,
+    "aten.mean": mean,
+    "aten.mean.dim": mean,
+    "aten.amax": extreme("max"),
+    "aten.max": extreme("max"),
+    "aten.amin": extreme("min"),
+    "aten.min": extreme("min"),
+    "aten.argmax": extreme("argmax"),
+    "aten.var_mean.correction": var_mean,
+    "tallystick.sum_squares": lambda x: terms(x, "SUM(x*x)", lambda v: v * v),
+    "aten.cumsum": cumsum,
+}
