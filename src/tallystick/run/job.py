@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
 from tallystick.run.state import State, check_slot_types, check_slots
 from tallystick.run.tensorfile import FileTypes, read_tensors
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = "tallystick-job/1"
 MANIFEST = "job.json"
