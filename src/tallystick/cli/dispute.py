@@ -89,10 +89,10 @@ def _key(path: str | None) -> PrivateKey | None:
 @click.option(
     "--logs-a",
     type=click.Path(),
-    help="Where A's rounding logs go, from the disputed step on, if the game ends undecided; "
-    "they are for `logs` of the copy of A's run that lacks them.",
+    help="If the game ends undecided: get A's rounding logs, from the disputed step on, and write "
+    "them to this directory. Name the directory `logs` of your copy of A's run.",
 )
-@click.option("--logs-b", type=click.Path(), help="As --logs-a, of B.")
+@click.option("--logs-b", type=click.Path(), help="The same for B's rounding logs.")
 @threads_option
 @trust_option
 @json_option
@@ -154,7 +154,7 @@ def dispute(
 
 
 def _check_targets(*targets: str | None) -> None:
-    """Before a long game: where logs go must be a directory of each party's own, or new."""
+    """Each party's logs need a directory of their own. It is checked before a long game begins."""
     named = [Path(target) for target in targets if target is not None]
     if len(named) != len(set(named)):
         raise UsageError("A and B cannot hand over to one directory.", "Name two.")

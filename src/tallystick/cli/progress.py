@@ -98,7 +98,7 @@ class Reporter:
 
 @contextmanager
 def counted(what: str, total: int, quiet: bool) -> Iterator[Callable[[object], None]]:
-    """A bar for `total` equal parts on standard error; call what it gives after each part."""
+    """Draw a bar of `total` parts on standard error. Call the given function after each part."""
     columns = (
         TextColumn(what, markup=False),
         BarColumn(),

@@ -90,8 +90,8 @@ def say_verdict(found: Judgement) -> None:
         say("UNDECIDED   it could not be decided: neither party is shown wrong. Runs that follow")
         say("            different rounding logs may differ honestly. Follow the trainer's with")
         say("            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand,")
-        say("            and dispute that run (`dispute --logs-a` or `--logs-b` gets a log that")
-        say("            you lack): past a step that a run could not follow, it checks nothing")
+        say("            and dispute that run. `dispute --logs-a` or `--logs-b` gets logs that you")
+        say("            lack. A run that could not follow a step checks nothing past that step")
         say("            (PROTOCOL 6.12, 6.15).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")

@@ -165,7 +165,7 @@ class Replacement:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that nothing depends on any more; what cannot be removed stays."""
+    """Remove a file that is not needed any more. A file that cannot be removed stays."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -188,13 +188,13 @@ def new_directory(prefix: str, inside: Path | None = None) -> Path:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory of our own that nothing depends on; what cannot be removed stays."""
+    """Remove our own directory and its files. A file that cannot be removed stays."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A directory outside of any run, gone at the end. Raises StorageError."""
+    """A new directory outside of any run; it is removed at the end. Raises StorageError."""
     directory = new_directory("tallystick-")
     try:
         yield directory

@@ -52,7 +52,7 @@ U32 = Item(Writer.u32, Reader.u32)
 U64 = Item(Writer.u64, Reader.u64)
 TEXT = Item(Writer.text, Reader.text)
 REST = Item(Writer.raw, lambda source: source.raw(source.left))
-# As many hashes as the rest holds; how many there must be, whoever asked says (2.4).
+# It takes every hash that is left. The query says how many there must be (2.4).
 PARTS = Item(_write_hashes, lambda s: tuple(s.hash() for _ in range(s.left // HASH_BYTES)))
 
 _VIEWS = {"needs": 1, "blocks": 2, "states": 3, "witness": 4, "terms": 5}

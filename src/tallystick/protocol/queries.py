@@ -303,7 +303,7 @@ class Values(Query[b.BytesBody]):
     view: View
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        """Whether there is such a quantity the operator's rule says, and so who answers."""
+        """The operator's rule, which the prover asks, says whether there is such a quantity."""
         _check_node(self.step, self.node, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:

@@ -2,8 +2,8 @@
 
 An auditor that could not read a trainer's log of a step has other values from there on, and no
 later lie is within its reach (6.12). The trainer opens its logs in the game, so it can hand them
-over. What binds them is the final state root that it has signed: the log chain in that state is
-made of every step's sections. Nothing is written before it was verified.
+over. The final state root that it has signed binds them: the log chain in that state is made of
+every step's sections. A log gets its name only after it was verified.
 """
 
 from __future__ import annotations
