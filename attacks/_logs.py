@@ -10,13 +10,13 @@ import numpy as np
 from tallystick.commit.log import Section
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid
 from tallystick.numerics.registry import rounded_operators
 from tallystick.program.ir import Node
 from tallystick.rounding.blocks import Entries
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._shared import node_of, nothing_to_do
 

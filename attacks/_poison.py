@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tallystick.commit.tensor import Array
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.override import Override
 
 from ._shared import nothing_to_do
 

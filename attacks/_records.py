@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run.job import Job
-from tallystick.run.nodes import NodeRecord
-from tallystick.run.override import Override
+from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.override import Override
 
 from ._shared import falsify, node_of
 

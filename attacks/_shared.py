@@ -11,9 +11,9 @@ import numpy as np
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
-from tallystick.run.attacks import Params
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.attacks import Params
+from tallystick.run.execute.override import Override
 
 MIDDLE = -1  # as a step: the middle of the run
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.override import Override
 
 from ._logs import LogLie, bits_of_log, logged_node
 from ._shared import MIDDLE, Attack

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tallystick.run.job import Job
-from tallystick.run.nodes import NodeRecord
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.override import Override
 
 from ._records import wrong_record
 from ._shared import MIDDLE, Attack

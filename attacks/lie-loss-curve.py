@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tallystick.job.job import Job
 from tallystick.protocol.bodies import NodesBody
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._records import WrongRecord
 from ._shared import MIDDLE, Attack, node_of

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack, falsify, node_of
 

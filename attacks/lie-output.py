@@ -13,9 +13,9 @@ from typing import Any
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack, bits_of, falsify, node_of
 

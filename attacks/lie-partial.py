@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.job.job import Job
 from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.queries import Values
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._records import WrongRecord
 from ._shared import MIDDLE, Attack, node_of

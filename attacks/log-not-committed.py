@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.run.logs.trainer_logs.rerun import keeps_log
+
 from tallystick.commit.encoding import sha256
-from tallystick.run.follow import keeps_log
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack, nothing_to_do
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import Node, op_spec
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.errors import UsageError
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.job.job import Job
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.job.job import Job
 from tallystick.protocol.queries import NodeRecord
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._poison import Poison
 from ._shared import MIDDLE, Attack

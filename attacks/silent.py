@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.job.job import Job
 from tallystick.protocol.queries import Nodes
 from tallystick.prover.local import SilenceError
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 from ._poison import Poison
 from ._shared import MIDDLE, Attack

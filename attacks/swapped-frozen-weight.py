@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.run.job import Job
-from tallystick.run.override import Override
-from tallystick.run.state import State
+from tallystick.job.job import Job
+from tallystick.program.state import State
+from tallystick.run.execute.override import Override
 
 from ._shared import MIDDLE, Attack
 

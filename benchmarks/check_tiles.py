@@ -26,10 +26,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
-from tallystick.numerics.kernels.table import kernel, run_of
+from tallystick.kernels.table import kernel, run_of
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program
-from tallystick.run.state import State
+from tallystick.program.state import State
 from tiles import Array, Sampler, tiles
 
 
@@ -205,7 +205,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
 
-    from tallystick.run.recipes.gpt2 import Gpt2Settings, build
+    from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 
     settings: dict[str, Any] = {
         "n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50257, "block_size": 64,

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from tallystick.commit.data import batch_indices
+from tallystick.job.recipes import find_recipe, settings_for
+from tallystick.job.recipes.base import Sources
+from tallystick.job.recipes.gpt2 import make_module
 from tallystick.numerics.types import TensorType
 from tallystick.program.executor import Executor
-from tallystick.run.recipes import find_recipe, settings_for
-from tallystick.run.recipes.base import Sources
-from tallystick.run.recipes.gpt2 import make_module
 
 SETTINGS = {"size": "small", "dropout": "0.0", "batch_size": "8", "text_bytes": "200000"}
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.numerics.kernels.table import kernel
+from tallystick.job.recipes.gpt2 import Gpt2Settings, build
+from tallystick.kernels.table import kernel
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
-from tallystick.run.recipes.gpt2 import Gpt2Settings, build
 from tallystick_bench.step import MODELS, tokens
 from tallystick_bench.step_side import TorchStep
 

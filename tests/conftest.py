@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 
 from tallystick import _core
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 # A shared machine has bad minutes: a test may be slow, it may not be random.
 settings.register_profile("tallystick", deadline=None, derandomize=True)
@@ -68,7 +68,7 @@ def mlp_job(jobs: Path) -> Job:
 @pytest.fixture(scope="session")
 def gpt2_job(jobs: Path) -> Job:
     """A one-block GPT-2 on a repeated sentence; 8 steps, committed every 3."""
-    from tallystick.run.recipes.base import Sources
+    from tallystick.job.recipes.base import Sources
 
     path = jobs / "text.txt"
     path.write_bytes(TEXT)

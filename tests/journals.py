@@ -7,8 +7,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from tallystick.run import journal
-from tallystick.run.journal import CHECKPOINT, LOGGED, LOSS, MAGIC, PAUSE
+from tallystick.run.store import journal
+from tallystick.run.store.journal import CHECKPOINT, LOGGED, LOSS, MAGIC, PAUSE
 
 Record = tuple[int, bytes]
 Change = Callable[[list[Record]], list[Record]]

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tallystick.job.job_file import load_terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.run.job_file import load_terms
 
 SIZE = (16 << 20) - 1024
 

@@ -14,8 +14,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from tallystick.run.attacks import Declaration
-from tallystick.run.store import RunStore
+from tallystick.run.execute.attacks import Declaration
+from tallystick.run.store.directory import RunStore
 
 
 def plant(store: RunStore, cheat: str) -> None:

@@ -15,7 +15,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from tallystick.run.store import RunStore
+from tallystick.run.store.directory import RunStore
 
 
 def main(arguments: list[str] | None = None) -> None:

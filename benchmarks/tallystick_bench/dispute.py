@@ -22,16 +22,16 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.numerics.opening.quantity import rules
+from tallystick.job.job import MANIFEST, PROGRAM, Job
+from tallystick.job.job_file import load_terms
+from tallystick.job.recipes import new_job
+from tallystick.opening.quantity import rules
 from tallystick.program.ir import Node, Program
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
-from tallystick.run.job import MANIFEST, PROGRAM, Job
-from tallystick.run.job_file import load_terms
-from tallystick.run.override import Override
-from tallystick.run.recipes import new_job
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
 from tallystick_bench import process
 
 SECONDS_TARGET = 5.0

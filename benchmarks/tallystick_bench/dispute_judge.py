@@ -15,9 +15,9 @@ def main() -> None:
     """Judge the evidence once, and say what that took."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it fails
     from tallystick.disk.regular import read_file
+    from tallystick.job.job_file import load_terms
     from tallystick.limits import LIMITS
     from tallystick.protocol.judge import judge
-    from tallystick.run.job_file import load_terms
     from tallystick_bench.memory import peak_bytes
 
     began = time.process_time()

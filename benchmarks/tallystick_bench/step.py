@@ -23,12 +23,12 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.recipes.base import Built
+from tallystick.job.recipes.gpt2 import Gpt2Settings, build
+from tallystick.job.save import save_job
 from tallystick.program.executor import Executor
-from tallystick.run.job import Job
-from tallystick.run.recipes.base import Built
-from tallystick.run.recipes.gpt2 import Gpt2Settings, build
-from tallystick.run.save import save_job
-from tallystick.run.trainer import Options, Silent, train_job
+from tallystick.run.execute.trainer import Options, Silent, train_job
 from tallystick_bench import process
 from tallystick_bench.step_side import Engines, TorchStep
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.run.recipes.gpt2 import Gpt2Settings, make_module
+from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
 from tallystick_bench.memory import peak_bytes
 
 
@@ -86,9 +86,9 @@ class TorchStep:
 
 
 def _ours(arguments: dict[str, Any]) -> dict[str, int]:
-    from tallystick.run.engine import Engine
-    from tallystick.run.job_file import load_job
-    from tallystick.run.logs import scratch_logs
+    from tallystick.job.job_file import load_job
+    from tallystick.run.execute.engine import Engine
+    from tallystick.run.logs.trainer_logs import scratch_logs
 
     start = peak_bytes()
     job = load_job(Path(arguments["job"]))

@@ -18,9 +18,14 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import DEFAULT_INTERVAL
+from tallystick.job.job import Job as Job
+from tallystick.job.job_file import load_job as load_job
+from tallystick.job.job_file import load_terms
+from tallystick.job.save import save_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
-from tallystick.numerics.environment import exact_environment
-from tallystick.numerics.evaluate import evaluate as evaluate
 from tallystick.program.ir import Program as Program
 from tallystick.program.optimizers import SGD as SGD
 from tallystick.program.optimizers import Adam as Adam
@@ -35,17 +40,12 @@ from tallystick.protocol.verdict import Place as Place
 from tallystick.protocol.verdict import Verdict as Verdict
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.auditor import AuditReport as AuditReport
-from tallystick.run.auditor import Difference as Difference
-from tallystick.run.auditor import audit_run
-from tallystick.run.job import DEFAULT_INTERVAL
-from tallystick.run.job import Job as Job
-from tallystick.run.job_file import load_job as load_job
-from tallystick.run.job_file import load_terms
-from tallystick.run.listener import Listener as Listener
-from tallystick.run.save import save_job
-from tallystick.run.summary import RunSummary as RunSummary
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.auditor import AuditReport as AuditReport
+from tallystick.run.execute.auditor import Difference as Difference
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.listener import Listener as Listener
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.summary import RunSummary as RunSummary
 
 if TYPE_CHECKING:
     from torch import nn

@@ -35,10 +35,10 @@ from adversary.run_changes import CHANGES
 
 from tallystick.cli.main import run as command
 from tallystick.errors import UsageError
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, train_job
-from tallystick.run.version import tallystick_version
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.version import tallystick_version
 
 STEPS, INTERVAL = 6, 3
 CONTRACTS = ("ordered/1", "replay/1")
@@ -59,7 +59,7 @@ class World:
 
 def make_world(directory: Path, contract: str) -> World:
     """Everything small: a run of a few kilobytes."""
-    from tallystick.run.attacks import Declaration
+    from tallystick.run.execute.attacks import Declaration
 
     directory.mkdir()
     pairs = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}

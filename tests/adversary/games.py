@@ -18,12 +18,12 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, sign_answer
 from tallystick.protocol.referee import Referee
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
 
 STEPS, INTERVAL = 13, 4
 MOVES = ("facts", "flip", "cut", "longer", "garbage", "unable", "other", "stranger", "status")

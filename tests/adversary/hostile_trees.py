@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallystick.cli.main import run
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import RunSummary
 
 LIMIT_S = 60  # far more than any command here takes: what is looked for waits for ever
 Place = Callable[[Path], None]

@@ -14,11 +14,11 @@ import numpy as np
 
 from tallystick.commit.state import CHAIN_SLOTS
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import COMMIT, Node
+from tallystick.program.state import State
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import Body, HashesBody, NodeBody, NodesBody, SlotBody
-from tallystick.run.job import Job
-from tallystick.run.state import State
 
 STEPS, INTERVAL = 4, 2
 WRONG, NEVER = bytes([9]) * 32, bytes([11]) * 32

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from reference.rounded import abs_sums, grid_pattern, patterns, products, square_sums
 
-from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.types import TensorType
+from tallystick.opening.quantity import Logged, Site, opening_rule
+from tallystick.opening.values import WholeSource, needs_of
 from tallystick.protocol.element import Outcome, examine, resolve
 
 F32, F64 = np.float32, np.float64

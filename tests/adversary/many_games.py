@@ -19,7 +19,7 @@ from pathlib import Path
 from adversary.games import MOVES, Answers, Table, liars, make_job
 from unit.protocol.simulator import Party
 
-from tallystick.run.version import tallystick_version
+from tallystick.run.store.version import tallystick_version
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from unit.protocol import test_protocol_logs as games
 from unit.protocol.log_scenarios import BOUNDED, PUBLISHED
 from unit.protocol.log_simulator import make_log_job
 
-from tallystick.run.job import Job
+from tallystick.job.job import Job
 
 WHOLE = ("protocol/phase_log.py", "numerics/grid.py")
 # Functions about logs in modules that are about more.

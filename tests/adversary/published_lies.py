@@ -26,18 +26,18 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
 from tallystick.numerics.contracts import parse_contract
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.published import PublishedRecorder
 from tallystick.rounding.sections import sections_of
-from tallystick.run.attacks import Declaration
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.trainer import Options, train_job
-from tallystick.run.version import tallystick_version
+from tallystick.run.execute.attacks import Declaration
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.version import tallystick_version
 
 RECIPES = {
     "mlp": {"records": "40", "batch_size": "4", "hidden": "16", "dropout": "0.1"},

@@ -15,11 +15,11 @@ from typing import Any
 from journals import rewrite
 
 from tallystick.commit.encoding import canonical_json
-from tallystick.run.attacks import attack_names
-from tallystick.run.journal import CHECKPOINT, EVALUATION, LOSS, PAUSE, SESSION
-from tallystick.run.manifest import DIGEST_KEY, manifest_bytes
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
+from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
+from tallystick.program.state import State
+from tallystick.run.execute.attacks import attack_names
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import CHECKPOINT, EVALUATION, LOSS, PAUSE, SESSION
 
 Change = Callable[[Path, random.Random], None]
 

@@ -15,16 +15,16 @@ import pytest
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
-from tallystick.run.attacks import Declaration, attack_names, attacks_directory, load_attack
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.attacks import Declaration, attack_names, attacks_directory, load_attack
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
 from tallystick_bench.process import environment
 
 STEPS, INTERVAL = 24, 5

@@ -17,15 +17,15 @@ from unit.run.replay_tools import forging, some_more
 from tallystick.cli import main
 from tallystick.commit.signing import Envelope, verify_run
 from tallystick.errors import CounterpartyError
-from tallystick.numerics.rounded.engines import using
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_terms
+from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded.engines import using
 from tallystick.protocol.judge import judge
-from tallystick.run.attacks import Declaration, attacks_directory
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_terms
-from tallystick.run.recipes import new_job
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.attacks import Declaration, attacks_directory
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck
 
 AROUND = attacks_directory() / "around"
 

@@ -25,11 +25,11 @@ from adversary.lies import (
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import play
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
 
 
 @pytest.fixture(scope="module")

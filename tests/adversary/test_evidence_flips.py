@@ -16,10 +16,10 @@ from unit.protocol.simulator import Party
 from tallystick.commit.encoding import HASH_BYTES, sha256
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import TallystickError
+from tallystick.job.job import Job
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import SilenceError, play
-from tallystick.run.job import Job
 
 LIAR = 0
 # The arity alone is nobody's signed word; another one asks other questions, mostly.
@@ -146,7 +146,7 @@ def test_flipped_bytes_of_a_dispute_about_logs(name: str, tmp_path: Path) -> Non
 
 
 def test_evidence_is_about_one_job(evidence: Evidence, tmp_path: Path) -> None:
-    from tallystick.run.recipes import new_job
+    from tallystick.job.recipes import new_job
 
     pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2"}
     other = new_job("logreg", tmp_path / "job", pairs, steps=13, checkpoint_interval=4)

@@ -15,16 +15,16 @@ from unit.protocol.simulator import Party
 
 import tallystick
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
-from tallystick.run.evaluation import Evaluator
-from tallystick.run.inspect import inspect_run
-from tallystick.run.job import Job
-from tallystick.run.listener import Silent
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.evaluation import Evaluator
+from tallystick.run.execute.listener import Silent
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.inspect import inspect_run
 
 torch = pytest.importorskip("torch")
 STEPS, LIES_AT, RECORDS = 6, 3, 12

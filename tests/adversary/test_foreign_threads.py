@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from environment_shim import preloaded, shim_path
 
-from tallystick.run.inspect import inspect_run
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.inspect import inspect_run
 
 SETTINGS = {"features": "6", "classes": "3", "records": "64", "hidden": "8", "batch_size": "8"}
 

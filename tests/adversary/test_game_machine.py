@@ -20,7 +20,7 @@ from unit.protocol.log_scenarios import BOUNDED, lie
 from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.simulator import Party
 
-from tallystick.run.job import Job
+from tallystick.job.job import Job
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -8,8 +8,8 @@ import pytest
 from hostile_trees import Capture, alarm, copied_to, fifo, loop, outcome
 
 from tallystick.cli.main import run
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import RunSummary
 
 
 @pytest.mark.parametrize("place", [fifo, loop, lambda path: path.symlink_to("/dev/zero")])

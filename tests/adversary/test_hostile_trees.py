@@ -33,14 +33,14 @@ from hostile_trees import (
 )
 
 from tallystick.cli.main import run
-from tallystick.run.job import Job
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.directory import RunStore
 
 
 @pytest.fixture(scope="module")
 def replay_job(jobs: Path) -> Job:
-    from tallystick.run.recipes import new_job
+    from tallystick.job.recipes import new_job
 
     pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
     path = jobs / "hostile-replay"
@@ -217,7 +217,7 @@ def test_names_of_steps_with_13_digits(
 
 def _forged(path: Path, records: list[tuple[int, bytes]]) -> None:
     """Append records to a journal, their checks right: the chain has no key."""
-    from tallystick.run import journal
+    from tallystick.run.store import journal
 
     _, chain, end = journal.parse_journal(path.read_bytes(), path)
     data = path.read_bytes()[:end] + b"".join(chain.frame(k, p) for k, p in records)
@@ -241,7 +241,7 @@ def _forged(path: Path, records: list[tuple[int, bytes]]) -> None:
 def test_a_session_record_of_other_types(
     session: bytes, replay_run: RunSummary, replay_job: Job, tmp_path: Path, capture: Capture
 ) -> None:
-    from tallystick.run.journal import SESSION
+    from tallystick.run.store.journal import SESSION
 
     def place(path: Path) -> None:
         _forged(path, [(SESSION, session)])
@@ -251,7 +251,7 @@ def test_a_session_record_of_other_types(
 
 def test_a_session_of_another_build_is_read(replay_run: RunSummary, tmp_path: Path) -> None:
     """Members that this build does not know, of plain types, are no fault."""
-    from tallystick.run.journal import SESSION
+    from tallystick.run.store.journal import SESSION
 
     copy = copied_to(replay_run.directory, tmp_path / "run")
     _forged(copy / "journal", [(SESSION, b'{"host":"a","threads":2}')])
@@ -263,7 +263,7 @@ def test_a_session_of_another_build_is_read(replay_run: RunSummary, tmp_path: Pa
 def test_a_journal_is_no_longer_than_its_job_can_need(
     replay_run: RunSummary, replay_job: Job, tmp_path: Path, capture: Capture
 ) -> None:
-    from tallystick.run.journal import journal_limit
+    from tallystick.run.store.journal import journal_limit
 
     copy = copied_to(replay_run.directory, tmp_path / "run")
     os.truncate(copy / "journal", journal_limit(replay_job) + 1)
@@ -275,7 +275,7 @@ def test_a_state_of_3_gib_is_refused_by_its_header(
     logreg_run: RunSummary, tmp_path: Path, capture: Capture
 ) -> None:
     """The types in a header are the program's before a byte of data is read or allocated."""
-    from tallystick.run.tensorfile import header_bytes
+    from tallystick.disk.tensorfile import header_bytes
 
     copy = copied_to(logreg_run.directory, tmp_path / "run")
     header, _ = header_bytes({"param.0.weight": ("f32", ((3 << 30) // 4,))}, {})

@@ -15,9 +15,9 @@ from hostile_trees import commands, job_commands
 
 from tallystick.cli.main import run
 from tallystick.cli.output import shown
-from tallystick.run.job import Job
-from tallystick.run.manifest import DIGEST_KEY, manifest_bytes
-from tallystick.run.trainer import RunSummary
+from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import RunSummary
 
 # Clear the screen, name the window, write over the line, turn the text around, break the line.
 EVIL = "\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202e\u2066\u200f\u2028[red]\nMATCH"
@@ -73,7 +73,7 @@ def _fills(body: dict[str, Any]) -> None:
 
 def _sessions(copy: Path) -> None:
     from tallystick.commit.encoding import canonical_json
-    from tallystick.run import journal
+    from tallystick.run.store import journal
 
     path = copy / "journal"
     _, chain, _ = journal.parse_journal(path.read_bytes(), path)
@@ -82,7 +82,7 @@ def _sessions(copy: Path) -> None:
 
 
 def _tensor_names(copy: Path) -> None:
-    from tallystick.run.tensorfile import header_bytes
+    from tallystick.disk.tensorfile import header_bytes
 
     header, _ = header_bytes({EVIL: ("f32", (1,))}, {EVIL: EVIL})
     for name in ("job/state0.safetensors", "checkpoints/step-00000012.safetensors"):
@@ -221,7 +221,7 @@ def test_a_model_that_writes_terminal_commands(
 ) -> None:
     """Text of a model keeps its lines and tabs, and nothing else that a terminal acts on."""
     from tallystick.cli import model
-    from tallystick.run.trainer import train_job
+    from tallystick.run.execute.trainer import train_job
 
     done = train_job(gpt2_job, jobs / "hostile-words-gpt2")
     text = "a\n\tb" + EVIL + "\x00\x1b[31m é"

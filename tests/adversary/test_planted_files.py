@@ -14,17 +14,17 @@ from unit.run.replay_tools import replay_job
 
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import TallystickError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.program.state import State
 from tallystick.protocol import queries as q
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.attacks import Declaration, attack_names, load_attack
-from tallystick.run.auditor import audit_run
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.attacks import Declaration, attack_names, load_attack
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck
 
 STEPS, INTERVAL = 12, 4
 CHEAT = Declaration("lie-output", {"step": 6})

@@ -15,25 +15,25 @@ from tallystick.cli import main
 from tallystick.cli.main import run as command
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.tensor import Array
+from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
     DigestMismatchError,
     TallystickError,
 )
-from tallystick.run.auditor import audit_run
-from tallystick.run.claim import read_claim
-from tallystick.run.export import export_model, verify_model
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.manifest import manifest_bytes
-from tallystick.run.override import Override
-from tallystick.run.signer import check_own_key
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
-from tallystick.run.tensorfile import read_tensors
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.program.state import State
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.claim import read_claim
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.export import export_model, verify_model
+from tallystick.run.store.fsck import fsck
+from tallystick.run.store.signer import check_own_key
 
 Copy = Callable[[Path], Path]
 

@@ -69,9 +69,9 @@ SETTINGS = {"features": "8", "classes": "3", "records": "24", "hidden": "8", "ba
 
 def make_world(directory: Path, contract: str, wide: bool) -> Any:
     """A job of six steps, its honest run and a cheat's; `wide`: its kernels use threads."""
-    from tallystick.run.attacks import Declaration
-    from tallystick.run.recipes import new_job
-    from tallystick.run.trainer import Options, train_job
+    from tallystick.job.recipes import new_job
+    from tallystick.run.execute.attacks import Declaration
+    from tallystick.run.execute.trainer import Options, train_job
 
     recipe, settings = "mlp", SETTINGS
     if wide:
@@ -94,7 +94,7 @@ Subject = Callable[[], object]
 
 def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
     """Every kind of answer about one step, from a new prover."""
-    from tallystick.numerics.opening.views import View
+    from tallystick.opening.views import View
     from tallystick.protocol import queries as q
     from tallystick.prover.prover import Prover
 
@@ -141,10 +141,10 @@ def game_subject(directory: Path, job: Any) -> Subject:
 
 def judge_subject(directory: Path, job: Any) -> Subject:
     """The judge, from the files."""
+    from tallystick.job.job_file import load_terms
     from tallystick.protocol.judge import judge
     from tallystick.prover.local import play
     from tallystick.prover.prover import Prover
-    from tallystick.run.job_file import load_terms
 
     evidence = directory / "evidence"
     with (

@@ -56,7 +56,7 @@ class Faults(files._Os):  # type: ignore[misc]
 @contextmanager
 def faults(at: int, kind: str) -> Iterator[Faults]:
     """Install faults in every module that holds the door's name."""
-    from tallystick.run import journal
+    from tallystick.run.store import journal
 
     installed = Faults(at, kind)
     before = files.OS

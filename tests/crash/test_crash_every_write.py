@@ -8,10 +8,10 @@ import pytest
 from faults import Faults, KilledError, faults
 
 from tallystick.errors import StorageError
-from tallystick.run.auditor import audit_run
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.fsck import fsck
 
 
 def _count(job: Job, out: Path) -> int:
@@ -77,8 +77,8 @@ def test_a_machine_that_computes_otherwise_after_a_restart_is_named(
     mlp_job: Job, tmp_path: Path
 ) -> None:
     from tallystick.errors import MismatchError
-    from tallystick.run.override import Override
-    from tallystick.run.state import State
+    from tallystick.program.state import State
+    from tallystick.run.execute.override import Override
 
     out = tmp_path / "run"
     train_job(mlp_job, out, Options(stop_before=9))

@@ -18,12 +18,12 @@ from reference.orders import Nudged, Shuffled
 pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick.errors import StorageError
-from tallystick.numerics.rounded.engines import using
-from tallystick.run.auditor import audit_run
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded.engines import using
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.fsck import fsck
 
 LOGREG = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
 

@@ -21,12 +21,12 @@ import fault_driver
 from tallystick.commit import signing
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
+from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.prover.local import ATTEMPTS, SilenceError, play
 from tallystick.prover.prover import Prover
-from tallystick.run.engine import Engine
-from tallystick.run.job import Job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 A, F = fault_driver.ALLOCATION, fault_driver.FILES
 # Subject, contract, kinds of calls, from there on, every how many-th call.
@@ -83,7 +83,7 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def liar(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tallystick.run.attacks import Declaration
+    from tallystick.run.execute.attacks import Declaration
 
     out = tmp_path_factory.mktemp("faults") / "liar"
     train_job(mlp_job, out, Options(declared=Declaration("lie-output", {"step": 7})))
@@ -201,7 +201,7 @@ def test_a_machine_that_computes_otherwise_signs_nothing_false(
 
 def test_a_false_commitment_is_the_same_twice(mlp_job: Job, tmp_path: Path) -> None:
     """PROTOCOL 5.3: a run that no execution gives is not excused by the second one."""
-    from tallystick.run.attacks import Declaration
+    from tallystick.run.execute.attacks import Declaration
 
     train_job(mlp_job, tmp_path / "cheat", Options(declared=Declaration("data-poisoning")))
     train_job(mlp_job, tmp_path / "honest", Options())

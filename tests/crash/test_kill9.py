@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.run.execute.trainer import train_job
 
 
 def _command(job: Path, out: Path) -> list[str]:

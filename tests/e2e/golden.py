@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from tallystick.commit.signing import PrivateKey
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 RUNS = Path(__file__).parents[2] / "vectors" / "runs"
 ROOTS = RUNS / "roots.json"

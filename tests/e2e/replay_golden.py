@@ -15,9 +15,9 @@ from pathlib import Path
 from golden import RUNS, golden_job
 from reference.orders import LeftToRight
 
-from tallystick.numerics.rounded.engines import using
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.kernels.rounded.engines import using
+from tallystick.run.execute.trainer import RunSummary, train_job
 
 REPLAY_ROOTS = RUNS / "replay-roots.json"
 NAMES = ("mlp", "gpt2")

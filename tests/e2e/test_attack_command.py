@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tallystick.cli.main import run
-from tallystick.run.attacks import attack_names
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.run.execute.attacks import attack_names
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:

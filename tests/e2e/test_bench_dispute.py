@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 
 from tallystick.cli.bench import bench
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.recipes import new_job
 from tallystick.program.ir import COMMIT, Program
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options, train_job
 from tallystick_bench import dispute
 
 TINY = {"size": "small", "n_layer": "1", "n_embd": "16", "block_size": "8", "batch_size": "2"}

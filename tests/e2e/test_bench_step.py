@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tallystick.errors import UsageError
-from tallystick.run.recipes.gpt2 import Gpt2Settings
+from tallystick.job.recipes.gpt2 import Gpt2Settings
 from tallystick_bench import step
 
 SETTINGS = Gpt2Settings(

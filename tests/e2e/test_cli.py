@@ -15,8 +15,8 @@ import pytest
 from commands import Run, as_json
 
 from tallystick import _core
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import RunSummary
 
 Copy = Callable[[Path], Path]
 
@@ -318,7 +318,7 @@ def test_an_altered_job_is_refused(
 
 def test_unknown_contract_in_a_well_digested_job(mlp_job: Job, copied: Copy, ts: Run) -> None:
     """A job of a later version is refused by name, though all its digests fit."""
-    from tallystick.run.manifest import DIGEST_KEY, manifest_bytes
+    from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 
     job = copied(mlp_job.directory)
     body = json.loads((job / "job.json").read_text())

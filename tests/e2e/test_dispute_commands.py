@@ -18,12 +18,12 @@ from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_envelope, verify_run
 from tallystick.disk.keys import save_private_key
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.statement import PAYLOAD_TYPE
-from tallystick.run.attacks import Declaration
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.run.execute.attacks import Declaration
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",

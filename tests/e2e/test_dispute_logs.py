@@ -14,13 +14,13 @@ from unit.report.pages import Page
 
 from tallystick.cli.main import run
 from tallystick.errors import CounterpartyError, UsageError
-from tallystick.numerics.rounded.engines import using
+from tallystick.job.job import Job
+from tallystick.kernels.rounded.engines import using
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
 from tallystick.prover.prover import Prover
-from tallystick.run.job import Job
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options, train_job
 
 SECTION_OF_WIDE = 1
 

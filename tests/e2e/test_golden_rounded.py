@@ -14,11 +14,11 @@ from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.api import audit
-from tallystick.numerics.rounded import ProductEngine, using
-from tallystick.numerics.rounded.engines import DEFAULT
-from tallystick.run.job import Job
-from tallystick.run.recipes import verify_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.job.job import Job
+from tallystick.job.recipes import verify_job
+from tallystick.kernels.rounded import ProductEngine, using
+from tallystick.kernels.rounded.engines import DEFAULT
+from tallystick.run.execute.trainer import Options, train_job
 
 
 def _configurations(name: str) -> list[tuple[str, int, ProductEngine]]:

@@ -14,8 +14,8 @@ from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
 
 from tallystick import _core
 from tallystick.api import audit
-from tallystick.run.fsck import fsck
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.fsck import fsck
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,10 +15,10 @@ from reference.orders import Nudged, Shuffled
 from replay_golden import NAMES, REPLAY_ROOTS, golden_run, replay_entry, replay_golden_job
 from unit.run.replay_tools import SETTINGS, replay_job, trained
 
-from tallystick.numerics.rounded.engines import using
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded.engines import using
+from tallystick.run.execute.trainer import Options, RunSummary
 
 TINY = {
     "logreg": ["features=4", "classes=3", "records=32", "batch_size=8"],

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.resnet50 import ResnetSettings, make_module
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.attacks import Declaration
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.resnet50 import ResnetSettings, make_module
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.attacks import Declaration
+from tallystick.run.execute.trainer import Options, train_job
 
 STEPS = 6
 CASES = [

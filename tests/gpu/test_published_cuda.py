@@ -12,12 +12,12 @@ import torch
 from reference.steps import Steps, under
 
 from tallystick.commit.log import PUBLISHED
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.kernels.stock.stock import Stock
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
-from tallystick.rounding.torch_stock import Stock
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 
 pytestmark = [

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("torch")
 
 from tallystick import _core
-from tallystick.numerics.kernels.table import kernel
+from tallystick.job.recipes.base import Built
+from tallystick.job.recipes.gpt2 import Gpt2Settings, build
+from tallystick.kernels.table import kernel
 from tallystick.program.ir import COMMIT, Node
-from tallystick.run.recipes.base import Built
-from tallystick.run.recipes.gpt2 import Gpt2Settings, build
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SETTINGS = Gpt2Settings(

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
-from tallystick.run.engine import Engine
-from tallystick.run.job import Job
+from tallystick.run.execute.engine import Engine
 
 
 def under(program: Program, contract: str) -> Program:

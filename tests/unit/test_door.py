@@ -25,12 +25,12 @@ _ALLOWED = {
     "cli/demo.py": (4, "copies, alters and removes runs it has just made"),
     "cli/doctor.py": (1, "looks at the machine"),
     "cli/main.py": (1, "opens os.devnull for a reader that is gone"),
-    "numerics/rounded/blas.py": (2, "reads /proc/self and the installed numpy"),
+    "kernels/rounded/blas.py": (2, "reads /proc/self and the installed numpy"),
     "report/clauses.py": (3, "the package's own data and the specification it is made from"),
     "report/page.py": (1, "the package's own style sheet"),
-    "run/attacks.py": (3, "the attack files of this installation"),
-    "run/recipes/classify.py": (1, "numpy reads a file that the door has opened"),
-    "run/text_corpus.py": (2, "the sources of the running Python"),
+    "run/execute/attacks.py": (3, "the attack files of this installation"),
+    "job/recipes/classify.py": (1, "numpy reads a file that the door has opened"),
+    "job/recipes/text_corpus.py": (2, "the sources of the running Python"),
 }
 
 

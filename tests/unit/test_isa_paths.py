@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallystick import _core
-from tallystick.numerics.evaluate import evaluate
+from tallystick.kernels.evaluate import evaluate
 
 KNOWN = ("scalar", "avx2", "avx512", "neon")
 

@@ -20,21 +20,24 @@ LEVELS = {
     "commit": 1,
     "disk": 2,
     "numerics": 3,
-    "program": 4,
-    "rounding": 5,
-    "protocol": 6,
-    "run": 7,
-    "prover": 8,
-    "service": 9,
-    "report": 9,
-    "api": 10,
-    "cli": 11,
-    "__main__": 12,
+    "kernels": 4,
+    "opening": 5,
+    "program": 6,
+    "rounding": 7,
+    "protocol": 8,
+    "job": 9,
+    "run": 10,
+    "prover": 11,
+    "service": 12,
+    "report": 12,
+    "api": 13,
+    "cli": 14,
+    "__main__": 15,
 }
 # The pure game may be moved to a browser or a server: its room takes nothing from the disk.
 SANS_IO = ("protocol",)
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
-TORCH_ALLOWED = ("program/capture/", "run/recipes/", "rounding/torch_")
+TORCH_ALLOWED = ("program/capture/", "job/recipes/", "kernels/stock/")
 # What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
 ABOVE = ("tallystick_bench",)
 
@@ -109,7 +112,7 @@ def test_imports_point_down(path: Path) -> None:
 # What an operator means knows nothing of what computes it (DESIGN 3).
 MEANING = ("numerics/operators/", "numerics/registry.py", "numerics/attachments.py")
 COMPUTING = tuple(f"{PACKAGE}.{room}" for room in (
-    "_core", "numerics.kernels", "numerics.rounded", "numerics.opening", "numerics.evaluate",
+    "_core", "kernels", "opening",
 ))  # fmt: skip
 
 
@@ -124,9 +127,9 @@ def test_declarations_import_no_kernel() -> None:
     assert len(meaning) > 10
     for path in meaning:
         assert computing(path, path.read_text()) == [], path.relative_to(SOURCE)
-    made = "from tallystick import _core\nfrom tallystick.numerics.kernels.table import kernel"
-    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.numerics.kernels.table",
-                                           "tallystick.numerics.kernels.table.kernel"]  # fmt: skip
+    made = "from tallystick import _core\nfrom tallystick.kernels.table import kernel"
+    assert computing(meaning[0], made) == ["tallystick._core", "tallystick.kernels.table",
+                                           "tallystick.kernels.table.kernel"]  # fmt: skip
 
 
 def test_every_room_has_a_level() -> None:
@@ -143,13 +146,14 @@ def test_no_benchmark_lives_in_the_package() -> None:
 def test_the_check_sees_violations() -> None:
     path = SOURCE / "commit" / "x.py"
     assert violations(path, "from tallystick.numerics import registry")
-    assert violations(path, "def f():\n    import tallystick.run.trainer")
+    assert violations(path, "def f():\n    import tallystick.run.execute.trainer")
     assert violations(path, "from ..numerics.types import TensorType")
     assert violations(path, "from tallystick import program")
     assert violations(SOURCE / "numerics" / "x.py", "import torch.nn as nn")
     assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
-    assert violations(SOURCE / "protocol" / "x.py", "from tallystick.run.job import Job")
+    assert violations(SOURCE / "protocol" / "x.py", "from tallystick.job.job import Job")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.disk.files import free_bytes")
+    assert violations(SOURCE / "job" / "x.py", "from tallystick.run.store.journal import Journal")
     assert violations(SOURCE / "cli" / "x.py", "import torch")
     assert violations(SOURCE / "cli" / "x.py", "from tallystick_bench.machine import machine")
     assert not violations(path, "from tallystick.errors import UsageError\nimport numpy")
@@ -165,13 +169,13 @@ def test_the_game_is_pure() -> None:
     game = [p.stem for p in modules() if p.parent.name == "protocol" and p.stem != "__init__"]
     code = "import sys, " + ", ".join(f"tallystick.protocol.{name}" for name in game)
     code += "\nfound = [m for m in sys.modules if m.startswith(('tallystick.run', "
-    code += "'tallystick.disk', 'torch'))]\nsys.exit(', '.join(found) or 0)"
+    code += "'tallystick.job', 'tallystick.disk', 'torch'))]\nsys.exit(', '.join(found) or 0)"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(
-    "module", ["tallystick", "tallystick.numerics.evaluate", "tallystick.commit", "tallystick.run"]
+    "module", ["tallystick", "tallystick.kernels.evaluate", "tallystick.commit", "tallystick.run"]
 )
 def test_importing_does_not_load_torch(module: str) -> None:
     import subprocess

@@ -18,8 +18,9 @@ from unit.opening.disputes import WholeSource, locate, paths
 from unit.opening.opening_letters import Expected, Place, Positions, Read, bcast, family, read_rows
 from unit.opening.opening_text import CONTRACTS, golden_sites
 
-from tallystick.numerics.opening.pointwise import POINTWISE
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.pointwise import POINTWISE
+from tallystick.opening.quantity import (
     BLOCK,
     Array,
     Chain,
@@ -32,8 +33,7 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening_rule,
 )
-from tallystick.numerics.opening.values import needs_of
-from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.values import needs_of
 
 
 # --- what a rule reads ----------------------------------------------------------------------------

@@ -17,11 +17,11 @@ import pytest
 from unit.opening.disputes import value_of
 from unit.opening.opening_text import CONTRACTS, block, code, golden_sites, table
 
-from tallystick.numerics.opening import approx, real_functions
-from tallystick.numerics.opening.approx import Approx, packed, widened
-from tallystick.numerics.opening.quantity import Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource
 from tallystick.numerics.types import TensorType
+from tallystick.opening import approx, real_functions
+from tallystick.opening.approx import Approx, packed, widened
+from tallystick.opening.quantity import Site, opening_rule
+from tallystick.opening.values import WholeSource
 
 F64 = np.float64
 INFINITY, NAN = F64(math.inf), F64(math.nan)

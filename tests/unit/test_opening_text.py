@@ -17,7 +17,8 @@ import pytest
 from unit.opening.disputes import locate, paths
 from unit.opening.opening_text import CONTRACTS, TEXT, code, golden_sites, table
 
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.quantity import (
     BLOCK,
     CHUNK,
     LIMIT,
@@ -29,10 +30,9 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     opening_rule,
 )
-from tallystick.numerics.opening.random import real_draw
-from tallystick.numerics.opening.real_pointwise import real_graph
-from tallystick.numerics.opening.views import FAN_OUT
-from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.random import real_draw
+from tallystick.opening.real_pointwise import real_graph
+from tallystick.opening.views import FAN_OUT
 from tallystick.protocol.layouts import _VIEWS
 
 

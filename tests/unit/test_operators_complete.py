@@ -18,16 +18,16 @@ from reference.ops import REFERENCE
 from vectors.kernel_format import Case, groups, load
 
 from tallystick.errors import UsageError
-from tallystick.numerics._arguments import complete_attrs
+from tallystick.kernels.rounded.operators import rounded_kernel
+from tallystick.kernels.table import kernel
+from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.kernels.table import kernel
-from tallystick.numerics.opening.quantity import opening
-from tallystick.numerics.opening.random import real_draw
-from tallystick.numerics.opening.real_pointwise import real_graph
-from tallystick.numerics.opening.rounded import exact_sum
 from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, lookup
-from tallystick.numerics.rounded.operators import rounded_kernel
 from tallystick.numerics.types import type_of
+from tallystick.opening.quantity import opening
+from tallystick.opening.random import real_draw
+from tallystick.opening.real_pointwise import real_graph
+from tallystick.opening.rounded import exact_sum
 from tallystick.program.ir import COMMIT
 
 torch = pytest.importorskip("torch", reason="capture and stock kernels are torch's")
@@ -38,7 +38,7 @@ COLUMNS = ("kernel", "opening rule", "rounded", "on reals", "stock form", "lower
 
 
 def attachments() -> list[Attachments[Any]]:
-    from tallystick.rounding.torch_stock import stock_form
+    from tallystick.kernels.stock.stock import stock_form
 
     return [kernel, opening, rounded_kernel, exact_sum, real_graph, real_draw, stock_form]
 
@@ -109,7 +109,7 @@ def needed_on_reals(spec: OpSpec) -> bool:
 
 def row(spec: OpSpec) -> dict[str, str]:
     """What each column holds for an operator: empty is a gap."""
-    from tallystick.rounding.torch_stock import stock_form
+    from tallystick.kernels.stock.stock import stock_form
 
     name = spec.name
     rounded = name in rounded_kernel and name in exact_sum
@@ -144,7 +144,7 @@ def test_no_operator_lacks_anything() -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_the_table_sees_a_gap(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.rounding.torch_stock import stock_form
+    from tallystick.kernels.stock.stock import stock_form
 
     name = {"on reals": "aten.exp", "lowering": "tallystick.sum_squares"}.get(column, "aten.mm")
     tables: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS, LOCAL
-from tallystick.numerics._arguments import complete_attrs
+from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 

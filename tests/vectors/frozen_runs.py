@@ -20,14 +20,14 @@ from typing import Any
 
 from tallystick.cli.main import run as command
 from tallystick.commit.signing import PrivateKey
-from tallystick.numerics.opening.views import View
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
+from tallystick.opening.views import View
 from tallystick.program.ir import COMMIT
 from tallystick.protocol import queries as q
 from tallystick.prover.prover import Prover
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options, train_job
 
 ROOT = Path(__file__).resolve().parents[2] / "vectors" / "runs" / "frozen"
 KEY = PrivateKey(bytes([21]) * 32)

@@ -31,6 +31,8 @@ from unit.protocol.simulator import Party
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.program.ir import Node
@@ -41,10 +43,8 @@ from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.prover.local import SilenceError, play
 from tallystick.prover.prover import Prover
-from tallystick.run.attacks import Declaration, attack_names
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.attacks import Declaration, attack_names
+from tallystick.run.execute.trainer import Options, train_job
 
 REFEREE, CHEAT, OPPONENT = (PrivateKey(bytes([number]) * 32) for number in (5, 8, 9))
 PEM = REFEREE.public.pem().decode()

@@ -15,6 +15,8 @@ import kernel_format as fmt
 import numpy as np
 
 from tallystick.commit.tensor import first_non_canonical
+from tallystick.job.job import Job
+from tallystick.job.save import save_job
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import TensorType, type_of
 from tallystick.program.ir import (
@@ -25,8 +27,6 @@ from tallystick.program.ir import (
     Value,
     input_value,
 )
-from tallystick.run.job import Job
-from tallystick.run.save import save_job
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 BATCH = TensorType("f32", (1,))

@@ -10,7 +10,7 @@ from reference.move import MOVE
 from reference.ops import REFERENCE
 
 from tallystick import _core
-from tallystick.numerics.evaluate import evaluate
+from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.registry import all_ops
 
 OPS = all_ops()

@@ -12,9 +12,9 @@ from typing import Any
 import make_program_vectors as maker
 
 from tallystick.errors import TallystickError
+from tallystick.job.job import MANIFEST, PROGRAM
+from tallystick.job.job_file import load_terms
 from tallystick.program.text import parse_text, program_digest
-from tallystick.run.job import MANIFEST, PROGRAM
-from tallystick.run.job_file import load_terms
 
 INDEX = json.loads((maker.ROOT / "index.json").read_text())
 Case = dict[str, Any]

@@ -16,7 +16,7 @@ from replay_cases import BOUNDED_FORMAT, PUBLISHED_FORMAT
 from tallystick import _core
 from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
 from tallystick.errors import CorruptFileError
-from tallystick.numerics.evaluate import evaluate
+from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.grid import Grid, reach_of
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import type_of

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tallystick.run.job import Job
+from tallystick.job.job import Job
 from tallystick_bench.ovt.models import MODELS, Model, job_of, sources_of
 from tallystick_bench.ovt.parties.arms import hardware
 from tallystick_bench.ovt.parties.lockstep import Child, children

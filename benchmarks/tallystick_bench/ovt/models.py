@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.job.recipes.classify import cifar10 as read_cifar10
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.ir import Program
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.recipes.classify import cifar10 as read_cifar10
 
 
 @dataclass(frozen=True)

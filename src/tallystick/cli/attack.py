@@ -10,9 +10,9 @@ import click
 from tallystick.cli.output import json_option, print_json, say, threads_option
 from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
-from tallystick.run.attacks import Declaration, attack_names, load_attack
-from tallystick.run.job_file import load_job
-from tallystick.run.trainer import Options, train_job
+from tallystick.job.job_file import load_job
+from tallystick.run.execute.attacks import Declaration, attack_names, load_attack
+from tallystick.run.execute.trainer import Options, train_job
 
 
 def known_attacks() -> list[dict[str, Any]]:

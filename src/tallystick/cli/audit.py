@@ -19,11 +19,11 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.progress import Reporter
-from tallystick.run.auditor import AuditReport, audit_run
-from tallystick.run.estimate import human_seconds
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.store import RunStore
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.run.execute.auditor import AuditReport, audit_run
+from tallystick.run.show.estimate import human_seconds
+from tallystick.run.store.directory import RunStore
 
 
 def report_json(report: AuditReport) -> dict[str, object]:

@@ -20,8 +20,8 @@ from tallystick.checkout import checkout
 from tallystick.cli.doctor import have_torch
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.numerics.environment import check_environment
-from tallystick.run.recipes.settings import parse_pairs
+from tallystick.job.recipes.settings import parse_pairs
+from tallystick.kernels.environment import check_environment
 
 _PACKAGE = "tallystick_bench"
 # Options that belong to one benchmark each.

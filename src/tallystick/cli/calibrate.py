@@ -9,10 +9,10 @@ import click
 from tallystick.cli.output import json_option, print_json, say, threads_option
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
+from tallystick.job.job_file import load_job
+from tallystick.kernels.stock.emulated import kinds
 from tallystick.rounding.calibrate import ELEMENTS, Threshold
-from tallystick.rounding.emulated import kinds
-from tallystick.run.calibration import merge_samples, take_sample
-from tallystick.run.job_file import load_job
+from tallystick.run.execute.calibration import merge_samples, take_sample
 
 _KINDS = ", ".join(kind.name for kind in kinds())
 

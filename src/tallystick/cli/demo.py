@@ -20,18 +20,18 @@ from tallystick.commit.data import batch_indices
 from tallystick.disk.files import make_directory
 from tallystick.disk.regular import is_directory, names, present
 from tallystick.errors import TallystickError, UsageError
-from tallystick.numerics.environment import check_environment
-from tallystick.run.attacks import Declaration
-from tallystick.run.auditor import AuditReport, audit_run
-from tallystick.run.estimate import human_seconds
-from tallystick.run.export import export_model, verify_model
-from tallystick.run.fsck import fsck
-from tallystick.run.job import DATA, Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.sampling import sample_bytes
-from tallystick.run.store import RunStore, checkpoint_name
-from tallystick.run.trainer import Options, train_job
+from tallystick.job.job import DATA, Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.kernels.environment import check_environment
+from tallystick.run.execute.attacks import Declaration
+from tallystick.run.execute.auditor import AuditReport, audit_run
+from tallystick.run.execute.sampling import sample_bytes
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.estimate import human_seconds
+from tallystick.run.store.directory import RunStore, checkpoint_name
+from tallystick.run.store.export import export_model, verify_model
+from tallystick.run.store.fsck import fsck
 
 STEPS = 600
 CHEAT_STEP = 33

@@ -11,11 +11,11 @@ from typing import Any
 
 from tallystick.cli.output import say
 from tallystick.disk.files import write_file
+from tallystick.job.job_file import load_terms
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
 from tallystick.report.dispute_page import dispute_page
 from tallystick.report.facts import read_dispute, read_run
-from tallystick.run.job_file import load_terms
 
 # The judge is a process of its own in which importing torch fails.
 _JUDGE = (

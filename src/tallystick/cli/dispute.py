@@ -30,6 +30,7 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
+from tallystick.job.job_file import load_terms
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -40,8 +41,7 @@ from tallystick.protocol.verdict import Verdict
 from tallystick.prover.handover import hand_over
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.job_file import load_terms
-from tallystick.run.store import RunStore
+from tallystick.run.store.directory import RunStore
 
 job_option = click.option(
     "--job",

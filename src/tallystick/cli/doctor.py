@@ -16,11 +16,11 @@ from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
+from tallystick.kernels.environment import environment_holds
 from tallystick.numerics.contracts import CONTRACTS
-from tallystick.numerics.environment import environment_holds
-from tallystick.run.engine import check_environment
-from tallystick.run.estimate import human_bytes
-from tallystick.run.version import tallystick_version
+from tallystick.run.execute.engine import check_environment
+from tallystick.run.show.estimate import human_bytes
+from tallystick.run.store.version import tallystick_version
 
 _PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
 

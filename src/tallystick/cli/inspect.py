@@ -20,10 +20,10 @@ from tallystick.cli.output import (
 )
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
-from tallystick.run.fsck import fsck as check
-from tallystick.run.inspect import inspect_job, inspect_run
-from tallystick.run.job import MANIFEST
-from tallystick.run.store import RunStore
+from tallystick.job.job import MANIFEST
+from tallystick.run.show.inspect import inspect_job, inspect_run
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck as check
 
 
 @click.command()

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say
-from tallystick.run.inspect import inspect_job
-from tallystick.run.job import DEFAULT_INTERVAL
-from tallystick.run.job_file import load_job
-from tallystick.run.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.recipes.settings import describe, parse_pairs
+from tallystick.job.job import DEFAULT_INTERVAL
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
+from tallystick.job.recipes.base import Sources
+from tallystick.job.recipes.settings import describe, parse_pairs
+from tallystick.run.show.inspect import inspect_job
 
 
 def _listing(name: str) -> list[str]:

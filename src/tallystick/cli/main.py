@@ -16,8 +16,8 @@ import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
 from tallystick.errors import TallystickError, UsageError
-from tallystick.numerics.environment import exact_environment
-from tallystick.run.version import tallystick_version
+from tallystick.kernels.environment import exact_environment
+from tallystick.run.store.version import tallystick_version
 
 # Command -> module and attribute; loaded when called, so that `judge` never meets torch.
 _COMMANDS: dict[str, tuple[str, str]] = {

@@ -9,13 +9,13 @@ import click
 
 from tallystick.cli.output import json_option, load_trust, print_json, say, say_text, trust_option
 from tallystick.errors import UsageError
-from tallystick.run.claim import read_claim
-from tallystick.run.engine import check_environment
-from tallystick.run.evaluation import Evaluator
-from tallystick.run.export import ModelReport, export_model, final_state
-from tallystick.run.export import verify_model as verify
-from tallystick.run.sampling import sample_bytes
-from tallystick.run.store import RunStore
+from tallystick.run.execute.engine import check_environment
+from tallystick.run.execute.evaluation import Evaluator
+from tallystick.run.execute.sampling import sample_bytes
+from tallystick.run.store.claim import read_claim
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.export import ModelReport, export_model, final_state
+from tallystick.run.store.export import verify_model as verify
 
 
 def _report_json(report: ModelReport) -> dict[str, object]:

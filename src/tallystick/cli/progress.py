@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from tallystick.cli.output import note, shown
-from tallystick.run.estimate import human_seconds
-from tallystick.run.job import Job
+from tallystick.job.job import Job
+from tallystick.run.show.estimate import human_seconds
 
 _PLAIN_INTERVAL_S = 10.0
 _MEASURED_STEPS = 2

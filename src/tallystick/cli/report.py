@@ -22,15 +22,15 @@ from tallystick.commit.signing import PublicKey
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import is_directory, mode_of, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
 from tallystick.program.terms import Terms
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.store import RunStore
+from tallystick.run.store.directory import RunStore
 
 Page = tuple[str, str]  # its main sentence, and the whole document
 

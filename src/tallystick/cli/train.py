@@ -21,11 +21,11 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.run.estimate import human_bytes, human_seconds
-from tallystick.run.followed import FollowReport
-from tallystick.run.job_file import load_job
-from tallystick.run.preview import estimate_run
-from tallystick.run.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
+from tallystick.job.job_file import load_job
+from tallystick.run.execute.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
+from tallystick.run.logs.other_run import FollowReport
+from tallystick.run.show.estimate import human_bytes, human_seconds
+from tallystick.run.show.preview import estimate_run
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:

@@ -14,10 +14,10 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
+from tallystick.kernels import check_products, kernel_for, refused_operands
+from tallystick.kernels.environment import exact_environment, reestablish
+from tallystick.kernels.table import Run, kernel
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.environment import exact_environment, reestablish
-from tallystick.numerics.kernels import check_products, kernel_for, refused_operands
-from tallystick.numerics.kernels.table import Run, kernel
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
 from tallystick.program.arena import ALIGNMENT

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tallystick.numerics.kernels.table import kernel
+from tallystick.kernels.table import kernel
 from tallystick.numerics.registry import InTypes, OpSpec, lookup
 from tallystick.numerics.types import Attrs, TensorType
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.numerics.kernels.table import kernel
+from tallystick.kernels.table import kernel
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tallystick.numerics.kernels.table import kernel
+from tallystick.kernels.table import kernel
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec

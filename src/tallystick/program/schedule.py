@@ -6,7 +6,7 @@ soon as its gradient exists, and nobody else will read the old parameter, frees 
 
 from __future__ import annotations
 
-from tallystick.numerics.kernels.table import kernel
+from tallystick.kernels.table import kernel
 from tallystick.program.ir import Program, Value, op_spec
 
 

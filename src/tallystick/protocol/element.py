@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.numerics.grid import Doubt
-from tallystick.numerics.opening.quantity import (
+from tallystick.opening.quantity import (
     BLOCK,
     Chain,
     Extremum,
@@ -31,8 +31,8 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.numerics.opening.values import best_index, scalar, sum_block, summed, top_level
-from tallystick.numerics.opening.views import (
+from tallystick.opening.values import best_index, scalar, sum_block, summed, top_level
+from tallystick.opening.views import (
     FAN_OUT,
     NEEDS,
     WITNESS,

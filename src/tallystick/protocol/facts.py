@@ -19,8 +19,8 @@ from tallystick.commit.state import (
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import Contract, parse_contract
-from tallystick.numerics.opening.quantity import Site
 from tallystick.numerics.types import TensorType
+from tallystick.opening.quantity import Site
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.program.terms import Terms
 from tallystick.program.text import attribute_text

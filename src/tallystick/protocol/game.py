@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from tallystick.commit.signing import RunCommitment
-from tallystick.numerics.opening.accumulators import shown
-from tallystick.numerics.opening.quantity import ACCUMULATOR, REAL
+from tallystick.opening.accumulators import shown
+from tallystick.opening.quantity import ACCUMULATOR, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.layouts import B

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
-from tallystick.numerics.environment import exact_environment
+from tallystick.kernels.environment import exact_environment
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import open_forfeit

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer
 from tallystick.limits import LIMITS
-from tallystick.numerics.opening.views import View
+from tallystick.opening.views import View
 from tallystick.protocol.bodies import Body, Hashes
 
 U64_BYTES = 8

@@ -8,8 +8,8 @@ import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.numerics.kernels import refused_operands
-from tallystick.numerics.opening.quantity import (
+from tallystick.kernels import refused_operands
+from tallystick.opening.quantity import (
     VALUE_DTYPES,
     Logged,
     Quantity,

@@ -19,8 +19,8 @@ from tallystick.commit.state import CHAIN_SLOTS
 from tallystick.commit.tensor import LEAF_BYTES
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.opening.quantity import VALUE_DTYPES, opening_rule
-from tallystick.numerics.opening.views import View, locate, view_dtypes
+from tallystick.opening.quantity import VALUE_DTYPES, opening_rule
+from tallystick.opening.views import View, locate, view_dtypes
 from tallystick.protocol import bodies as b
 from tallystick.protocol.facts import INPUT as INPUT
 from tallystick.protocol.facts import OUTPUT as OUTPUT

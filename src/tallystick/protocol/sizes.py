@@ -17,8 +17,8 @@ from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.tensor import LEAF_BYTES
 from tallystick.errors import CannotCheckError
 from tallystick.limits import LIMITS
-from tallystick.numerics.opening.quantity import VALUE_DTYPES
-from tallystick.numerics.opening.views import FAN_OUT
+from tallystick.opening.quantity import VALUE_DTYPES
+from tallystick.opening.views import FAN_OUT
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.answers import ANSWER_TAG, SIGNATURE_BYTES
 from tallystick.protocol.facts import Facts, header_of_type

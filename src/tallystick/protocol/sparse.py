@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tallystick.commit.tensor import LEAF_BYTES, TensorHeader, TensorOpening
-from tallystick.numerics.opening.quantity import Array, Index, MissingElements
 from tallystick.numerics.types import DTYPES
+from tallystick.opening.quantity import Array, Index, MissingElements
 
 
 class OutsideOperandError(Exception):

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
+from tallystick.job.job import Job
 from tallystick.prover.states import RunStates
-from tallystick.run.follow import LogShape, keeps_log
-from tallystick.run.job import Job
-from tallystick.run.journal import JournalContent
-from tallystick.run.override import Override
-from tallystick.run.store import RunStore
+from tallystick.run.execute.override import Override
+from tallystick.run.logs.rerun import LogShape, keeps_log
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent
 
 Notice = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
 from tallystick.prover.states import RunStates
 from tallystick.rounding.blocks import Blocks
 from tallystick.rounding.log_reader import LogReader
-from tallystick.run.follow import LogShape
+from tallystick.run.logs.rerun import LogShape
 
 
 class Logs:

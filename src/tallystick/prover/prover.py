@@ -29,7 +29,7 @@ from tallystick.errors import (
     MachineFaultError,
     TallystickError,
 )
-from tallystick.numerics.environment import check_environment, exact_environment
+from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.program.executor import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
@@ -53,11 +53,11 @@ from tallystick.prover.covered import make_good, usable_journal
 from tallystick.prover.logs import Logs
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
-from tallystick.run.attacks import declared_override
-from tallystick.run.engine import loss_of
-from tallystick.run.override import Override
-from tallystick.run.signer import signing_key
-from tallystick.run.store import RunStore
+from tallystick.run.execute.attacks import declared_override
+from tallystick.run.execute.engine import loss_of
+from tallystick.run.execute.override import Override
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.signer import signing_key
 
 # Errors of this program, which a person should see as they are; nothing is signed either.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)

@@ -22,21 +22,21 @@ from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
 from tallystick.disk.files import free_bytes, new_directory, remove_tree
+from tallystick.disk.tensorfile import read_tensors, write_tensors
 from tallystick.errors import (
     CounterpartyError,
     DigestMismatchError,
     MachineFaultError,
     StorageError,
 )
+from tallystick.job.job import Job
 from tallystick.program.executor import Tap
-from tallystick.run.engine import Engine
-from tallystick.run.follow import own_logs
-from tallystick.run.job import Job
-from tallystick.run.journal import JournalContent
-from tallystick.run.override import Override
-from tallystick.run.state import State
-from tallystick.run.store import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
-from tallystick.run.tensorfile import read_tensors, write_tensors
+from tallystick.program.state import State
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.override import Override
+from tallystick.run.logs.rerun import own_logs
+from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
+from tallystick.run.store.journal import JournalContent
 
 # Scratch files at most; and the share of what is free on the disk that one may take.
 SCRATCH_FILES = 256

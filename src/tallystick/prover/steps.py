@@ -17,15 +17,15 @@ from tallystick.commit import merkle
 from tallystick.commit.node import node_tree
 from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
-from tallystick.numerics.opening.quantity import Quantity, opening_rule, rules
-from tallystick.numerics.opening.values import WholeSource
-from tallystick.numerics.opening.views import Path, View, locate, view_dtypes, view_values
+from tallystick.opening.quantity import Quantity, opening_rule, rules
+from tallystick.opening.values import WholeSource
+from tallystick.opening.views import Path, View, locate, view_dtypes, view_values
 from tallystick.program.executor import Tap
 from tallystick.program.ir import COMMIT, Node
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
 from tallystick.prover.states import RunStates
-from tallystick.run.nodes import NodeRecord, NodeTracer
+from tallystick.run.execute.nodes import NodeRecord, NodeTracer
 
 _CHAINS = 2
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickError)

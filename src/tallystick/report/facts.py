@@ -12,16 +12,16 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
 from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
-from tallystick.numerics.environment import exact_environment
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import judge
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.claim import read_claim
-from tallystick.run.inspect import inspect_run
-from tallystick.run.job import Job
-from tallystick.run.store import RunStore
+from tallystick.run.show.inspect import inspect_run
+from tallystick.run.store.claim import read_claim
+from tallystick.run.store.directory import RunStore
 
 
 @dataclass(frozen=True)

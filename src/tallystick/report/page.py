@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from tallystick.errors import TallystickError
 from tallystick.report.html import Safe, el, join, text
-from tallystick.run.version import tallystick_version
+from tallystick.run.store.version import tallystick_version
 
 # Nothing is loaded from anywhere, whatever a text from outside manages to look like.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

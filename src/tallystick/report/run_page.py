@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tallystick.numerics.environment import exact_environment
+from tallystick.kernels.environment import exact_environment
 from tallystick.report.curve import Checkpoints, figure
 from tallystick.report.facts import RunFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
-from tallystick.run.inspect import parameter_count
+from tallystick.run.show.inspect import parameter_count
 
 _MOST_SETTINGS = 60
 

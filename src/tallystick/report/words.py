@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tallystick.report.html import Safe, el, join
-from tallystick.run.estimate import human_bytes
+from tallystick.run.show.estimate import human_bytes
 
 _BITS = re.compile(r"(?P<number>.+) \(0x(?P<bits>[0-9a-f]{2,16})\)", re.DOTALL)
 PARTIES = ("Party A", "Party B")  # parties 0 and 1 of the protocol; A and B on the command line

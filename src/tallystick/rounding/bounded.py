@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tallystick.kernels.rounded import Piece, run_rounded
+from tallystick.kernels.table import Run
 from tallystick.numerics.grid import Doubt, Grid, doubt
-from tallystick.numerics.kernels.table import Run
-from tallystick.numerics.opening.accumulators import parts, unruly
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.rounded import Piece, run_rounded
 from tallystick.numerics.types import Attrs
+from tallystick.opening.accumulators import parts, unruly
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.blocks import Entries, decode, encode
 from tallystick.rounding.faults import LogCorruptError

@@ -19,9 +19,9 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import Section
 from tallystick.errors import UsageError
+from tallystick.kernels.table import Run, run_of
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
-from tallystick.numerics.kernels.table import Run, run_of
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
@@ -30,7 +30,7 @@ from tallystick.rounding.rules import boundaries, indices_of
 from tallystick.rounding.sections import operators_of, sections_of
 
 if TYPE_CHECKING:
-    from tallystick.rounding.torch_stock import Stock
+    from tallystick.kernels.stock.stock import Stock
 
 Array = np.ndarray
 # Elements are kept whose distance from a boundary is at most this part of their power of two:
@@ -114,7 +114,7 @@ def _misfit(why: str) -> None:
 
 
 class Sampler:
-    """Executes steps like an engine's log (run.engine.StepLog), and keeps a Sample."""
+    """Executes steps like an engine's log (run.execute.engine.StepLog), and keeps a Sample."""
 
     def __init__(
         self, program: Program, seed: int, elements: int = ELEMENTS, stock: Stock | None = None

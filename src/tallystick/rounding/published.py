@@ -16,7 +16,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.errors import CannotCheckError, UnsupportedOperatorError
-from tallystick.numerics.kernels.table import Run
+from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
@@ -26,7 +26,7 @@ from tallystick.rounding.published_reach import Call, entries_at, true_values
 from tallystick.rounding.session import LogSource, MakeSink, Session
 
 if TYPE_CHECKING:
-    from tallystick.rounding.torch_stock import Stock
+    from tallystick.kernels.stock.stock import Stock
 
 Array = np.ndarray
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
@@ -62,7 +62,7 @@ def round_unlogged(x: Array, bits: int, out: Array) -> None:
 def load_stock() -> Stock:
     """torch's kernels on this machine's CPU. Raises CannotCheckError without torch."""
     try:
-        from tallystick.rounding.torch_stock import Stock
+        from tallystick.kernels.stock.stock import Stock
     except ImportError:
         raise CannotCheckError(
             "The published form runs on PyTorch's kernels, and PyTorch is not installed.",
@@ -77,7 +77,7 @@ def check_program(program: Program) -> None:
     Raises UnsupportedOperatorError, naming the operator, and CannotCheckError without torch.
     """
     load_stock()
-    from tallystick.rounding.torch_stock import form_of, has_form
+    from tallystick.kernels.stock.stock import form_of, has_form
 
     session = Session(program)
     for section, operator in zip(session.sections, session.operators, strict=True):

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.kernels.rounded import Piece, run_rounded
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
-from tallystick.numerics.opening.accumulators import parts
-from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
-from tallystick.numerics.opening.rounded import exact_sum
-from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.registry import OpSpec, summed_operators
-from tallystick.numerics.rounded import Piece, run_rounded
 from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+from tallystick.opening.accumulators import parts
+from tallystick.opening.quantity import Logged, Site, opening_rule
+from tallystick.opening.rounded import exact_sum
+from tallystick.opening.values import WholeSource, needs_of
 
 Array = np.ndarray
 # Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.

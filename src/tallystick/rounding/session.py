@@ -18,8 +18,8 @@ import numpy as np
 
 from tallystick.commit.log import FORMS, Section, log_digest, packed_root
 from tallystick.errors import UsageError
+from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.blocks import Blocks

@@ -12,7 +12,7 @@ from reference.floats import F32
 from reference.ops import REFERENCE
 
 from tallystick import _core
-from tallystick.numerics.evaluate import evaluate
+from tallystick.kernels.evaluate import evaluate
 
 ISAS = tuple(_core.supported_isas())
 KINDS = ("floats", "mixed", "tiny", "wide", "bits")

@@ -77,7 +77,7 @@ def test_marks_make_an_entry() -> None:
 
 def test_a_module_that_is_imported_again_attaches_again() -> None:
     """Its first import ran out of memory: the next answer must not fail for that."""
-    kind: Attachments[Any] = Attachments("kernel", "tallystick.numerics.kernels.*")
+    kind: Attachments[Any] = Attachments("kernel", "tallystick.kernels.*")
 
     def made() -> Any:
         def function() -> None:

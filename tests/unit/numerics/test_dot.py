@@ -16,7 +16,7 @@ from reference.sums import total
 
 from tallystick import _core
 from tallystick.errors import UsageError
-from tallystick.numerics.kernels.table import run_of
+from tallystick.kernels.table import run_of
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import TensorType, type_of
 

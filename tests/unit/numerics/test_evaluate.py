@@ -9,8 +9,8 @@ import pytest
 
 import tallystick
 from tallystick.errors import UnsupportedOperatorError, UnsupportedVersionError, UsageError
+from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.numerics.evaluate import evaluate
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -14,7 +14,7 @@ from reference.data import Gen
 from reference.image import _outputs
 
 from tallystick.errors import UsageError
-from tallystick.numerics.evaluate import evaluate
+from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 

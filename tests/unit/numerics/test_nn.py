@@ -9,7 +9,7 @@ from composite_reference import KINDS, check, check_inplace, evaluate, values
 from dot_reference import quiet
 
 from tallystick.errors import UsageError
-from tallystick.numerics.kernels.table import run_of
+from tallystick.kernels.table import run_of
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 

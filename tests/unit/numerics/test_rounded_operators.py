@@ -13,11 +13,11 @@ from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError, UnsupportedVersionError
-from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.rounded import convolution as conv_module
-from tallystick.numerics.rounded import engines, pieces, products, sums, tiles, using
-from tallystick.numerics.rounded.engines import NumpyEngine
-from tallystick.numerics.rounded.probe import probe
+from tallystick.kernels.evaluate import evaluate
+from tallystick.kernels.rounded import convolution as conv_module
+from tallystick.kernels.rounded import engines, pieces, products, sums, tiles, using
+from tallystick.kernels.rounded.engines import NumpyEngine
+from tallystick.kernels.rounded.probe import probe
 
 BITS = (32, 28, 20)
 ENGINES = (NumpyEngine(), Shuffled(1), Shuffled(2, 5))

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
-from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.types import type_of
+from tallystick.opening.quantity import (
     LIMIT,
     REAL,
     VALUE_DTYPES,
@@ -30,9 +31,8 @@ from tallystick.numerics.opening.quantity import (
     Terms,
     opening_rule,
 )
-from tallystick.numerics.opening.values import WholeSource, value_of
-from tallystick.numerics.opening.views import Path, locate, view_dtypes, view_values
-from tallystick.numerics.types import type_of
+from tallystick.opening.values import WholeSource, value_of
+from tallystick.opening.views import Path, locate, view_dtypes, view_values
 from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
 
 Operands = Sequence[np.ndarray | None]

@@ -15,7 +15,7 @@ import numpy as np
 from disputes import Operands, drive, flipped, sites, some_elements
 
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.numerics.opening.quantity import (
+from tallystick.opening.quantity import (
     ACCUMULATOR,
     BLOCK,
     Array,
@@ -28,8 +28,8 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening_rule,
 )
-from tallystick.numerics.opening.values import WholeSource, top_level, value_of
-from tallystick.numerics.opening.views import Path, locate, positions, view_values
+from tallystick.opening.values import WholeSource, top_level, value_of
+from tallystick.opening.views import Path, locate, positions, view_values
 from tallystick.protocol.element import Ask, Outcome, same_bits
 
 LIARS = ("element", "deep")

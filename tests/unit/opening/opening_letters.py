@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from unit.opening.opening_text import TEXT, block, code, tables
 
-from tallystick.numerics.opening.quantity import (
+from tallystick.opening.quantity import (
     Array,
     Quantity,
     Site,

@@ -11,8 +11,8 @@ from pathlib import Path
 from unit.opening.disputes import sites, some_elements
 from vectors.kernel_format import Case, groups, load
 
-from tallystick.numerics.opening.quantity import Site
 from tallystick.numerics.registry import all_ops
+from tallystick.opening.quantity import Site
 
 TEXT = (Path(__file__).resolve().parents[3] / "spec" / "OPENING.md").read_text()
 KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}

@@ -8,8 +8,8 @@ import pytest
 from disputes import check_lies, check_values, some_elements
 from vectors.kernel_format import Case, groups, load
 
-from tallystick.numerics.opening.quantity import rules
 from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.quantity import rules
 
 KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}
 CASES = {group: load(group, KINDS) for group in groups()}

@@ -11,8 +11,8 @@ from disputes import SparseSource, check_changed_operand, check_lies, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import Chain, Local, MissingElements, opening_rule
-from tallystick.numerics.opening.values import WholeSource, chain_states, value_of
+from tallystick.opening.quantity import Chain, Local, MissingElements, opening_rule
+from tallystick.opening.values import WholeSource, chain_states, value_of
 from tallystick.protocol.element import same_bits
 
 F32 = np.float32

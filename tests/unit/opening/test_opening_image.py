@@ -11,9 +11,9 @@ from disputes import check_changed_operand, check_lies, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.opening.quantity import RefusedOperandsError, opening_rule
-from tallystick.numerics.opening.values import WholeSource, value_of
+from tallystick.kernels.evaluate import evaluate
+from tallystick.opening.quantity import RefusedOperandsError, opening_rule
+from tallystick.opening.values import WholeSource, value_of
 from tallystick.protocol.element import resolve
 
 TRAINING = "aten._native_batch_norm_legit_functional"

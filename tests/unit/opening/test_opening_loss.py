@@ -8,9 +8,9 @@ from disputes import check_changed_operand, check_lies, check_values, sites
 
 from tallystick import evaluate
 from tallystick.errors import UsageError
-from tallystick.numerics.opening.quantity import Local, Terms, opening_rule
-from tallystick.numerics.opening.values import WholeSource, value_of
-from tallystick.numerics.opening.views import View, locate, view_dtypes, view_values
+from tallystick.opening.quantity import Local, Terms, opening_rule
+from tallystick.opening.values import WholeSource, value_of
+from tallystick.opening.views import View, locate, view_dtypes, view_values
 
 CE, NLL = "tallystick.cross_entropy", "aten.nll_loss_forward"
 IGNORE = -100

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.types import TensorType
+from tallystick.opening.quantity import (
     MissingElements,
     RefusedOperandsError,
     Site,
     opening_rule,
 )
-from tallystick.numerics.opening.values import value_of
-from tallystick.numerics.types import TensorType
+from tallystick.opening.values import value_of
 from tallystick.protocol.element import same_bits
 
 F32 = np.float32

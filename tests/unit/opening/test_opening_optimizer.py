@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import MissingElements, opening_rule
-from tallystick.numerics.opening.values import value_of
+from tallystick.opening.quantity import MissingElements, opening_rule
+from tallystick.opening.values import value_of
 
 F32 = np.float32
 CLIP = "tallystick.clip_coef"

@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.registry import all_ops
+from tallystick.numerics.types import TensorType, type_of
+from tallystick.opening.quantity import (
     RefusedOperandsError,
     Site,
     opening_rule,
     rules,
 )
-from tallystick.numerics.opening.values import WholeSource, value_of
-from tallystick.numerics.registry import all_ops
-from tallystick.numerics.types import TensorType, type_of
+from tallystick.opening.values import WholeSource, value_of
 
 F32 = np.float32
 KINDS = ("floats", "mixed", "tiny", "wide", "bits")

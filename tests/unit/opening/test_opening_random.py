@@ -14,9 +14,9 @@ from reference.floats import bits32, fma
 from reference.rand import philox
 
 from tallystick import _core
-from tallystick.numerics.opening.quantity import RefusedOperandsError, Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource, value_of
 from tallystick.numerics.types import TensorType
+from tallystick.opening.quantity import RefusedOperandsError, Site, opening_rule
+from tallystick.opening.values import WholeSource, value_of
 from tallystick.protocol.element import same_bits
 
 F32 = np.float32

@@ -10,8 +10,8 @@ from disputes import check_changed_operand, check_lies, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import Extremum, opening_rule
-from tallystick.numerics.opening.values import WholeSource, value_of, witness_of
+from tallystick.opening.quantity import Extremum, opening_rule
+from tallystick.opening.values import WholeSource, value_of, witness_of
 
 F32 = np.float32
 MAKERS = ["floats", "wide", "mixed", "tiny"]

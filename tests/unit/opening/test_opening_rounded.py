@@ -13,7 +13,7 @@ from harness import check_games, check_values
 from reference.data import Gen
 
 from tallystick.numerics.grid import Grid
-from tallystick.numerics.opening.accumulators import (
+from tallystick.opening.accumulators import (
     EMPTY,
     add_products,
     add_terms,
@@ -21,8 +21,8 @@ from tallystick.numerics.opening.accumulators import (
     record,
     rounded,
 )
-from tallystick.numerics.opening.quantity import Chain, Local, Logged, Tree, opening_rule
-from tallystick.numerics.opening.values import WholeSource, chain_states, needs_of, value_of
+from tallystick.opening.quantity import Chain, Local, Logged, Tree, opening_rule
+from tallystick.opening.values import WholeSource, chain_states, needs_of, value_of
 from tallystick.protocol.element import same_bits
 
 F32 = np.float32

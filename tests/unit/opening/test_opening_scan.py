@@ -10,8 +10,8 @@ from disputes import check_changed_operand, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.numerics.opening.quantity import LIMIT, Chain, opening_rule
-from tallystick.numerics.opening.values import WholeSource, value_of
+from tallystick.opening.quantity import LIMIT, Chain, opening_rule
+from tallystick.opening.values import WholeSource, value_of
 
 OP = "aten.cumsum"
 CASES: list[tuple[tuple[int, ...], int]] = [

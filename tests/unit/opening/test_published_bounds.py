@@ -18,13 +18,13 @@ from unit.opening.disputes import check_lies
 from unit.rounding.test_torch_stock import STOCKS, UNLOGGED, cases, logged, tamed
 
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.opening import approx, lifted, real_pointwise
-from tallystick.numerics.opening import real_functions as f
-from tallystick.numerics.opening.approx import Approx, real, unpacked
-from tallystick.numerics.opening.quantity import REAL, Logged, Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource, needs_of
 from tallystick.numerics.registry import all_ops, summed_operators
 from tallystick.numerics.types import DTYPES, TensorType
+from tallystick.opening import approx, lifted, real_pointwise
+from tallystick.opening import real_functions as f
+from tallystick.opening.approx import Approx, real, unpacked
+from tallystick.opening.quantity import REAL, Logged, Site, opening_rule
+from tallystick.opening.values import WholeSource, needs_of
 
 CONTRACT = find_contract("replay/1;form=published").text
 # Bounded by the exact sum of their terms (14.4), and tested there.

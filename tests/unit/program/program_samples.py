@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tallystick.numerics.kernels.table import kernel, run_of
+from tallystick.kernels.table import kernel, run_of
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Program, Value

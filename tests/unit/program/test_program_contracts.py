@@ -10,9 +10,9 @@ import pytest
 from program_samples import linear_inputs, linear_step
 
 from tallystick.errors import CorruptFileError, UnsupportedOperatorError, UnsupportedVersionError
+from tallystick.kernels.evaluate import evaluate
+from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.numerics.evaluate import evaluate
-from tallystick.numerics.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.build import Builder

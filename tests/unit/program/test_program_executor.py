@@ -19,7 +19,7 @@ from program_samples import (
 )
 
 from tallystick.errors import UsageError
-from tallystick.numerics.kernels.table import Run
+from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

@@ -9,12 +9,12 @@ import pytest
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
-from tallystick.numerics.opening import quantity
-from tallystick.numerics.opening.arithmetic import dot_chunk
-from tallystick.numerics.opening.quantity import Local, Quantity, Site
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.opening import quantity
+from tallystick.opening.arithmetic import dot_chunk
+from tallystick.opening.quantity import Local, Quantity, Site
 from tallystick.protocol.referee import Referee
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
 
 PAIRS = {"features": "700", "classes": "2", "records": "16", "batch_size": "2"}
 

@@ -21,18 +21,18 @@ from tallystick.commit import merkle
 from tallystick.commit.log import block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain, prove_slot
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.kernels.rounded.engines import current_engine
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.opening.quantity import Logged, Site, opening_rule
-from tallystick.numerics.opening.values import WholeSource, needs_of
-from tallystick.numerics.rounded.engines import current_engine
+from tallystick.opening.quantity import Logged, Site, opening_rule
+from tallystick.opening.values import WholeSource, needs_of
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, Body, LogBody
 from tallystick.rounding.codec import pack
 from tallystick.rounding.sections import sections_of
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 Entries = dict[int, int]
 # (step, node, output, element) -> a direction, or None to take R(v*) without an entry

@@ -10,6 +10,7 @@ import numpy as np
 from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import (
@@ -23,8 +24,7 @@ from tallystick.protocol.bodies import (
     RootsBody,
     SlotBody,
 )
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 WRONG = bytes([9]) * 32
 STEP = 6  # the step that most liars get wrong; neither first, last nor a checkpoint

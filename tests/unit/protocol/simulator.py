@@ -33,9 +33,10 @@ from tallystick.commit.state import (
     state_root,
 )
 from tallystick.commit.tensor import LEAF_BYTES, Array, leaf_hashes, open_tensor, tensor_digest
-from tallystick.numerics.opening import quantity
-from tallystick.numerics.opening.values import WholeSource
-from tallystick.numerics.opening.views import locate, view_values
+from tallystick.job.job import Job
+from tallystick.opening import quantity
+from tallystick.opening.values import WholeSource
+from tallystick.opening.views import locate, view_values
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node
 from tallystick.program.text import attribute_text
@@ -54,8 +55,7 @@ from tallystick.protocol.bodies import (
 )
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.job import Job
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 Tamper = Callable[[int, int, NodeBody], NodeBody]
 State = dict[str, bytes]

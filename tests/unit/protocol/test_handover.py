@@ -13,13 +13,13 @@ from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import WRONG, Lie, answering
 
 from tallystick.errors import CounterpartyError, UsageError
+from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
 from tallystick.prover.handover import hand_over
 from tallystick.rounding.log_file import log_path
 from tallystick.rounding.log_reader import LogReader, open_log
-from tallystick.run.follow import LogShape
-from tallystick.run.job import Job
+from tallystick.run.logs.rerun import LogShape
 
 FIRST, STEPS = 2, 5
 

@@ -11,6 +11,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.encoding import canonical_json, sha256
 from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verify_envelope
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
+from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.protocol import forfeit as forfeits
 from tallystick.protocol.answers import (
@@ -25,7 +26,6 @@ from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
 from tallystick.prover.local import Played, SilenceError, play
-from tallystick.run.job import Job
 
 REFEREE = PrivateKey(bytes([3]) * 32)
 

@@ -13,7 +13,8 @@ import pytest
 
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.grid import Doubt, Grid, doubt
-from tallystick.numerics.opening.quantity import (
+from tallystick.numerics.types import TensorType
+from tallystick.opening.quantity import (
     BLOCK,
     Array,
     Chain,
@@ -30,9 +31,8 @@ from tallystick.numerics.opening.quantity import (
     Tree,
     opening_rule,
 )
-from tallystick.numerics.opening.values import WholeSource, value_of
-from tallystick.numerics.opening.views import FAN_OUT, locate, view_values
-from tallystick.numerics.types import TensorType
+from tallystick.opening.values import WholeSource, value_of
+from tallystick.opening.views import FAN_OUT, locate, view_values
 from tallystick.protocol.element import Ask, Outcome, examine, resolve, same_bits
 from tallystick.protocol.sparse import SparseSource
 

@@ -27,15 +27,15 @@ from unit.protocol.simulator import Party, judged
 
 from tallystick.commit.tensor import TensorHeader, tensor_digest
 from tallystick.errors import CannotCheckError
-from tallystick.numerics.opening import quantity
-from tallystick.numerics.opening.quantity import Local, RefusedOperandsError, Site, Source
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.opening import quantity
+from tallystick.opening.quantity import Local, RefusedOperandsError, Site, Source
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import HashesBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.tensors import first_element
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
 
 
 def check(job: Job, honest: Party, scenario: Scenario, seat: int, arity: int) -> None:

@@ -26,6 +26,7 @@ from unit.protocol.scenarios import WRONG, Lie, answering, tampering
 from unit.protocol.simulator import judged
 
 from tallystick.commit import merkle
+from tallystick.job.job import Job
 from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
@@ -35,7 +36,6 @@ from tallystick.protocol.judge import judge
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.results import DisputedLogs, DisputedStep, DisputedTrees
 from tallystick.prover.local import play
-from tallystick.run.job import Job
 
 WIDTH = 6000  # two rows of it are three blocks of a bounded log
 

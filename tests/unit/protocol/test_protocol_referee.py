@@ -24,6 +24,7 @@ from unit.protocol.scenarios import (
 from unit.protocol.simulator import Party, judged, play
 
 from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.protocol import queries as q
 from tallystick.protocol import referee as module
@@ -32,7 +33,6 @@ from tallystick.protocol.game import Game, Next
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.states import TABLE, page
 from tallystick.protocol.verdict import AGREEMENT, UNDECIDED
-from tallystick.run.job import Job
 
 ROOT = Path(__file__).resolve().parents[3]
 

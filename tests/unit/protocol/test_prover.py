@@ -20,19 +20,19 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
-from tallystick.numerics.opening.views import View
+from tallystick.job.job import Job
+from tallystick.opening.views import View
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import NodeBody
 from tallystick.protocol.referee import Referee
 from tallystick.prover import states as prover_states
 from tallystick.prover.prover import Prover
-from tallystick.run import attacks
-from tallystick.run.job import Job
-from tallystick.run.nodes import NodeRecord
-from tallystick.run.override import Override
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute import attacks
+from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
 
 BY_HOOKS = {n: s for n, s in SCENARIOS.items() if not s.statement}
 
@@ -336,7 +336,7 @@ def test_an_answer_hook_may_say_that_it_is_unable(game_job: Job, tmp_path: Path)
 
 
 DRIFTS = """
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 
 class Drifts(Override):
     def before(self, step, state):

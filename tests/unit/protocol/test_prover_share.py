@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.job.recipes import new_job
+from tallystick.program.state import State
 from tallystick.protocol.referee import Referee
 from tallystick.prover.prover import Prover
-from tallystick.run.override import Override
-from tallystick.run.recipes import new_job
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, train_job
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
 
 PAIRS = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.numerics.opening.views import View
+from tallystick.job.job import Job
+from tallystick.opening.views import View
 from tallystick.protocol import bodies as b
 from tallystick.protocol import queries as q
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.query import Query
 from tallystick.prover.prover import _ANSWERS
-from tallystick.run.job import Job
 
 H, G = bytes([1]) * 32, bytes([2]) * 32
 # A query of each kind, the layout of its fields after the kind, a body, and the body's layout.

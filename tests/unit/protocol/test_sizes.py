@@ -16,6 +16,7 @@ from tallystick.commit.checkpoint import checkpoint_count
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
+from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.protocol import sizes
 from tallystick.protocol.answers import ANSWERED, Answer, make_answer, sign_answer
@@ -26,8 +27,7 @@ from tallystick.protocol.judge import judge
 from tallystick.protocol.queries import Leaf, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.prover.local import play
-from tallystick.run.job import Job
-from tallystick.run.store import RunStore
+from tallystick.run.store.directory import RunStore
 
 REFEREE = PrivateKey(bytes([3]) * 32)
 

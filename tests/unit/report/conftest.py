@@ -13,9 +13,9 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
 from tallystick.prover.local import SilenceError, play
-from tallystick.run.job import Job
 
 STEP = 3
 OPERATOR = "tallystick.cross_entropy_backward"  # node of logreg that the liar gets wrong

@@ -22,13 +22,13 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import Job
 from tallystick.protocol.verdict import Conviction, Event, Place, Verdict
 from tallystick.prover.local import play
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute, read_run
 from tallystick.report.ruling import apart
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary
+from tallystick.run.execute.trainer import RunSummary
 
 EVIL = "</p><script>alert(1)</script>"
 Evidence = Callable[..., Path]

@@ -15,6 +15,7 @@ from unit.report.pages import Page
 from tallystick.cli import main
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import save_private_key
+from tallystick.job.job import Job
 from tallystick.report.clauses import clause_text, clauses_of
 from tallystick.report.curve import Checkpoints, figure, thinned, ticks
 from tallystick.report.facts import Curve, read_run
@@ -22,8 +23,7 @@ from tallystick.report.html import MAX_TEXT, el, join, text
 from tallystick.report.page import page
 from tallystick.report.run_page import run_page
 from tallystick.report.words import binary, bits_of, count, size
-from tallystick.run.job import Job
-from tallystick.run.trainer import RunSummary
+from tallystick.run.execute.trainer import RunSummary
 
 ROOT = Path(__file__).resolve().parents[3]
 EVIL = "</dd><script>alert(1)</script><img src=x onerror='a'>\"\u202e\ud800\x00"

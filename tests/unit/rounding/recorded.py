@@ -14,8 +14,8 @@ from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 
 from tallystick.commit.encoding import sha256
-from tallystick.numerics.rounded import using
-from tallystick.numerics.rounded.engines import DEFAULT
+from tallystick.kernels.rounded import using
+from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -18,8 +18,8 @@ from reference.rounded import abs_sums
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED
 from tallystick.errors import UsageError
+from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.limits import LIMITS
-from tallystick.numerics.rounded.engines import DEFAULT
 from tallystick.numerics.types import TensorType, type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -17,20 +17,20 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED
+from tallystick.disk.tensorfile import header_bytes, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.rounding import calibrate
 from tallystick.rounding.calibrate import Sample, Threshold
-from tallystick.rounding.emulated import kind_named
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
-from tallystick.run import calibration
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
-from tallystick.run.tensorfile import header_bytes, read_tensors, write_tensors
+from tallystick.run.execute import calibration
 
 ELEMENTS = 500
 

@@ -19,19 +19,19 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED, Section
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.numerics.rounded.engines import DEFAULT
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.job.recipes.base import Sources
+from tallystick.kernels.rounded.engines import DEFAULT
+from tallystick.kernels.stock.emulated import Kind, kind_named, kinds
 from tallystick.program.ir import op_spec
 from tallystick.rounding import published
 from tallystick.rounding.codec import pack, unpack
-from tallystick.rounding.emulated import Kind, kind_named, kinds
 from tallystick.rounding.findings import KEPT
 from tallystick.rounding.log_file import LogDirectory
 from tallystick.rounding.log_reader import LogReader, open_log
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.published_reach import Call, entries_at, true_values
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.recipes.base import Sources
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 
 JOB_DIGEST = b"\x01" * 32
@@ -333,7 +333,7 @@ def test_kinds_say_what_they_are() -> None:
 def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
     kind = kind_named("sse")
     code = (
-        "from tallystick.rounding.emulated import kind_named\n"
+        "from tallystick.kernels.stock.emulated import kind_named\n"
         "import torch, zlib\n"
         "kind_named('sse').stock()\n"
         "x = torch.arange(5000, dtype=torch.float64).sin()\n"
@@ -348,7 +348,7 @@ def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
 def test_an_operator_without_a_stock_form_is_refused_with_its_node(
     made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tallystick.rounding.torch_stock import has_form, stock_form
+    from tallystick.kernels.stock.stock import has_form, stock_form
 
     assert has_form("aten.mm")
     monkeypatch.delitem(stock_form.table, "aten.mm")

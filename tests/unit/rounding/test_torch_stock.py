@@ -12,11 +12,11 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.kernels.stock.order import Order
+from tallystick.kernels.stock.stock import Stock, form_of, has_form, stock_form
+from tallystick.kernels.table import run_of
 from tallystick.numerics.contracts import default_threshold
-from tallystick.numerics.kernels.table import run_of
 from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
-from tallystick.rounding.torch_order import Order
-from tallystick.rounding.torch_stock import Stock, form_of, has_form, stock_form
 
 KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}
 STOCKS = {"torch": Stock(), "reordered": Stock(order=Order(3))}

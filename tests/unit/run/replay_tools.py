@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tallystick.commit.log import Section
-from tallystick.numerics.rounded.engines import ProductEngine, using
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded.engines import ProductEngine, using
 from tallystick.rounding.blocks import Blocks, Entries, decode, encode
 from tallystick.rounding.log_file import LogWriter
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 SETTINGS = {
     "features": "32", "classes": "4", "records": "256", "hidden": "96", "layers": "2",

@@ -10,8 +10,8 @@ import pytest
 
 from tallystick.commit.data import DataSchema, Field
 from tallystick.errors import CorruptFileError
+from tallystick.job.job import Job, check_program_fits
 from tallystick.program.ir import Program
-from tallystick.run.job import Job, check_program_fits
 
 
 def with_program(job: Job, program: Program) -> Job:

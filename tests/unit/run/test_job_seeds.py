@@ -11,12 +11,12 @@ import pytest
 
 from tallystick.commit.encoding import Writer
 from tallystick.commit.job import JOB_TAG, JobCommitment
+from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.numerics.evaluate import evaluate
-from tallystick.run.job import MANIFEST, Job
-from tallystick.run.job_file import load_job, load_terms
-from tallystick.run.manifest import DIGEST_KEY, manifest_bytes
-from tallystick.run.save import save_job
+from tallystick.job.job import MANIFEST, Job
+from tallystick.job.job_file import load_job, load_terms
+from tallystick.job.save import save_job
+from tallystick.kernels.evaluate import evaluate
 
 LARGEST = 2**63 - 1
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
 from tallystick.program.text import parse_text
-from tallystick.run.nodes import NodeTracer
+from tallystick.run.execute.nodes import NodeTracer
 
 PROGRAM = Path(__file__).resolve().parents[3] / "vectors/runs/logreg-run/job/program.txt"
 

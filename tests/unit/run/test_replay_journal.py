@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tallystick.errors import CorruptFileError
-from tallystick.run.followed import follow_report
-from tallystick.run.found import (
+from tallystick.run.logs.findings_record import (
     FINDINGS_PER_STEP,
     damaged_log,
     found_problem,
     log_record,
     state_record,
 )
-from tallystick.run.journal import Journal, journal_bytes, parse_journal, read_journal
+from tallystick.run.logs.other_run import follow_report
+from tallystick.run.store.journal import Journal, journal_bytes, parse_journal, read_journal
 
 JOB = bytes(range(32))
 ROOT = b"r" * 32

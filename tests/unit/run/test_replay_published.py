@@ -13,13 +13,13 @@ pytest.importorskip("torch", reason="torch is not installed")
 from replay_tools import replay_job
 
 from tallystick.errors import TallystickError
+from tallystick.job.job import Job
+from tallystick.kernels.stock.emulated import kind_named
 from tallystick.rounding import published
-from tallystick.rounding.emulated import kind_named
-from tallystick.run.auditor import audit_run
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck
 
 CONTRACT = "replay/1;form=published;b=32;tau=0"  # every rounding is logged
 
@@ -93,6 +93,6 @@ def test_a_damaged_log_is_named(job: Job, tmp_path: Path) -> None:
 def test_without_torch_it_is_refused_in_a_sentence(
     job: Job, run: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "tallystick.rounding.torch_stock", None)
+    monkeypatch.setitem(__import__("sys").modules, "tallystick.kernels.stock.stock", None)
     with pytest.raises(TallystickError, match="PyTorch"):
         audit_run(run.directory)

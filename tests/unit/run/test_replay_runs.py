@@ -13,17 +13,17 @@ pytest.importorskip("torch", reason="torch is not installed")
 from replay_tools import forging, replay_job, some_more, trained
 
 from tallystick.errors import DigestMismatchError, MismatchError, UsageError
-from tallystick.numerics.rounded.engines import NumpyEngine, using
-from tallystick.run.auditor import audit_run
-from tallystick.run.fsck import fsck
-from tallystick.run.inspect import inspect_run
-from tallystick.run.job import Job
-from tallystick.run.journal import REASONS, Journal
-from tallystick.run.override import Override
-from tallystick.run.preview import estimate_run
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.job.job import Job
+from tallystick.kernels.rounded.engines import NumpyEngine, using
+from tallystick.program.state import State
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.show.inspect import inspect_run
+from tallystick.run.show.preview import estimate_run
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck
+from tallystick.run.store.journal import REASONS, Journal
 
 ENGINES = (LeftToRight(), Shuffled(3), Nudged(8))
 

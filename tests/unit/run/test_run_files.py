@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.disk.files import clone_or_copy, write_file
+from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.disk.regular import read_file
+from tallystick.disk.tensorfile import file_size, read_tensors, write_tensors
 from tallystick.errors import (
     CorruptFileError,
     CounterpartyError,
@@ -21,8 +23,6 @@ from tallystick.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from tallystick.run.manifest import load_manifest, manifest_bytes
-from tallystick.run.tensorfile import file_size, read_tensors, write_tensors
 
 TENSORS = {
     "b": np.arange(6, dtype="<f4").reshape(2, 3),

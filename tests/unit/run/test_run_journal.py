@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import CorruptFileError, StorageError
-from tallystick.run.journal import (
+from tallystick.run.store.journal import (
     MAGIC,
     Journal,
     journal_bytes,

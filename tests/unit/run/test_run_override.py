@@ -13,17 +13,17 @@ from click.testing import CliRunner
 from tallystick.cli.inspect import inspect as inspect_command
 from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run import attacks
-from tallystick.run.attacks import Declaration, load_attack, read_declaration
-from tallystick.run.engine import Engine
-from tallystick.run.fsck import fsck
-from tallystick.run.inspect import inspect_run
-from tallystick.run.job import Job
-from tallystick.run.override import Override
-from tallystick.run.state import State
-from tallystick.run.store import RunStore
-from tallystick.run.trainer import Options, RunSummary, train_job
+from tallystick.program.state import State
+from tallystick.run.execute import attacks
+from tallystick.run.execute.attacks import Declaration, load_attack, read_declaration
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.override import Override
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.show.inspect import inspect_run
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import fsck
 
 WRONG = bytes([9]) * 32
 
@@ -200,7 +200,7 @@ def test_looking_at_a_step_leaves_it_alone(mlp_job: Job) -> None:
 
 ATTACK = """
 from tallystick.errors import UsageError
-from tallystick.run.override import Override
+from tallystick.run.execute.override import Override
 from ._shared import STEP
 
 class Skips(Override):

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.errors import UnsupportedVersionError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import RECIPES, find_recipe, settings_for
+from tallystick.job.recipes.base import normal
+from tallystick.job.recipes.schedule import learning_rate, warmup_cosine
+from tallystick.job.recipes.settings import as_strings, build, describe, parse_pairs
+from tallystick.job.recipes.text_corpus import stdlib_docstrings, windows
+from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.run.estimate import human_bytes, human_seconds
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.recipes import RECIPES, find_recipe, settings_for
-from tallystick.run.recipes.base import normal
-from tallystick.run.recipes.schedule import learning_rate, warmup_cosine
-from tallystick.run.recipes.settings import as_strings, build, describe, parse_pairs
-from tallystick.run.sampling import pick
-from tallystick.run.save import save_job
-from tallystick.run.store import to_drop
-from tallystick.run.text_corpus import stdlib_docstrings, windows
+from tallystick.run.execute.sampling import pick
+from tallystick.run.show.estimate import human_bytes, human_seconds
+from tallystick.run.store.directory import to_drop
 
 
 @given(st.integers(1, 8), st.integers(1, 40))

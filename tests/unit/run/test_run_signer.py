@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.signing import PrivateKey, verify_run
 from tallystick.disk.keys import load_private_key
-from tallystick.run.fsck import fsck
-from tallystick.run.job import Job
-from tallystick.run.store import RunStore, spread, to_drop
-from tallystick.run.trainer import Options, train_job
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore, spread, to_drop
+from tallystick.run.store.fsck import fsck
 
 
 def signer_of(run: Path) -> str:

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import CannotCheckError
+from tallystick.job.job import Job
+from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.rounding import codec
 from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
-from tallystick.rounding.emulated import Kind, kind_named
 from tallystick.rounding.log_file import LogDirectory, log_path
 from tallystick.rounding.log_reader import LogReader
 from tallystick.rounding.published import PublishedFollower, PublishedRecorder
 from tallystick.rounding.session import Session, Sink
-from tallystick.run.job import Job
 from tallystick_bench.ovt.models import under
 from tallystick_bench.ovt.parties.party import Arm, Given
 

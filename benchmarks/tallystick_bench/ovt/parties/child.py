@@ -17,10 +17,10 @@ import numpy as np
 
 from tallystick.cli.output import json_float
 from tallystick.commit.tensor import Array
-from tallystick.numerics.rounded.engines import using
-from tallystick.rounding.emulated import Kind, kind_named
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.kernels.rounded.engines import using
+from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick_bench.ovt.layers import near
 from tallystick_bench.ovt.parties.arms import open_arm
 from tallystick_bench.ovt.parties.engines import engine_of

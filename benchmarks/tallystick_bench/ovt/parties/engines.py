@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.numerics.rounded.engines import DEFAULT, ProductEngine
-from tallystick.rounding import orders
-from tallystick.rounding.emulated import Kind
+from tallystick.kernels import orders
+from tallystick.kernels.rounded.engines import DEFAULT, ProductEngine
+from tallystick.kernels.stock.emulated import Kind
 
 Array = np.ndarray
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.errors import CannotCheckError
-from tallystick.rounding.emulated import Kind
+from tallystick.kernels.stock.emulated import Kind
 from tallystick_bench import process
 
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from tallystick.commit.data import batch_columns, batch_indices
 from tallystick.commit.tensor import Array
-from tallystick.run.engine import Engine
-from tallystick.run.job import Job
+from tallystick.job.job import Job
+from tallystick.run.execute.engine import Engine
 
 
 def batch_of(job: Job, step: int) -> dict[str, Array]:

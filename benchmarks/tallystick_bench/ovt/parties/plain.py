@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from tallystick.commit.tensor import Array
-from tallystick.run.recipes import find_recipe, gpt2, resnet50, settings_for
+from tallystick.job.recipes import find_recipe, gpt2, resnet50, settings_for
 from tallystick_bench.ovt.models import Model
 
 

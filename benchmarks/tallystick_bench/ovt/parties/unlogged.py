@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from tallystick.errors import UsageError
+from tallystick.kernels.stock.stock import Stock
+from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import MAX_BITS, find_contract
-from tallystick.numerics.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
 from tallystick.rounding.published import round_unlogged
 from tallystick.rounding.sections import sections_of
-from tallystick.rounding.torch_stock import Stock
 
 Array = np.ndarray
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.job.job import Job
+from tallystick.kernels.rounded.operators import is_rounded, run_rounded
+from tallystick.kernels.rounded.pieces import Piece
+from tallystick.kernels.table import Run, run_of
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.kernels.table import Run, run_of
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.rounded.operators import is_rounded, run_rounded
-from tallystick.numerics.rounded.pieces import Piece
 from tallystick.numerics.types import Attrs
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
-from tallystick.run.engine import Engine
-from tallystick.run.job import Job
+from tallystick.run.execute.engine import Engine
 from tallystick_bench.ovt.classes import class_of
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.models import under

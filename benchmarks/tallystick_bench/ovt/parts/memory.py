@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import CannotCheckError
-from tallystick.run.job_file import load_job
+from tallystick.job.job_file import load_job
 from tallystick_bench import process
 from tallystick_bench.memory import peak_bytes
 from tallystick_bench.ovt.results.store import PartFile
@@ -90,7 +90,7 @@ def main() -> None:
         for _ in range(STEPS):
             step()
     else:
-        from tallystick.rounding.emulated import kind_named
+        from tallystick.kernels.stock.emulated import kind_named
         from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
         from tallystick_bench.ovt.parties.party import Party
 

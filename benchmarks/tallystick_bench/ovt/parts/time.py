@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tallystick.rounding.emulated import kind_named
-from tallystick.run.job import Job
+from tallystick.job.job import Job
+from tallystick.kernels.stock.emulated import kind_named
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.models import MODELS
 from tallystick_bench.ovt.parties.arms import PLAIN, open_arm

@@ -1,0 +1,1 @@
+"""A job on disk: its file, its data, its initial state, and the recipes that make one."""

@@ -1,0 +1,232 @@
+"""The job directory: everything that fixes a run (DESIGN 2, COMMITMENTS 7), on disk.
+
+    job.json            manifest: the fields of the job digest, and what people want to know
+    program.txt         the canonical program text
+    state0.safetensors  initial state (slots of one repeated value are in the manifest instead)
+    data/train.safetensors          the records, one tensor per field
+    data/validation.safetensors     records for `evaluate`, not part of the run
+    eval.txt, forward.txt           programs for `evaluate` and `sample`
+
+Every byte is checked when a job is loaded: programs, states and records against the digests in
+the manifest, the manifest against its own digest and the job digest it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tallystick.commit.data import DataSchema, data_root
+from tallystick.commit.job import JobCommitment, ScalarTable
+from tallystick.commit.tensor import DTYPES, Array
+from tallystick.disk.regular import read_file, size_of
+from tallystick.disk.tensorfile import FileTypes, read_tensors
+from tallystick.errors import (
+    CorruptFileError,
+    DigestMismatchError,
+)
+from tallystick.kernels.environment import exact_environment
+from tallystick.limits import LIMITS
+from tallystick.program.ir import Program
+from tallystick.program.state import State, check_slot_types, check_slots
+from tallystick.program.terms import Terms
+from tallystick.program.text import parse_text, text_digest
+
+FORMAT = "tallystick-job/1"
+MANIFEST = "job.json"
+PROGRAM = "program.txt"
+STATE0 = "state0.safetensors"
+DATA = "data/train.safetensors"
+VALIDATION = "data/validation.safetensors"
+EVAL_PROGRAM = "eval.txt"
+FORWARD_PROGRAM = "forward.txt"
+FILES = (PROGRAM, STATE0, DATA, VALIDATION, EVAL_PROGRAM, FORWARD_PROGRAM, MANIFEST)
+
+DEFAULT_INTERVAL = 20
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How the validation loss is computed: informational, outside the job digest."""
+
+    every: int
+    program_digest: bytes
+    data_root: bytes
+    record_count: int
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job loaded from a directory; `load_job` has checked every digest it promises to."""
+
+    directory: Path
+    commitment: JobCommitment
+    scalars: dict[str, ScalarTable]
+    schema: DataSchema
+    fills: dict[str, float]
+    recipe: dict[str, Any] | None
+    evaluation: Evaluation | None
+    forward_digest: bytes | None
+    about: dict[str, str]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The job digest (COMMITMENTS 7.2)."""
+        return self.commitment.digest()
+
+    @property
+    def steps(self) -> int:
+        return self.commitment.steps
+
+    @property
+    def interval(self) -> int:
+        return self.commitment.checkpoint_interval
+
+    @cached_property
+    def program(self) -> Program:
+        """The program; raises DigestMismatchError when the text is not the job's."""
+        return self._program(PROGRAM, self.commitment.program_digest)
+
+    @property
+    def loose_terms(self) -> Terms:
+        """The terms before it is known that the program fits them."""
+        return Terms(self.commitment, self.program, self.scalars, self.schema)
+
+    @cached_property
+    @exact_environment()
+    def terms(self) -> Terms:
+        """What a referee needs of the job, no tensor. Raises what `program` raises, and
+        CorruptFileError where the program does not fit."""
+        check_program_fits(self)
+        return self.loose_terms
+
+    @cached_property
+    def eval_program(self) -> Program | None:
+        """The validation program, if the job has one."""
+        if self.evaluation is None:
+            return None
+        return self._program(EVAL_PROGRAM, self.evaluation.program_digest)
+
+    @cached_property
+    def forward_program(self) -> Program | None:
+        """The inference program, if the job has one."""
+        if self.forward_digest is None:
+            return None
+        return self._program(FORWARD_PROGRAM, self.forward_digest)
+
+    def _program(self, name: str, digest: bytes) -> Program:
+        path = self.directory / name
+        data = read_file(path, LIMITS.program_bytes, "program", self.directory)
+        if text_digest(data) != digest:
+            altered(path)
+        return parse_text(data)
+
+    @cached_property
+    def columns(self) -> dict[str, Array]:
+        """The records, memory-mapped, one array (N, *field shape) per field; not yet hashed."""
+        return self._columns(DATA, self.commitment.record_count)
+
+    @cached_property
+    def validation_columns(self) -> dict[str, Array]:
+        """The validation records."""
+        count = self.evaluation.record_count if self.evaluation else 0
+        return self._columns(VALIDATION, count)
+
+    def _columns(self, name: str, count: int) -> dict[str, Array]:
+        path = self.directory / name
+        wanted = {f.name: (f.dtype, (count, *f.shape)) for f in self.schema.fields}
+
+        def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
+            if metadata or types != wanted:
+                raise CorruptFileError(
+                    f"The data file {path} does not have the job's fields and number of records.",
+                    "Restore it from an intact copy.",
+                )
+
+        return read_tensors(path, "data file", check=check, inside=self.directory)[0]
+
+    def genesis(self) -> State:
+        """state[0], writable. Raises CounterpartyError unless it is the one committed to."""
+        path = self.directory / STATE0
+        types = self.program.state_types
+
+        def check(found: FileTypes, metadata: Mapping[str, str]) -> None:
+            for name in self.fills:
+                if name not in types or name in found:
+                    raise CorruptFileError(
+                        f"The job {self.directory} fills a slot {name!r} that it has not.",
+                        "Restore it from an intact copy.",
+                    )
+            stored = {name: t for name, t in types.items() if name not in self.fills}
+            check_slot_types(found, stored, f"initial state {path}")
+
+        tensors, metadata = read_tensors(
+            path, "initial state", copy=True, check=check, inside=self.directory
+        )
+        for name, value in self.fills.items():
+            tensors[name] = np.full(types[name].shape, value, DTYPES[types[name].dtype])
+        check_slots(tensors, types, f"initial state {path}")
+        state = State({name: tensors[name] for name in types})
+        if metadata or state.root() != self.commitment.genesis_root:
+            altered(path)
+        return state
+
+    def verify_data(self) -> None:
+        """Hash every record. Raises DigestMismatchError unless the data is the committed one."""
+        if data_root(self.schema, self.columns) != self.commitment.data_root:
+            altered(self.directory / DATA)
+
+    def verify(self) -> State:
+        """Check every byte of the directory against the job digest. Raises CounterpartyError.
+
+        Returns state[0], since whoever verifies a job mostly goes on to execute it.
+        """
+        check_program_fits(self)
+        self.verify_data()
+        self.verify_validation()
+        assert (self.forward_program is None) == (self.forward_digest is None)
+        return self.genesis()
+
+    def verify_validation(self) -> None:
+        """Check the validation program and records, if there are any. Raises CounterpartyError."""
+        if self.evaluation is None:
+            return
+        assert self.eval_program is not None
+        if data_root(self.schema, self.validation_columns) != self.evaluation.data_root:
+            altered(self.directory / VALIDATION)
+
+    def files(self) -> list[str]:
+        """The files of the directory, the manifest last."""
+        absent = set()
+        if self.evaluation is None:
+            absent |= {VALIDATION, EVAL_PROGRAM}
+        if self.forward_digest is None:
+            absent.add(FORWARD_PROGRAM)
+        return [name for name in FILES if name not in absent]
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the directory's files."""
+        return sum(size_of(self.directory / n, "file", self.directory) for n in self.files())
+
+
+def altered(path: Path) -> NoReturn:
+    raise DigestMismatchError(
+        f"{path} is not what the job digest names: it was altered or belongs to another job.",
+        "Restore the job from its author; `tallystick fsck` lists every altered file.",
+    )
+
+
+def check_program_fits(job: Job) -> None:
+    """The parts fit together (COMMITMENTS 7.4). Raises CorruptFileError."""
+    why = job.loose_terms.misfit()
+    if why is not None:
+        raise CorruptFileError(
+            f"The job {job.directory} does not fit together: {why}.", "Ask its author."
+        )

@@ -1,0 +1,230 @@
+"""job.json: reading it from anyone, writing it, and copying a whole job.
+
+Nothing in the manifest is believed before its own digest and the job digest it names agree
+with it; then every member is checked for its type, once, here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tallystick.commit.data import DataSchema, Field
+from tallystick.commit.encoding import float_hex, parse_float_hex
+from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.tensor import DTYPES
+from tallystick.disk.files import clone_or_copy, make_directory, sync_path
+from tallystick.disk.manifest import Manifest, load_manifest
+from tallystick.disk.regular import present
+from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.job import (
+    FORMAT,
+    MANIFEST,
+    Evaluation,
+    Job,
+    altered,
+)
+from tallystick.kernels.environment import exact_environment
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
+from tallystick.program.terms import Terms
+
+_DIGESTS = ("program_digest", "genesis_root", "data_root", "scalars_digest")
+_COUNTS = ("record_count", "batch_size", "steps", "checkpoint_interval", "format_version")
+_SEEDS = ("order_seed", "rng_seed")
+
+
+def job_manifest(job: Job) -> Manifest:
+    c = job.commitment
+    fields: Manifest = {name: getattr(c, name).hex() for name in _DIGESTS}
+    fields.update({name: getattr(c, name) for name in _COUNTS})
+    fields.update({name: str(getattr(c, name)) for name in _SEEDS})
+    fields["contract"] = c.contract
+    fields["stop_on_non_finite"] = c.stop_on_non_finite
+    body: Manifest = {
+        "about": dict(job.about),
+        "commitment": fields,
+        "evaluation": None,
+        "fills": {name: float_hex(value) for name, value in job.fills.items()},
+        "format": FORMAT,
+        "forward": job.forward_digest.hex() if job.forward_digest else None,
+        "job_digest": job.digest.hex(),
+        "recipe": job.recipe,
+        "scalars": {
+            name: float_hex(t) if isinstance(t, float) else [float_hex(v) for v in t]
+            for name, t in job.scalars.items()
+        },
+        "schema": [
+            {"dtype": f.dtype, "name": f.name, "shape": list(f.shape)} for f in job.schema.fields
+        ],
+    }
+    if job.evaluation is not None:
+        e = job.evaluation
+        body["evaluation"] = {
+            "batch_size": e.batch_size,
+            "data_root": e.data_root.hex(),
+            "every": e.every,
+            "program_digest": e.program_digest.hex(),
+            "record_count": e.record_count,
+        }
+    return body
+
+
+class _Fields:
+    """Typed access to the members of an untrusted manifest; every fault is one sentence."""
+
+    def __init__(self, value: object, path: Path) -> None:
+        self.path = path
+        if not isinstance(value, dict):
+            self.fail("a member that should be an object is not one")
+        self.value: dict[str, Any] = value
+
+    def fail(self, why: str) -> NoReturn:
+        raise CorruptFileError(
+            f"The manifest {self.path} is malformed: {why}.", "Restore the job from its author."
+        )
+
+    def only(self, *names: str) -> None:
+        if set(self.value) != set(names):
+            odd = sorted(set(self.value) ^ set(names))[0]
+            self.fail(f"member {odd[:80]!r} is missing or unknown")
+
+    def of(self, name: str, kind: type) -> Any:
+        value = self.value.get(name)
+        if type(value) is not kind:
+            self.fail(f"{name!r} is not a {kind.__name__}")
+        return value
+
+    def digest(self, name: str) -> bytes:
+        text = self.of(name, str)
+        if len(text) != 64 or not set(text) <= set("0123456789abcdef"):
+            self.fail(f"{name!r} is not a digest")
+        return bytes.fromhex(text)
+
+    def seed(self, name: str) -> int:
+        text = self.of(name, str)
+        if len(text) > 20 or not text.isdecimal() or not text.isascii() or str(int(text)) != text:
+            self.fail(f"{name!r} is not a decimal number")
+        return int(text)
+
+    def child(self, name: str) -> _Fields:
+        return _Fields(self.value.get(name), self.path)
+
+
+@exact_environment()
+def load_terms(directory: Path) -> Terms:
+    """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
+
+    Raises what load_job raises, and CorruptFileError where the program does not fit.
+    """
+    return load_job(directory).terms
+
+
+@exact_environment()
+def load_job(directory: Path) -> Job:
+    """Load the manifest of the job at `directory` and check that its parts hash to its digest.
+
+    Programs, states and records are checked when they are first used, or all by `Job.verify`.
+    Raises StorageError, CorruptFileError, DigestMismatchError, UnsupportedVersionError.
+    """
+    path = Path(directory) / MANIFEST
+    if not present(path):
+        raise UsageError(
+            f"{directory} is not a job: it has no {MANIFEST}.",
+            "Make one with `tallystick job new`.",
+        )
+    top = _Fields(load_manifest(path, "job manifest", FORMAT), path)
+    top.only(
+        "about", "commitment", "evaluation", "fills", "format", "forward", "job_digest", "recipe",
+        "scalars", "schema",
+    )  # fmt: skip
+    c = top.child("commitment")
+    c.only(*_DIGESTS, *_COUNTS, *_SEEDS, "contract", "stop_on_non_finite")
+    contract = c.of("contract", str)
+    parse_contract(contract)
+    members: dict[str, Any] = {name: c.digest(name) for name in _DIGESTS}
+    members |= {name: c.of(name, int) for name in _COUNTS}
+    members |= {name: c.seed(name) for name in _SEEDS}
+    try:
+        commitment = JobCommitment(
+            contract=contract,
+            stop_on_non_finite=c.of("stop_on_non_finite", bool),
+            **members,
+        )
+        scalars = {
+            name: _read_scalar(table, top) for name, table in top.child("scalars").value.items()
+        }
+        if scalars_digest(scalars) != commitment.scalars_digest:
+            altered(path)
+        schema = _read_schema(top)
+    except UsageError as error:
+        top.fail(error.message)
+    job = Job(
+        Path(directory),
+        commitment,
+        scalars,
+        schema,
+        {n: parse_float_hex(v, "fill") for n, v in top.child("fills").value.items()},
+        _read_recipe(top),
+        _read_evaluation(top),
+        top.digest("forward") if top.value["forward"] is not None else None,
+        {n: str(v) for n, v in top.child("about").value.items()},
+    )
+    if job.digest != top.digest("job_digest"):
+        altered(path)
+    return job
+
+
+def _read_scalar(table: object, top: _Fields) -> ScalarTable:
+    if isinstance(table, str):
+        return parse_float_hex(table, "scalar")
+    if not isinstance(table, list) or len(table) > LIMITS.scalar_table_values:
+        top.fail("a scalar is neither a number nor a table")
+    return [parse_float_hex(v, "scalar") for v in table]
+
+
+def _read_schema(top: _Fields) -> DataSchema:
+    fields = []
+    for item in top.of("schema", list):
+        entry = _Fields(item, top.path)
+        entry.only("dtype", "name", "shape")
+        shape = entry.of("shape", list)
+        if not all(type(d) is int for d in shape) or entry.of("dtype", str) not in DTYPES:
+            entry.fail("a field of the schema is malformed")
+        fields.append(Field(entry.of("name", str), entry.of("dtype", str), tuple(shape)))
+    return DataSchema(tuple(fields))
+
+
+def _read_recipe(top: _Fields) -> dict[str, Any] | None:
+    if top.value["recipe"] is None:
+        return None
+    recipe = top.child("recipe")
+    recipe.only("name", "settings")
+    settings = recipe.child("settings").value
+    if not all(isinstance(v, str) for v in settings.values()):
+        recipe.fail("a setting is not a string")
+    return {"name": recipe.of("name", str), "settings": settings}
+
+
+def _read_evaluation(top: _Fields) -> Evaluation | None:
+    if top.value["evaluation"] is None:
+        return None
+    e = top.child("evaluation")
+    e.only("batch_size", "data_root", "every", "program_digest", "record_count")
+    every, records, batch = (e.of(n, int) for n in ("every", "record_count", "batch_size"))
+    if every < 0 or not 1 <= batch <= records <= LIMITS.records:
+        e.fail("its numbers of validation records are impossible")
+    return Evaluation(every, e.digest("program_digest"), e.digest("data_root"), records, batch)
+
+
+def copy_job(job: Job, target: Path, inside: Path) -> Job:
+    """Put a copy of `job` at `target`, a directory in `inside`, the manifest last, and load that.
+
+    Raises StorageError, CorruptFileError where a link is in the way.
+    """
+    make_directory(target, inside)
+    make_directory(target / "data", inside)
+    for name in job.files():
+        clone_or_copy(job.directory / name, target / name, job.directory)
+    sync_path(target)
+    return load_job(target)

@@ -1,0 +1,175 @@
+"""Recipes: jobs from a name and a few settings, and the proof that a job came from one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.job.job import DEFAULT_INTERVAL, Job
+from tallystick.job.recipes.base import Built, Recipe, Sources, under
+from tallystick.job.recipes.classify import LOGREG, MLP
+from tallystick.job.recipes.gpt2 import RECIPE as GPT2
+from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
+from tallystick.job.recipes.settings import as_strings, build
+from tallystick.job.save import save_job
+from tallystick.kernels.environment import check_environment, exact_environment
+from tallystick.numerics.contracts import resolve_contract
+from tallystick.numerics.types import TensorType
+from tallystick.program.state import State
+
+RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50)}
+DEFAULT_STEPS = 200
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe called `name`. Raises UsageError naming those there are."""
+    if name not in RECIPES:
+        raise UsageError(
+            f"There is no recipe {name!r}.",
+            f"The recipes are {', '.join(RECIPES)}; own models: tallystick.capture.",
+        )
+    return RECIPES[name]
+
+
+def settings_for(recipe: Recipe, given: Mapping[str, str]) -> Any:
+    """Settings from `--set` pairs; `size=NAME` is a preset that single keys override."""
+    given = dict(given)
+    size = given.pop("size", None) if recipe.presets else None
+    if size is not None:
+        if size not in recipe.presets:
+            raise UsageError(
+                f"Recipe {recipe.name} has no size {size!r}.",
+                f"Its sizes are {', '.join(recipe.presets)}.",
+            )
+        given = {**recipe.presets[size], **given}
+    return build(recipe.settings, given, recipe.name)
+
+
+def _require_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise CannotCheckError(
+            "Making or re-deriving a job needs PyTorch.", "pip install 'tallystick[train]'."
+        ) from None
+
+
+@exact_environment()
+def new_job(
+    recipe_name: str,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    sources: Sources | None = None,
+    *,
+    steps: int = DEFAULT_STEPS,
+    seed: int = 0,
+    contract: str = "ordered/1",
+    checkpoint_interval: int = DEFAULT_INTERVAL,
+    evaluate_every: int | None = None,
+) -> Job:
+    """Make a job from a recipe. Needs torch, which only traces: no weight comes from it.
+
+    Raises UsageError for unknown recipes, settings or data, UnsupportedVersionError for an
+    unknown contract.
+    """
+    recipe = find_recipe(recipe_name)
+    meaning = resolve_contract(contract)
+    if not 1 <= steps < 1 << 32 or not 0 <= seed < 1 << 63:
+        raise UsageError(
+            "--steps must be from 1 to 2^32 - 1, --seed from 0 to 2^63 - 1.", "Choose others."
+        )
+    chosen = settings_for(recipe, settings or {})
+    sources = sources or Sources()
+    for name in ("text", "cifar10", "data"):
+        if getattr(sources, name) is not None and name not in recipe.sources:
+            raise UsageError(
+                f"Recipe {recipe.name} takes no --{name}.",
+                f"It takes {' or '.join('--' + s for s in recipe.sources)}.",
+            )
+    given = [f"--{s}" for s in recipe.sources if getattr(sources, s) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
+    check_environment()
+    _require_torch()
+    data = recipe.load_data(chosen, sources, seed)
+    fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
+    built = under(meaning, recipe.build(chosen, fields, steps, seed))
+    every = max(1, steps // 10) if evaluate_every is None else evaluate_every
+    return save_job(
+        built.captured,
+        directory,
+        data.train,
+        steps=steps,
+        seed=seed,
+        checkpoint_interval=checkpoint_interval,
+        schedules=built.schedules,
+        initial_state=built.initial_state,
+        validation=data.validation,
+        eval_program=built.eval_program,
+        evaluate_every=every,
+        forward_program=built.forward_program,
+        recipe={"name": recipe.name, "settings": as_strings(chosen)},
+        about=data.about,
+    )
+
+
+def _dtype(array: Any) -> str:
+    from tallystick.commit.tensor import dtype_name
+
+    return dtype_name(array.dtype)
+
+
+@exact_environment()
+def rederive(job: Job) -> Built:
+    """Build again, from the recipe and the settings in the manifest, what the job fixes."""
+    if job.recipe is None:
+        raise CannotCheckError(
+            f"{job.directory} was captured from its author's own module; there is no recipe to "
+            "derive it from.",
+            "Run the author's script, and compare the job digests.",
+        )
+    _require_torch()
+    recipe = find_recipe(str(job.recipe["name"]))
+    settings: Any = build(recipe.settings, job.recipe["settings"], recipe.name)
+    fields = {f.name: TensorType(f.dtype, f.shape) for f in job.schema.fields}
+    built = recipe.build(settings, fields, job.steps, job.commitment.rng_seed)
+    return under(job.commitment.contract, built)
+
+
+@exact_environment()
+def verify_job(job: Job) -> list[str]:
+    """Check the job's bytes, derive it again from its recipe, and compare. Needs torch.
+
+    Returns what was compared. Raises DigestMismatchError naming the first part that differs.
+    """
+    check_environment()
+    job.verify()
+    built = rederive(job)
+    c = job.commitment
+
+    def same(what: str, mine: object, theirs: object) -> str:
+        if mine != theirs:
+            raise DigestMismatchError(
+                f"The {what} of {job.directory} is not the one its recipe gives.",
+                "Do not use the job unless its author can explain the difference.",
+            )
+        return what
+
+    compared = [
+        same("program", built.captured.program.digest(), c.program_digest),
+        same("initial state", State(built.initial_state).root(), c.genesis_root),
+        same("learning rate", _table(built.schedules["lr"]), _table(job.scalars["lr"])),
+    ]
+    if job.evaluation is not None:
+        digest = built.eval_program.digest()
+        compared.append(same("validation program", digest, job.evaluation.program_digest))
+    if built.forward_program is not None:
+        digest = built.forward_program.digest()
+        compared.append(same("forward program", digest, job.forward_digest))
+    return compared
+
+
+def _table(values: Any) -> list[float]:
+    return [values] if isinstance(values, float) else list(values)

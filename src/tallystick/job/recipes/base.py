@@ -1,0 +1,109 @@
+"""What a recipe is: a module, its loss, its data and its optimizer, from a few settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.encoding import Writer, tag
+from tallystick.commit.tensor import Array
+from tallystick.kernels.table import run_of
+from tallystick.numerics.types import Attrs, TensorType
+from tallystick.program.ir import Program
+
+_INIT_TAG = tag("recipe-init/1")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a recipe's data comes from: at most one is given."""
+
+    text: Path | None = None
+    cifar10: Path | None = None
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Training and validation columns, and where they came from."""
+
+    train: dict[str, Array]
+    validation: dict[str, Array]
+    about: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Built:
+    """All that `save_job` needs, made from settings (and the shapes of the data) alone.
+
+    `captured` is a CapturedStep; its weights are the recipe's own, from our Philox.
+    """
+
+    captured: Any
+    initial_state: dict[str, Array]
+    schedules: dict[str, float | list[float]]
+    eval_program: Program
+    forward_program: Program | None
+
+
+def under(contract: str, built: Built) -> Built:
+    """`built` with its programs under `contract`, a full identifier.
+
+    Capture gives the same nodes under every contract: the contract says what they mean.
+    """
+    captured, forward = built.captured, built.forward_program
+    return replace(
+        built,
+        captured=replace(captured, program=replace(captured.program, contract=contract)),
+        eval_program=replace(built.eval_program, contract=contract),
+        forward_program=None if forward is None else replace(forward, contract=contract),
+    )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named recipe. `data(settings, sources, seed)` needs no torch, `build` does."""
+
+    name: str
+    summary: str
+    settings: type
+    sources: tuple[str, ...]
+    load_data: Callable[[Any, Sources, int], DataSet]
+    build: Callable[[Any, Mapping[str, TensorType], int, int], Built]
+    presets: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def draw(op: str, seed: int, draw_id: int, shape: tuple[int, ...], **attrs: float) -> Array:
+    """A tensor from our own generator (NUMERICS 8.6, 8.7); key and stream from `seed`.
+
+    Weights and synthetic data come from here, so that every torch version makes the same job.
+    """
+    word = Writer(_INIT_TAG).u64(seed).digest()
+    key = int.from_bytes(word[:8], "little") >> 1
+    rng = np.array([key, 0], dtype=np.int64)
+    out = np.empty(shape, dtype=np.float32)
+    every: Attrs = {"draw": draw_id, "shape": tuple(shape), **attrs}
+    run_of(op)(every, [rng], [out])
+    return out
+
+
+def normal(seed: int, draw_id: int, shape: tuple[int, ...], std: float) -> Array:
+    """Normal numbers of mean 0."""
+    return draw("tallystick.normal", seed, draw_id, shape, mean=0.0, std=float(std))
+
+
+def uniform(seed: int, draw_id: int, shape: tuple[int, ...], bound: float) -> Array:
+    """Uniform numbers in [-bound, bound)."""
+    return draw("tallystick.uniform", seed, draw_id, shape, low=-float(bound), high=float(bound))
+
+
+def split(columns: dict[str, Array], held_out: int) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The last `held_out` records apart from the others."""
+    return (
+        {name: column[:-held_out] for name, column in columns.items()},
+        {name: column[-held_out:] for name, column in columns.items()},
+    )

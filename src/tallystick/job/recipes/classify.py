@@ -1,0 +1,267 @@
+"""Recipes `logreg` and `mlp`: classify vectors; synthetic clusters, CIFAR-10, or a data file."""
+
+from __future__ import annotations
+
+import itertools
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.disk.regular import names, open_file, read_file
+from tallystick.disk.tensorfile import read_tensors
+from tallystick.errors import StorageError, UsageError
+from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal, split, uniform
+from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
+from tallystick.job.recipes.settings import setting
+from tallystick.numerics.types import TensorType
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_CIFAR_RECORD = 1 + 3072
+_DATA_LIMIT = 8 << 30
+
+
+@dataclass(frozen=True)
+class LogregSettings:
+    """Keys of `--set`."""
+
+    features: int = setting(32, "features of the synthetic data", low=1, high=1 << 20)
+    classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
+    records: int = setting(2048, "records of the synthetic data", low=16, high=1 << 24)
+    batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
+    lr: float = setting(0.1, "learning rate", low=0)
+    momentum: float = setting(0.0, "SGD", low=0, high=1)
+    weight_decay: float = setting(0.0, "SGD", low=0)
+    warmup: int = setting(0, "steps of linear warm-up", low=0)
+    schedule: str = setting("constant", "constant or cosine (to a tenth of lr)")
+    validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise UsageError("logreg: schedule is constant or cosine.", "Fix --set schedule.")
+
+
+@dataclass(frozen=True)
+class MlpSettings:
+    """Keys of `--set`."""
+
+    features: int = setting(32, "features of the synthetic data", low=1, high=1 << 20)
+    classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
+    records: int = setting(2048, "records of the synthetic data", low=16, high=1 << 24)
+    hidden: int = setting(64, "width of the hidden layers", low=1, high=1 << 20)
+    layers: int = setting(2, "hidden layers", low=1, high=100)
+    activation: str = setting("relu", "relu, gelu or tanh")
+    dropout: float = setting(0.0, "probability after each hidden layer", low=0)
+    batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
+    optimizer: str = setting("adam", "adam, adamw or sgd")
+    lr: float = setting(0.003, "learning rate", low=0)
+    momentum: float = setting(0.9, "SGD", low=0, high=1)
+    weight_decay: float = setting(0.0, "of any optimizer", low=0)
+    clip_norm: float = setting(0.0, "global gradient norm; 0 is off", low=0)
+    warmup: int = setting(0, "steps of linear warm-up", low=0)
+    schedule: str = setting("constant", "constant or cosine (to a tenth of lr)")
+    validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("schedule", SCHEDULES),
+            ("activation", ("relu", "gelu", "tanh")),
+            ("optimizer", ("adam", "adamw", "sgd")),
+        ):
+            if getattr(self, name) not in known:
+                raise UsageError(f"mlp: {name} is one of {', '.join(known)}.", f"Fix --set {name}.")
+        if not self.dropout < 1:
+            raise UsageError("mlp: dropout must be below 1.", "Fix --set dropout.")
+
+
+def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str, Array]:
+    """Gaussian clusters, one per class, from our own Philox."""
+    centres = normal(seed, 1 << 20, (classes, features), 1.0)
+    labels = np.arange(records, dtype=np.int64) % classes
+    noise = normal(seed, (1 << 20) + 1, (records, features), 1.0)
+    x: Array = np.add(centres[labels], noise)
+    return {"x": x, "y": labels}
+
+
+def cifar10(directory: Path) -> dict[str, Array]:
+    """CIFAR-10's binary version: x f32[3072] in [0, 1], y i64. Raises StorageError.
+
+    Every `.bin` file in name order, but for those called `test…` (`data_batch_1.bin` …).
+    """
+    listed = (n for n in names(directory) if n.endswith(".bin") and not n.startswith("test"))
+    found = [directory / name for name in sorted(listed)]
+    if not found:
+        raise StorageError(
+            f"{directory} holds no data_batch_1.bin.",
+            "Unpack the binary version of CIFAR-10 and name its directory.",
+        )
+    parts = []
+    for path in found:
+        data = read_file(path, _DATA_LIMIT, "CIFAR-10 file")
+        if len(data) % _CIFAR_RECORD or not data:
+            raise UsageError(f"{path} is not a CIFAR-10 binary file.", "Download it again.")
+        parts.append(np.frombuffer(data, dtype=np.uint8).reshape(-1, _CIFAR_RECORD))
+    raw = np.concatenate(parts)
+    labels = raw[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise UsageError(f"{directory} holds labels above 9.", "It is not CIFAR-10.")
+    return {"x": raw[:, 1:].astype(np.float32) / np.float32(255), "y": labels}
+
+
+def data_file(path: Path) -> dict[str, Array]:
+    """Arrays `x` (floats, one record per row) and `y` (classes) from .npz or .safetensors."""
+    if path.suffix == ".safetensors":
+        found, _ = read_tensors(path, "data file", strict=False)
+    else:
+        try:
+            file, size = open_file(path, "data file")
+            if size > _DATA_LIMIT:
+                raise UsageError(f"{path} is too large.", f"Use at most {_DATA_LIMIT} bytes.")
+            with file, np.load(file, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in archive.files}
+        except FileNotFoundError:
+            raise StorageError(f"The data file {path} is missing.", "Check the path.") from None
+        except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            why = "it is no archive of plain arrays" if "pickle" in str(error) else str(error)
+            raise UsageError(
+                f"{path} cannot be read as .npz: {why[:120].rstrip('.')}.",
+                "Save it with numpy.savez(file, x=..., y=...), or as safetensors.",
+            ) from None
+    if set(found) != {"x", "y"}:
+        raise UsageError(
+            f"{path} holds {sorted(found)[:8]}.",
+            "It needs two arrays, x (records) and y (classes).",
+        )
+    x, y = found["x"], found["y"]
+    if x.dtype.kind not in "fiu" or y.dtype.kind not in "iu" or y.ndim != 1 or len(x) != len(y):
+        raise UsageError(
+            f"{path}: x is {x.dtype}{list(x.shape)}, y is {y.dtype}{list(y.shape)}.",
+            "x must be numbers with one record per row, y one integer class per record.",
+        )
+    if len(y) == 0 or int(y.min()) < 0:
+        raise UsageError(f"{path} has no records or negative classes.", "Classes count from 0.")
+    flat = np.ascontiguousarray(x.reshape(len(x), -1).astype(np.float32))
+    if not np.isfinite(flat).all():
+        raise UsageError(f"{path}: x holds NaN or infinity.", "Clean the data first.")
+    return {"x": flat, "y": y.astype(np.int64)}
+
+
+def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
+    """Columns `x` f32[features] and `y` i64[]; the last records are held out."""
+    if sources.cifar10 is not None:
+        columns, origin = cifar10(sources.cifar10), "CIFAR-10"
+    elif sources.data is not None:
+        columns, origin = data_file(sources.data), f"data file {sources.data.name}"
+    else:
+        columns = synthetic(s.features, s.classes, s.records, seed)
+        origin = "synthetic clusters"
+    if int(columns["y"].max()) >= s.classes:
+        raise UsageError(
+            f"The data has class {int(columns['y'].max())}, the model {s.classes} classes.",
+            f"Add --set classes={int(columns['y'].max()) + 1}.",
+        )
+    held_out = max(s.batch_size, round(len(columns["y"]) * s.validation))
+    if len(columns["y"]) <= held_out:
+        raise UsageError(
+            f"{len(columns['y'])} records are too few for batches of {s.batch_size}.",
+            "Give more data, or a smaller batch_size.",
+        )
+    train, validation = split(columns, held_out)
+    return DataSet(train, validation, {"source": origin})
+
+
+def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox."""
+    weights: dict[str, Array] = {}
+    fan_in = {n.rsplit(".", 1)[0]: t.shape[1] for n, t in types.items() if len(t.shape) == 2}
+    for index, name in enumerate(sorted(types)):
+        bound = fan_in[name.rsplit(".", 1)[0]] ** -0.5
+        weights[name] = uniform(seed, index, types[name].shape, bound)
+    return weights
+
+
+def _build(
+    module: nn.Module, s: Any, optimizer: Any, features: int, steps: int, seed: int
+) -> Built:
+    from torch.nn import functional as F
+
+    from tallystick.program.capture.api import capture, capture_eval, capture_forward
+
+    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return F.cross_entropy(module(batch["x"]), batch["y"])
+
+    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = module(batch["x"])
+        return out
+
+    module.train()
+    batch = {"x": ((s.batch_size, features), "f32"), "y": ((s.batch_size,), "i64")}
+    clip = getattr(s, "clip_norm", 0.0) or None
+    captured = capture(module, loss, batch, optimizer, clip_norm=clip)
+    types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
+    return Built(
+        captured,
+        captured.state_for(_init(types, seed)),
+        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
+        capture_eval(module, loss, batch),
+        capture_forward(module, {"x": batch["x"]}, forward),
+    )
+
+
+def build_logreg(
+    s: LogregSettings, fields: Mapping[str, TensorType], steps: int, seed: int
+) -> Built:
+    """Softmax regression: one linear layer, cross-entropy, SGD. Needs torch."""
+    import torch
+    from torch import nn
+
+    from tallystick.program.optimizers import SGD
+
+    features = fields["x"].shape[0]
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Linear(features, s.classes))
+    optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay)
+    return _build(module, s, optimizer, features, steps, seed)
+
+
+def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
+    """Hidden layers of one width, cross-entropy, Adam, AdamW or SGD. Needs torch."""
+    import torch
+    from torch import nn
+
+    from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
+
+    activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
+    features = fields["x"].shape[0]
+    widths = [features, *[s.hidden] * s.layers]
+    with torch.device("meta"):
+        layers: list[nn.Module] = []
+        for a, b in itertools.pairwise(widths):
+            layers += [nn.Linear(a, b), activations[s.activation]()]
+            if s.dropout:
+                layers.append(nn.Dropout(s.dropout))
+        module = nn.Sequential(*layers, nn.Linear(s.hidden, s.classes))
+    optimizer: Optimizer
+    if s.optimizer == "sgd":
+        optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay)
+    elif s.optimizer == "adam":
+        optimizer = Adam(lr="lr", weight_decay=s.weight_decay)
+    else:
+        optimizer = AdamW(lr="lr", weight_decay=s.weight_decay)
+    return _build(module, s, optimizer, features, steps, seed)
+
+
+_SOURCES = ("cifar10", "data")
+LOGREG = Recipe(
+    "logreg", "softmax regression on vectors", LogregSettings, _SOURCES, load_data, build_logreg
+)
+MLP = Recipe(
+    "mlp", "a multilayer perceptron on vectors", MlpSettings, _SOURCES, load_data, build_mlp
+)

@@ -1,0 +1,236 @@
+"""Recipe `gpt2`: a GPT-2 of any size on bytes of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal
+from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
+from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.text_corpus import read_text, stdlib_docstrings, windows
+from tallystick.numerics.types import TensorType
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Gpt2Settings:
+    """Keys of `--set`."""
+
+    n_layer: int = setting(4, "transformer blocks", low=1, high=1000)
+    n_head: int = setting(4, "attention heads; divides n_embd", low=1, high=1000)
+    n_embd: int = setting(128, "width", low=1, high=65536)
+    block_size: int = setting(64, "tokens per record", low=1, high=65536)
+    vocab_size: int = setting(256, "tokens in the vocabulary, at least 256", low=256, high=1 << 24)
+    dropout: float = setting(0.1, "probability, after embedding, attention, projections", low=0)
+    batch_size: int = setting(8, "records per step", low=1, high=1 << 20)
+    lr: float = setting(1e-3, "peak learning rate", low=0)
+    warmup: int = setting(20, "steps of linear warm-up", low=0)
+    schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
+    weight_decay: float = setting(0.1, "AdamW, on matrices only", low=0)
+    beta1: float = setting(0.9, "AdamW", low=0)
+    beta2: float = setting(0.95, "AdamW", low=0)
+    clip_norm: float = setting(1.0, "global gradient norm; 0 is off", low=0)
+    bias: bool = setting(True, "biases in linear layers and layer norms")
+    text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
+    validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        if self.n_embd % self.n_head:
+            raise UsageError(
+                f"gpt2: n_embd={self.n_embd} is not a multiple of n_head={self.n_head}.",
+                "Choose others with --set.",
+            )
+        if not self.dropout < 1 or self.schedule not in SCHEDULES:
+            raise UsageError("gpt2: dropout is below 1, schedule constant or cosine.", "Fix --set.")
+        if max(self.beta1, self.beta2) >= 1:
+            raise UsageError("gpt2: beta1 and beta2 are below 1.", "Fix --set.")
+
+
+PRESETS = {
+    "124m": {
+        "n_layer": "12",
+        "n_head": "12",
+        "n_embd": "768",
+        "block_size": "1024",
+        "vocab_size": "50257",
+        "lr": "0.0006",
+        "warmup": "200",
+    },
+    "small": {"n_layer": "2", "n_head": "2", "n_embd": "64", "block_size": "64"},
+}
+
+
+def make_module(s: Gpt2Settings) -> nn.Module:
+    """GPT-2: learned positions, pre-LN blocks, causal attention, gelu (tanh), tied head.
+
+    Parameter names are nanoGPT's. Weights are whatever torch makes; see `initial_weights`.
+    """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c_attn = nn.Linear(s.n_embd, 3 * s.n_embd, bias=s.bias)
+            self.c_proj = nn.Linear(s.n_embd, s.n_embd, bias=s.bias)
+            self.resid_dropout = nn.Dropout(s.dropout)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            b, t, c = x.shape
+            q, k, v = (
+                part.view(b, t, s.n_head, c // s.n_head).transpose(1, 2)
+                for part in self.c_attn(x).split(c, dim=2)
+            )
+            p = s.dropout if self.training else 0.0
+            y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+            y = y.transpose(1, 2).contiguous().view(b, t, c)
+            out: torch.Tensor = self.resid_dropout(self.c_proj(y))
+            return out
+
+    class Mlp(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c_fc = nn.Linear(s.n_embd, 4 * s.n_embd, bias=s.bias)
+            self.c_proj = nn.Linear(4 * s.n_embd, s.n_embd, bias=s.bias)
+            self.dropout = nn.Dropout(s.dropout)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = F.gelu(self.c_fc(x), approximate="tanh")
+            out: torch.Tensor = self.dropout(self.c_proj(x))
+            return out
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ln_1 = nn.LayerNorm(s.n_embd, bias=s.bias)
+            self.attn = Attention()
+            self.ln_2 = nn.LayerNorm(s.n_embd, bias=s.bias)
+            self.mlp = Mlp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.attn(self.ln_1(x))
+            out: torch.Tensor = x + self.mlp(self.ln_2(x))
+            return out
+
+    class Gpt2(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wte = nn.Embedding(s.vocab_size, s.n_embd)
+            self.wpe = nn.Embedding(s.block_size, s.n_embd)
+            self.drop = nn.Dropout(s.dropout)
+            self.h = nn.ModuleList(Block() for _ in range(s.n_layer))
+            self.ln_f = nn.LayerNorm(s.n_embd, bias=s.bias)
+            self.lm_head = nn.Linear(s.n_embd, s.vocab_size, bias=False)
+            self.lm_head.weight = self.wte.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
+            x = self.drop(self.wte(tokens) + self.wpe(positions))
+            for block in self.h:
+                x = block(x)
+            out: torch.Tensor = self.lm_head(self.ln_f(x))
+            return out
+
+    return Gpt2()
+
+
+def initial_weights(
+    s: Gpt2Settings, types: Mapping[str, TensorType], seed: int
+) -> dict[str, Array]:
+    """GPT-2's initialisation, a function of slot names, shapes and `seed` alone.
+
+    Matrices: normal, 0.02; projections into the residual stream: 0.02 / sqrt(2 n_layer).
+    Biases 0, layer norm weights 1. The draw id is the slot's place in name order.
+    """
+    weights: dict[str, Array] = {}
+    for index, name in enumerate(sorted(types)):
+        shape = types[name].shape
+        if name.endswith(".bias"):
+            weights[name] = np.zeros(shape, dtype=np.float32)
+        elif ".ln_" in name:
+            weights[name] = np.ones(shape, dtype=np.float32)
+        else:
+            std = 0.02 / math.sqrt(2 * s.n_layer) if name.endswith("c_proj.weight") else 0.02
+            weights[name] = normal(seed, index, shape, std)
+    return weights
+
+
+def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
+    """Windows of byte tokens, the last ones held out. One field: `tokens` i64[block_size + 1]."""
+    if sources.text is not None:
+        data, origin = read_text(sources.text), f"text file {sources.text.name}"
+    else:
+        data = stdlib_docstrings(s.text_bytes or 1 << 30).encode("utf-8")
+        origin = "documentation strings of the Python standard library"
+    if s.text_bytes:
+        data = data[: s.text_bytes]
+    tokens = windows(data, s.block_size)
+    held_out = max(s.batch_size, round(len(tokens) * s.validation))
+    if len(tokens) <= held_out:
+        raise UsageError(
+            f"{len(data)} bytes of text give {len(tokens)} records, too few to hold out "
+            f"{held_out}.",
+            "Give a longer text, or a smaller block_size or batch_size.",
+        )
+    about = {"source": origin, "text_bytes": str(len(data))}
+    return DataSet({"tokens": tokens[:-held_out]}, {"tokens": tokens[-held_out:]}, about)
+
+
+def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
+    """Capture the training step, the validation loss and the forward pass. Needs torch."""
+    import torch
+    from torch.nn import functional as F
+
+    from tallystick.program.capture.api import capture, capture_eval, capture_forward
+    from tallystick.program.optimizers import AdamW
+
+    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        tokens = batch["tokens"]
+        logits = module(tokens[:, :-1])
+        return F.cross_entropy(logits.reshape(-1, s.vocab_size), tokens[:, 1:].reshape(-1))
+
+    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = module(batch["tokens"])
+        return out
+
+    with torch.device("meta"):
+        module = make_module(s)
+    module.train()
+    batch = {"tokens": ((s.batch_size, s.block_size + 1), "i64")}
+    optimizer = AdamW(
+        lr="lr",
+        betas=(s.beta1, s.beta2),
+        weight_decay=s.weight_decay,
+        decay_min_ndim=2,
+    )
+    captured = capture(module, loss, batch, optimizer, clip_norm=s.clip_norm or None)
+    weight_types = {n: t for n, t in captured.program.state_types.items() if n[:4] != "opt."}
+    weights = initial_weights(s, weight_types, seed)
+    return Built(
+        captured,
+        captured.state_for(weights),
+        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
+        capture_eval(module, loss, batch),
+        capture_forward(module, {"tokens": ((1, s.block_size), "i64")}, forward),
+    )
+
+
+RECIPE = Recipe(
+    "gpt2",
+    "a GPT-2 of any size on the bytes of a text",
+    Gpt2Settings,
+    ("text",),
+    load_data,
+    build,
+    PRESETS,
+)

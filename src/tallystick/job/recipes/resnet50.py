@@ -1,0 +1,224 @@
+"""Recipe `resnet50`: residual networks of any depth on images; CIFAR-10, a data file, clusters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.job.recipes import classify
+from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal, uniform
+from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
+from tallystick.job.recipes.settings import setting
+from tallystick.numerics.types import DTYPES, TensorType
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_COLOURS = 3
+
+
+@dataclass(frozen=True)
+class ResnetSettings:
+    """Keys of `--set`."""
+
+    blocks: str = setting("3-4-6-3", "residual blocks of each stage")
+    bottleneck: bool = setting(True, "blocks of 1x1, 3x3, 1x1 convolutions; else of two 3x3")
+    width: int = setting(64, "channels of the first stage; doubled at each next", low=1, high=4096)
+    stem: str = setting("cifar", "cifar: 3x3, stride 1; imagenet: 7x7, stride 2, max pooling")
+    image: int = setting(32, "side of the synthetic images", low=1, high=4096)
+    classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
+    records: int = setting(512, "records of the synthetic data", low=16, high=1 << 24)
+    batch_size: int = setting(32, "records per step", low=2, high=1 << 20)
+    lr: float = setting(0.02, "peak learning rate", low=0)
+    momentum: float = setting(0.9, "SGD", low=0, high=1)
+    weight_decay: float = setting(5e-4, "SGD, on convolutions and the last matrix only", low=0)
+    bn_momentum: float = setting(0.1, "of the running statistics", low=0, high=1)
+    clip_norm: float = setting(0.0, "global gradient norm; 0 is off", low=0)
+    warmup: int = setting(20, "steps of linear warm-up", low=0)
+    schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
+    validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
+
+    def __post_init__(self) -> None:
+        for name, known in (("schedule", SCHEDULES), ("stem", ("cifar", "imagenet"))):
+            if getattr(self, name) not in known:
+                raise UsageError(
+                    f"resnet50: {name} is one of {', '.join(known)}.", f"Fix --set {name}."
+                )
+        self.depths()
+
+    def depths(self) -> tuple[int, ...]:
+        """Blocks per stage. Raises UsageError."""
+        parts = self.blocks.split("-")
+        if not all(p.isascii() and p.isdigit() and 1 <= int(p[:4]) < 1000 for p in parts):
+            raise UsageError(
+                f"resnet50: blocks={self.blocks} is not a list of counts from 1 to 999.",
+                "As in --set blocks=3-4-6-3.",
+            )
+        if len(parts) > 6:
+            raise UsageError("resnet50: blocks has more than 6 stages.", "Fix --set blocks.")
+        return tuple(int(p) for p in parts)
+
+    @property
+    def features(self) -> int:
+        """Numbers in a synthetic image."""
+        return _COLOURS * self.image * self.image
+
+
+PRESETS = {
+    "50": {},
+    "18": {"blocks": "2-2-2-2", "bottleneck": "false"},
+    "tiny": {
+        "blocks": "1-1",
+        "width": "8",
+        "image": "8",
+        "classes": "4",
+        "records": "128",
+        "batch_size": "8",
+    },
+}
+
+
+def make_module(s: ResnetSettings) -> nn.Module:
+    """ResNet with batch normalisation after every convolution (He et al. 2015, stride in the 3x3).
+
+    Its input is f32[n, 3, h, w]. Weights are whatever torch makes; see `initial_state`.
+    """
+    from torch import nn
+    from torch.nn import functional as F
+
+    def conv(inside: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+        return nn.Conv2d(inside, out, kernel, stride, kernel // 2, bias=False)
+
+    def norm(channels: int) -> nn.BatchNorm2d:
+        return nn.BatchNorm2d(channels, momentum=s.bn_momentum)
+
+    class Block(nn.Module):
+        def __init__(self, inside: int, width: int, out: int, stride: int) -> None:
+            super().__init__()
+            shapes = [(inside, width, 3, stride), (width, out, 3, 1)]
+            if s.bottleneck:
+                shapes = [(inside, width, 1, 1), (width, width, 3, stride), (width, out, 1, 1)]
+            self.convs = nn.ModuleList(conv(*shape) for shape in shapes)
+            self.norms = nn.ModuleList(norm(shape[1]) for shape in shapes)
+            self.shortcut = nn.Sequential()
+            if stride != 1 or inside != out:
+                self.shortcut = nn.Sequential(conv(inside, out, 1, stride), norm(out))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x
+            for place, (convolve, normalise) in enumerate(zip(self.convs, self.norms, strict=True)):
+                y = normalise(convolve(F.relu(y) if place else y))
+            return F.relu(y + self.shortcut(x))
+
+    class Resnet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            large = s.stem == "imagenet"
+            self.stem = conv(_COLOURS, s.width, 7, 2) if large else conv(_COLOURS, s.width, 3)
+            self.norm = norm(s.width)
+            self.pool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
+            stages, inside = [], s.width
+            for stage, depth in enumerate(s.depths()):
+                width = s.width << stage
+                out = 4 * width if s.bottleneck else width
+                for place in range(depth):
+                    stride = 2 if stage and place == 0 else 1
+                    stages.append(Block(inside, width, out, stride))
+                    inside = out
+            self.blocks = nn.Sequential(*stages)
+            self.head = nn.Linear(inside, s.classes)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.blocks(self.pool(F.relu(self.norm(self.stem(x)))))
+            out: torch.Tensor = self.head(x.mean((2, 3)))
+            return out
+
+    return Resnet()
+
+
+def initial_state(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """Parameters and buffers, a function of slot names, shapes and `seed` alone.
+
+    Convolutions: normal, sqrt(2 / fan out). Normalisation: weight 1, bias 0, running mean 0 and
+    variance 1, no batches. The last layer: nn.Linear's own, U(-1/sqrt(n), 1/sqrt(n)). The draw id
+    is the slot's place in name order.
+    """
+    state: dict[str, Array] = {}
+    for index, name in enumerate(sorted(types)):
+        shape = types[name].shape
+        if len(shape) == 4:
+            state[name] = normal(
+                seed, index, shape, math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
+            )
+        elif name.startswith("param.head."):
+            state[name] = uniform(seed, index, shape, types["param.head.weight"].shape[1] ** -0.5)
+        else:
+            value = 1 if name.endswith((".weight", ".running_var")) else 0
+            state[name] = np.full(shape, value, DTYPES[types[name].dtype])
+    return state
+
+
+def load_data(s: ResnetSettings, sources: Sources, seed: int) -> DataSet:
+    """Columns `x` f32[3, side, side] and `y` i64[]; the last records are held out."""
+    found = classify.load_data(s, sources, seed)
+    width = found.train["x"].shape[1]
+    side = math.isqrt(width // _COLOURS)
+    if not side or _COLOURS * side * side != width:
+        raise UsageError(
+            f"The records of the data have {width} numbers, which is no square image of "
+            f"{_COLOURS} colours.",
+            "Give x as records of shape (3, side, side).",
+        )
+    for columns in (found.train, found.validation):
+        columns["x"] = columns["x"].reshape(-1, _COLOURS, side, side)
+    return found
+
+
+def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
+    """Capture the training step, the validation loss and the forward pass. Needs torch."""
+    import torch
+    from torch.nn import functional as F
+
+    from tallystick.program.capture.api import capture, capture_eval, capture_forward
+    from tallystick.program.optimizers import SGD
+
+    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return F.cross_entropy(module(batch["x"]), batch["y"])
+
+    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = module(batch["x"])
+        return out
+
+    with torch.device("meta"):
+        module = make_module(s)
+    module.train()
+    image = fields["x"].shape
+    batch = {"x": ((s.batch_size, *image), "f32"), "y": ((s.batch_size,), "i64")}
+    optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay, decay_min_ndim=2)
+    captured = capture(module, loss, batch, optimizer, clip_norm=s.clip_norm or None)
+    types = {n: t for n, t in captured.program.state_types.items() if not n.startswith("opt.")}
+    return Built(
+        captured,
+        captured.state_for(initial_state(types, seed)),
+        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
+        capture_eval(module, loss, batch),
+        capture_forward(module, {"x": batch["x"]}, forward),
+    )
+
+
+RECIPE = Recipe(
+    "resnet50",
+    "a residual network of any depth on images",
+    ResnetSettings,
+    ("cifar10", "data"),
+    load_data,
+    build,
+    PRESETS,
+)

@@ -1,0 +1,279 @@
+"""Writing a job: from a captured step, records and settings to a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tallystick.commit.data import DataSchema, Field, data_root
+from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
+from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.regular import present
+from tallystick.disk.tensorfile import write_tensors
+from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.job.job import (
+    DATA,
+    DEFAULT_INTERVAL,
+    EVAL_PROGRAM,
+    FORWARD_PROGRAM,
+    MANIFEST,
+    PROGRAM,
+    STATE0,
+    VALIDATION,
+    Evaluation,
+    Job,
+    check_program_fits,
+)
+from tallystick.job.job_file import job_manifest, load_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.types import TensorType
+from tallystick.program.ir import Program
+from tallystick.program.state import State, check_slots
+from tallystick.rounding.published import check_program
+
+if TYPE_CHECKING:
+    from tallystick.program.capture.api import CapturedStep
+
+
+def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
+    """Columns as numpy arrays from arrays or torch tensors; float64 is not narrowed silently."""
+    columns: dict[str, Array] = {}
+    for name, column in data.items():
+        array = np.asarray(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
+        try:
+            dtype_name(array.dtype)
+        except UsageError:
+            raise UsageError(
+                f"Column {name!r} of the {what} is {array.dtype}.",
+                f"Convert it to one of {', '.join(DTYPES)}.",
+            ) from None
+        if array.ndim == 0:
+            raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
+        try:
+            check_canonical(array, f"column {name!r} of the {what}")
+        except CounterpartyError as error:
+            # COMMITMENTS 3.3: every operator's NaN has one pattern, and so has a job's.
+            raise UsageError(error.message, "Write every NaN as numpy.nan.") from None
+        columns[name] = np.asarray(array, order="C")
+    lengths = {len(c) for c in columns.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise UsageError(
+            f"The columns of the {what} have {sorted(lengths)} records.",
+            "Every field needs the same number of records, at least one.",
+        )
+    return columns
+
+
+def _schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) -> DataSchema:
+    """The record fields of a program's batch, checked against the columns. Raises UsageError."""
+    if set(batch) != set(columns):
+        raise UsageError(
+            f"The data has fields {sorted(columns)}, the captured batch {sorted(batch)}.",
+            "Name the columns as the batch's tensors.",
+        )
+    fields = []
+    for name, type_ in batch.items():
+        column = columns[name]
+        found = TensorType(dtype_name(column.dtype), tuple(map(int, column.shape[1:])))
+        if not type_.shape or (found.dtype, found.shape) != (type_.dtype, type_.shape[1:]):
+            raise UsageError(
+                f"Records of {name!r} are {found}, the captured batch is {type_}.",
+                "The batch is the records stacked along its first axis: convert or reshape them.",
+            )
+        fields.append(Field(name, type_.dtype, type_.shape[1:]))
+    return DataSchema(tuple(fields))
+
+
+def _batch_size(batch: Mapping[str, TensorType]) -> int:
+    sizes = {t.shape[0] if t.shape else 0 for t in batch.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise UsageError(
+            "The captured batch's tensors have different first axes.",
+            "Capture with tensors of shape (batch, ...), the same batch in all.",
+        )
+    return sizes.pop()
+
+
+def _repeated_value(array: Array) -> float | None:
+    """The value that fills a whole float tensor of more than one element, if one does."""
+    if array.dtype.kind != "f" or array.size < 2:
+        return None
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    if (bits != bits[0]).any() or not np.isfinite(array.reshape(-1)[0]):
+        return None
+    return float(array.reshape(-1)[0])
+
+
+@exact_environment()
+def save_job(
+    captured: CapturedStep,
+    directory: str | Path,
+    data: Mapping[str, Any],
+    *,
+    steps: int,
+    seed: int = 0,
+    order_seed: int | None = None,
+    batch_size: int | None = None,
+    checkpoint_interval: int = DEFAULT_INTERVAL,
+    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    initial_state: Mapping[str, Array] | None = None,
+    validation: Mapping[str, Any] | None = None,
+    eval_program: Program | None = None,
+    evaluate_every: int = 0,
+    forward_program: Program | None = None,
+    stop_on_non_finite: bool = True,
+    recipe: Mapping[str, Any] | None = None,
+    about: Mapping[str, str] | None = None,
+) -> Job:
+    """Write the job that trains `captured` on `data`; the directory's manifest comes last.
+
+    `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch.
+    `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
+    order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
+    optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
+    loss is printed every `evaluate_every` steps. Raises UsageError for data, state or schedules
+    that do not fit the program, UnsupportedOperatorError for an operator that the contract's
+    published form cannot run, StorageError where the directory cannot be written.
+    """
+    directory = Path(directory)
+    if present(directory / MANIFEST):
+        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if find_contract(captured.program.contract).form == "published":
+        check_program(captured.program)
+    if steps < 1:
+        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    program = captured.program
+    columns = as_columns(data, "data")
+    schema = _schema_for(captured.batch, columns)
+    size = _batch_size(captured.batch)
+    if batch_size is not None and batch_size != size:
+        raise UsageError(
+            f"The step was captured with batches of {size}, not {batch_size}.",
+            "Capture again with an example batch of the size you want.",
+        )
+    state = initial_state if initial_state is not None else captured.initial_state
+    if state is None:
+        raise UsageError(
+            "The module was captured without weights.",
+            "Pass initial_state=captured.state_for(weights), or capture a module that has some.",
+        )
+    try:
+        check_slots(state, program.state_types, "initial state")
+    except CounterpartyError as error:
+        raise UsageError(
+            error.message, "Every weight needs the captured dtype and shape."
+        ) from None
+    slots = {name: np.asarray(state[name], order="C") for name in program.state_types}
+    scalars = _scalars(captured.scalars, schedules or {}, steps)
+    try:
+        root = data_root(schema, columns)
+        commitment = JobCommitment(
+            contract=program.contract,
+            program_digest=program.digest(),
+            genesis_root=State(slots).root(),
+            data_root=root,
+            record_count=len(next(iter(columns.values()))),
+            batch_size=size,
+            order_seed=seed if order_seed is None else order_seed,
+            rng_seed=seed,
+            steps=steps,
+            checkpoint_interval=checkpoint_interval,
+            scalars_digest=scalars_digest(scalars),
+            stop_on_non_finite=stop_on_non_finite,
+        )
+    except UsageError as error:
+        raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
+    fills = {n: v for n, a in slots.items() if (v := _repeated_value(a)) is not None}
+    evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
+    job = Job(
+        directory,
+        commitment,
+        scalars,
+        schema,
+        fills,
+        dict(recipe) if recipe else None,
+        evaluation,
+        forward_program.digest() if forward_program else None,
+        dict(about or {}),
+    )
+    _refuse_unfit(job, program)
+    make_directory(directory / "data")
+    write_file(directory / PROGRAM, [program.text().encode("ascii")])
+    write_tensors(directory / STATE0, {n: a for n, a in slots.items() if n not in fills})
+    write_tensors(directory / DATA, columns)
+    if evaluation is not None and eval_program is not None:
+        write_tensors(directory / VALIDATION, held_out)
+        write_file(directory / EVAL_PROGRAM, [eval_program.text().encode("ascii")])
+    if forward_program is not None:
+        write_file(directory / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
+    write_file(directory / MANIFEST, [manifest_bytes(job_manifest(job))])
+    return load_job(directory)
+
+
+def _refuse_unfit(job: Job, program: Program) -> None:
+    job.__dict__["program"] = program  # the cached property: its file is not written yet
+    try:
+        check_program_fits(job)
+    except CorruptFileError as error:
+        raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
+
+
+def _scalars(
+    named: Mapping[str, float | str],
+    schedules: Mapping[str, float | Sequence[float]],
+    steps: int,
+) -> dict[str, ScalarTable]:
+    """Constant or table for every per-step scalar. Raises UsageError for a missing schedule."""
+    scalars: dict[str, ScalarTable] = {}
+    for name, value in named.items():
+        if isinstance(value, str):
+            if value not in schedules:
+                raise UsageError(
+                    f"The optimizer takes {name} from a table {value!r} that is not given.",
+                    f"Pass schedules={{{value!r}: [...]}} with one number per step.",
+                )
+            table = schedules[value]
+            if isinstance(table, (int, float)):
+                scalars[name] = float(table)
+                continue
+            if len(table) != steps:
+                raise UsageError(
+                    f"The schedule {value!r} has {len(table)} numbers for {steps} steps.",
+                    "Give one number per step.",
+                )
+            scalars[name] = [float(v) for v in table]
+        else:
+            scalars[name] = float(value)
+    return scalars
+
+
+def _evaluation(
+    schema: DataSchema,
+    validation: Mapping[str, Any] | None,
+    program: Program | None,
+    every: int,
+) -> tuple[Evaluation | None, dict[str, Array]]:
+    if validation is None and program is None:
+        return None, {}
+    if validation is None or program is None:
+        raise UsageError(
+            "Validation needs both data and a program.",
+            "Pass validation=... and eval_program=capture_eval(...).",
+        )
+    columns = as_columns(validation, "validation data")
+    if _schema_for(program.batch_types, columns) != schema:
+        raise UsageError("Validation records differ from the data's.", "Use the same fields.")
+    size = _batch_size(program.batch_types)
+    count = len(next(iter(columns.values())))
+    if count < size:
+        raise UsageError(
+            f"{count} validation records are fewer than a batch of {size}.", "Hold out more."
+        )
+    root = data_root(schema, columns)
+    return Evaluation(max(0, every), program.digest(), root, count, size), columns

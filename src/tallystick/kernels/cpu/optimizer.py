@@ -1,0 +1,95 @@
+"""Kernels of the optimizer steps (NUMERICS 11)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.kernels.cpu.common import Arrays, Outputs, operand, optional
+from tallystick.kernels.table import kernel
+from tallystick.numerics.operators.common import constant, flag, number, rn32
+from tallystick.numerics.types import Attrs
+
+_OWN = ((0, 0), (2, 1), (3, 2))
+
+
+def _scalar64(inputs: Arrays, position: int) -> np.float64:
+    return cast(np.float64, operand(inputs, position)[()])
+
+
+# --- beta_power (11.1) ----------------------------------------------------------------------------
+@kernel("tallystick.beta_power")
+def _beta_power(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    with np.errstate(all="ignore"):
+        power = float(_scalar64(inputs, 0) * np.float64(number(attrs, "beta")))
+    outputs[0][...] = constant("tallystick.beta_power", "power", power, "f64")
+
+
+# --- adamw_step, adam_step (11.2, 11.3) -----------------------------------------------------------
+@kernel("tallystick.adamw_step", "tallystick.adam_step", named=True, inplace=_OWN)
+def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    decoupled = op == "tallystick.adamw_step"
+    lr, beta1_power, beta2_power = (_scalar64(inputs, i) for i in (4, 5, 6))
+    weight_decay = np.float64(number(attrs, "weight_decay"))
+    beta1, beta2 = np.float64(number(attrs, "beta1")), np.float64(number(attrs, "beta2"))
+    one = np.float64(1)
+    # Binary64, each operation rounded, then RN32 (NUMERICS 11.2).
+    with np.errstate(all="ignore"):
+        step_size = rn32(float(lr / (one - beta1_power)))
+        root_bc2 = rn32(float(np.sqrt(one - beta2_power)))
+        decay = rn32(float(one - lr * weight_decay if decoupled else weight_decay))
+        rest1, rest2 = rn32(float(one - beta1)), rn32(float(one - beta2))
+    p, g, m, v = (operand(inputs, i) for i in range(4))
+    p_out, m_out, v_out = outputs
+    _core.adam_step(
+        p,
+        g,
+        m,
+        v,
+        optional(inputs, 7),
+        p_out,
+        m_out,
+        v_out,
+        float(rest1),
+        float(rn32(float(beta2))),
+        float(rest2),
+        float(rn32(number(attrs, "eps"))),
+        float(step_size),
+        float(root_bc2),
+        float(decay),
+        bool(not decoupled and weight_decay != 0),
+        decoupled,
+    )
+
+
+# --- sgd_step (11.4) ------------------------------------------------------------------------------
+@kernel("tallystick.sgd_step", inplace=((0, 0), (2, 1)))
+def _sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    weight_decay = number(attrs, "weight_decay")
+    with np.errstate(all="ignore"):
+        undamped = float(np.float64(1) - np.float64(number(attrs, "dampening")))
+    _core.sgd_step(
+        operand(inputs, 0),
+        operand(inputs, 1),
+        inputs[2],
+        optional(inputs, 4),
+        outputs[0],
+        outputs[1] if len(outputs) > 1 else None,
+        float(rn32(float(_scalar64(inputs, 3)))),
+        float(rn32(number(attrs, "momentum"))),
+        float(rn32(undamped)),
+        float(rn32(weight_decay)),
+        weight_decay != 0,
+        flag(attrs, "nesterov"),
+    )
+
+
+# --- clip_coef (11.6) -----------------------------------------------------------------------------
+@kernel("tallystick.clip_coef")
+def _clip_coef(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    squares = np.empty(len(inputs), np.float32)
+    for i in range(len(inputs)):
+        squares[i] = operand(inputs, i)[()]
+    _core.clip_coef(squares, float(rn32(number(attrs, "max_norm"))), *outputs)

@@ -1,0 +1,138 @@
+"""One operator on numpy arrays, without torch: what a referee runs and what anyone checks
+spec/NUMERICS.md with (DESIGN 9)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.kernels import kernel_for, without_log
+from tallystick.kernels.environment import check_environment, exact_environment
+from tallystick.kernels.table import kernel
+from tallystick.numerics.arguments import complete_attrs
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
+
+Result = np.ndarray | tuple[np.ndarray, ...]
+_Types = tuple[TensorType | None, ...]
+
+
+def _candidates(op: str, contract: Contract) -> list[OpSpec]:
+    """The operator called `op`, then its overloads. Raises UnsupportedOperatorError."""
+    ops = all_ops()
+    found = [ops[op]] if op in ops else []
+    found += [spec for name, spec in sorted(ops.items()) if name.startswith(op + ".")]
+    if not found:
+        near = difflib.get_close_matches(op, ops, n=3)
+        hint = f"Did you mean {', '.join(near)}?" if near else "See spec/NUMERICS.md for them all."
+        raise UnsupportedOperatorError(f"Operator {op!r} is not defined by {contract.name}.", hint)
+    return found
+
+
+def _operand(op: str, position: int, x: object) -> np.ndarray | None:
+    if x is None:
+        return None
+    if isinstance(x, np.generic):
+        x = np.asarray(x)
+    if not isinstance(x, np.ndarray):
+        raise UsageError(
+            f"{op}: operand {position} is a {type(x).__name__}, not a numpy array.",
+            "Scalars are attributes, such as other=2.0.",
+        )
+    if x.dtype not in DTYPE_NAMES:
+        raise UsageError(
+            f"{op}: operand {position} has dtype {x.dtype}, which no contract knows.",
+            f"Use one of {', '.join(str(d) for d in DTYPES.values())}, little-endian.",
+        )
+    return x
+
+
+def _fits_kernels(x: np.ndarray) -> bool:
+    """Whether strides are whole elements; views of records and of bytes may have others."""
+    return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
+
+
+def _presented(spec: OpSpec, x: np.ndarray) -> np.ndarray:
+    if x.flags.c_contiguous and x.flags.aligned:
+        return x
+    if kernel[spec.name].strided and _fits_kernels(x):
+        return x
+    return np.array(x, order="C", copy=True)
+
+
+def _resolve(
+    op: str, types: _Types, attributes: dict[str, object], contract: Contract
+) -> tuple[OpSpec, Attrs, tuple[TensorType, ...]]:
+    """The one overload that takes these operands and attributes."""
+    fits: list[tuple[OpSpec, Attrs, tuple[TensorType, ...]]] = []
+    errors: list[UsageError] = []
+    for spec in _candidates(op, contract):
+        try:
+            attrs = complete_attrs(spec, attributes, types)
+            fits.append((spec, attrs, spec.infer(attrs, types)))
+        except UsageError as error:
+            errors.append(error)
+        if fits and spec.name == op:
+            return fits[0]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        names = ", ".join(spec.name for spec, _, _ in fits)
+        raise UsageError(f"{op}: more than one overload fits: {names}.", "Name one of them.")
+    if len(errors) > 1:
+        tried = " ".join(str(e) for e in errors)
+        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}")
+    raise errors[0]
+
+
+@exact_environment()
+def evaluate(
+    op: str,
+    *arrays: np.ndarray | None,
+    contract: str = "ordered/1",
+    **attributes: object,
+) -> Result:
+    """Run operator `op` ("aten.mm", "aten.exp", ...) of `contract` on numpy arrays.
+
+    arrays: the operands, of any strides; None for an optional one that is absent. dtypes are
+    float32, float64, int64, int32, uint8 and bool, as the operator's clause says. Attributes have
+    ATen's names and defaults. An overload (`aten.add.Scalar`) is found from its base name
+    (`aten.add`) where the operands and attributes fit only one.
+
+    Returns a new C-contiguous array, or a tuple of them where the operator has several outputs
+    (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
+    attributes that do not fit, UnsupportedOperatorError for an unknown operator,
+    UnsupportedVersionError for an unknown contract or one that keeps a log, and
+    EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
+    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
+    """
+    meaning = without_log(contract)
+    check_environment()
+    operands = [_operand(op, i, x) for i, x in enumerate(arrays)]
+    types: _Types = tuple(
+        None if x is None else TensorType(DTYPE_NAMES[x.dtype], x.shape) for x in operands
+    )
+    spec, attrs, out_types = _resolve(op, types, dict(attributes), meaning)
+    return _run(spec, meaning, attrs, operands, out_types)
+
+
+def _run(
+    spec: OpSpec,
+    contract: Contract,
+    attrs: Attrs,
+    operands: Sequence[np.ndarray | None],
+    out_types: tuple[TensorType, ...],
+) -> Result:
+    inputs = [None if x is None else _presented(spec, x) for x in operands]
+    view = kernel[spec.name].view
+    if view is not None:
+        (x,) = inputs
+        assert x is not None  # the declaration refused an absent operand
+        return np.array(view(attrs, x), order="C", copy=True)
+    outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
+    kernel_for(contract, spec)(attrs, inputs, outputs)
+    return outputs[0] if len(outputs) == 1 else outputs

@@ -1,0 +1,92 @@
+"""Who multiplies in binary64: any admissible kernel (NUMERICS 14.3), numpy's BLAS by default.
+
+An engine's choice of order is free; what it may not do, narrower arithmetic or fast algorithms,
+the start-up probe looks for (probe.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.kernels.rounded.blas import limit_threads
+from tallystick.kernels.rounded.probe import check_engine
+from tallystick.kernels.rounded.thread_probe import check_threads
+
+
+class ProductEngine(Protocol):
+    """Binary64 kernels that add the terms of 13.3, and zeros, in any tree."""
+
+    @property
+    def name(self) -> str:
+        """Which library and order this is, for people."""
+        ...
+
+    def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        """out = a·b: f64 [M,K]·[K,N] or [B,M,K]·[B,K,N], any strides, 0 included; `out` is
+        C-contiguous and shares nothing with them."""
+        ...
+
+    def sums(self, x: np.ndarray) -> np.ndarray:
+        """f64[R]: the sum of every row of f64[R,n], any strides."""
+        ...
+
+
+def _has_unit_stride(x: np.ndarray) -> bool:
+    """Whether BLAS takes the last two axes as they are."""
+    rows, columns = x.strides[-2:]
+    item = x.itemsize
+    return (columns == item and rows >= x.shape[-1] * item) or (
+        rows == item and columns >= x.shape[-2] * item
+    )
+
+
+class NumpyEngine:
+    """numpy's matmul, which is its BLAS, on as many threads as the core uses."""
+
+    name = "numpy"
+
+    def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+        limit_threads(int(_core.threads()))
+        # numpy has a plain loop for what BLAS does not take: admissible, and very slow.
+        a = a if _has_unit_stride(a) else np.ascontiguousarray(a)
+        b = b if _has_unit_stride(b) else np.ascontiguousarray(b)
+        # 13.4: what an infinity or a NaN makes of a sum is no error.
+        with np.errstate(all="ignore"):
+            np.matmul(a, b, out=out)
+
+    def sums(self, x: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            total: np.ndarray = np.add.reduce(x, axis=1)
+        return total
+
+
+DEFAULT = NumpyEngine()
+_engine: ContextVar[ProductEngine] = ContextVar("tallystick_product_engine", default=DEFAULT)
+
+
+def current_engine() -> ProductEngine:
+    """The engine in use here, probed once a process, and numpy's own threads, once a step.
+
+    Raises EnvironmentRefusedError, naming the engine, where it is not admissible (NUMERICS 14.3),
+    or naming numpy, where its threads flush or round otherwise (1.7).
+    """
+    engine = _engine.get()
+    check_engine(engine)
+    check_threads(DEFAULT)  # other orders, too, are made of its products
+    return engine
+
+
+@contextmanager
+def using(engine: ProductEngine) -> Iterator[ProductEngine]:
+    """Within the block, this thread's products come from `engine`."""
+    token = _engine.set(engine)
+    try:
+        yield engine
+    finally:
+        _engine.reset(token)

@@ -1,0 +1,57 @@
+"""Another legal order of additions, as another kind of hardware would have it (NUMERICS 14.3).
+
+GPUs and BLAS libraries differ in how they cut a contraction into pieces and in which order they
+add them. An Order does so on purpose: the index is permuted and cut into uneven parts by its seed,
+each part is left to the library, and the parts are added one to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from tallystick.kernels import orders
+
+Tensor = torch.Tensor
+
+
+@dataclass
+class Order:
+    """Additions in an order drawn from `seed` for every length, in `parts` pieces."""
+
+    seed: int
+    parts: int = 3
+    _drawn: dict[int, list[Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    def pieces(self, n: int) -> list[Tensor]:
+        """The permuted range(n) cut at uneven places; at least one piece."""
+        found = self._drawn.get(n)
+        if found is None:
+            found = [torch.from_numpy(p) for p in orders.pieces(self.seed, n, self.parts)]
+            if n <= 1 << 16:  # short ones come again and again
+                self._drawn[n] = found
+        return found
+
+    def permutation(self, n: int) -> Tensor:
+        """The permuted range(n), the same for every call: i64[n]."""
+        return torch.cat(self.pieces(n))
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Sums along the last axis."""
+        total: Tensor | None = None
+        for piece in self.pieces(x.shape[-1]):
+            part = x.index_select(-1, piece.to(x.device)).sum(-1)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """a @ b over the last axis of a and the last but one of b."""
+        total: Tensor | None = None
+        for piece in self.pieces(a.shape[-1]):
+            at = piece.to(a.device)
+            part = torch.matmul(a.index_select(-1, at), b.index_select(-2, at))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total

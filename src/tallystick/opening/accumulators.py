@@ -1,0 +1,105 @@
+"""Exact sums as values of a quantity: the accumulator record of NUMERICS 13.5.
+
+A record is a numpy void of 80 bytes, compared bit by bit like any other value. The arithmetic is
+that of Python's integers, apart from the kernels' own: a referee executes at most 128 terms with
+it; a prover, millions, for which terms of equal exponent are added as 64-bit integers first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.numerics.grid import UNIT, Grid
+from tallystick.opening.quantity import ACCUMULATOR, Array, Scalar
+
+_SUM_BYTES = ACCUMULATOR.itemsize - 1
+_MODULUS = 1 << 8 * _SUM_BYTES
+NAN_TERM, PLUS_TERM, MINUS_TERM = 1, 2, 4  # flags
+_INFINITY = Grid(32).infinity
+# Products of significands have 48 bits: so many of them fit a 64-bit integer.
+_AT_ONCE = 1 << 14
+
+
+def record(number: int, flags: int) -> Scalar:
+    """The record of S = `number`, two's complement, and `flags`."""
+    data = (number % _MODULUS).to_bytes(_SUM_BYTES, "little") + bytes([flags])
+    return cast(Scalar, np.frombuffer(data, ACCUMULATOR)[0])
+
+
+EMPTY = record(0, 0)
+
+
+def parts(accumulator: Any) -> tuple[int, int]:
+    """S and the flags of a record."""
+    data = np.asarray(accumulator, ACCUMULATOR).tobytes()
+    return int.from_bytes(data[:-1], "little", signed=True), data[-1]
+
+
+def add_products(accumulator: Any, a: Array, b: Array) -> Scalar:
+    """The record after the products a[k] * b[k] of binary32 (NUMERICS 13.3 to 13.5)."""
+    with np.errstate(all="ignore"):
+        real = a.astype(np.float64) * b  # exact but for the flags' sake: finite ones stay finite
+    left, e = _integers(a)
+    right, f = _integers(b)
+    return _added(accumulator, real, left * right, e + f + UNIT)
+
+
+def add_terms(accumulator: Any, x: Array) -> Scalar:
+    """The record after the terms x of binary32 (NUMERICS 13.3 to 13.5)."""
+    significands, exponents = _integers(x)
+    return _added(accumulator, x, significands, exponents + UNIT)
+
+
+def _integers(x: Array) -> tuple[Array, Array]:
+    """Signed significands and exponents: x = significand * 2^exponent, where x is finite."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.int64)
+    exponents, significands = bits >> 23 & 0xFF, bits & 0x7FFFFF
+    significands = significands | np.where(exponents > 0, 1 << 23, 0)
+    return np.where(bits >> 31, -significands, significands), np.maximum(exponents, 1) - 150
+
+
+def _added(accumulator: Any, real: Array, integers: Array, shifts: Array) -> Scalar:
+    """The record after terms of the values `real`, which are integers * 2^(shifts - UNIT)."""
+    number, flags = parts(accumulator)
+    finite = np.isfinite(real)
+    if not finite.all():
+        flags |= NAN_TERM if np.isnan(real).any() else 0
+        flags |= PLUS_TERM if np.isposinf(real).any() else 0
+        flags |= MINUS_TERM if np.isneginf(real).any() else 0
+        integers, shifts = integers[finite], shifts[finite]
+    for at in range(0, len(integers), _AT_ONCE):
+        shift, integer = shifts[at : at + _AT_ONCE], integers[at : at + _AT_ONCE]
+        order = np.argsort(shift, kind="stable")
+        shift, integer = shift[order], integer[order]
+        first = np.flatnonzero(np.append(True, shift[1:] != shift[:-1]))
+        for by, total in zip(shift[first], np.add.reduceat(integer, first), strict=True):
+            number += int(total) << int(by)
+    return record(number, flags)
+
+
+def unruly(flags: int) -> np.float32 | None:
+    """The element where a term is not finite (NUMERICS 13.4), None where all are."""
+    if flags & NAN_TERM or (flags & PLUS_TERM and flags & MINUS_TERM):
+        return cast(np.float32, np.uint32(0x7FC00000).view(np.float32))
+    if flags & (PLUS_TERM | MINUS_TERM):
+        return Grid(32).value(_INFINITY if flags & PLUS_TERM else -_INFINITY)
+    return None
+
+
+def rounded(accumulator: Any, bits: int) -> np.float32:
+    """R(v*) of the sum in a record (NUMERICS 13.2, 13.4); `bits` is B."""
+    number, flags = parts(accumulator)
+    given, grid = unruly(flags), Grid(bits)
+    return grid.value(grid.nearest(number)) if given is None else given
+
+
+def shown(accumulator: Any) -> str:
+    """The sum for a person: about how large, and what tells it from any other."""
+    number, flags = parts(accumulator)
+    given = unruly(flags)
+    bits = number.bit_length() - 53
+    near = math.ldexp(number >> max(bits, 0), max(bits, 0) - UNIT) if given is None else given
+    return f"{near!s} ({number:#x} * 2^-{UNIT}, flags {flags})"

@@ -1,0 +1,119 @@
+"""Binary32 arithmetic on a handful of numbers for opening rules, bit for bit the contract's.
+
+numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3); here is
+what numpy has not: fma (1.4), canonical NaN (1.5), a chunk of a DOT (2.1), elementary functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.kernels.evaluate import evaluate
+from tallystick.opening import approx
+from tallystick.opening.approx import Approx
+from tallystick.opening.quantity import Array
+
+# Functions that rules use, on real numbers (NUMERICS 14.11).
+_REAL = {"aten.exp": approx.exp, "aten.log": approx.log, "aten.rsqrt": approx.rsqrt}
+
+
+def canonical(x: Any) -> Array:
+    """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
+    if isinstance(x, Approx):
+        return cast(Array, x)
+    array = np.array(x, copy=True)
+    array[np.isnan(array)] = np.array(np.nan, array.dtype)
+    return array
+
+
+def only(values: Array) -> Array:
+    """The one element of `values`, a NaN being the canonical one."""
+    return cast(Array, canonical(values)[0])
+
+
+def rn32(x: float) -> np.float32:
+    """RN32 of a binary64 number (NUMERICS 1.2, 1.9); real numbers are not rounded."""
+    if isinstance(x, Approx):
+        return cast(np.float32, x)
+    with np.errstate(all="ignore"):
+        return cast(np.float32, np.float32(x))
+
+
+def fma(a: Any, b: Any, c: Any) -> Array:
+    """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4).
+
+    The product is exact in binary64. The sum is rounded to odd there, so that rounding it again
+    to binary32 cannot land on a tie that was none.
+    """
+    if any(isinstance(v, Approx) for v in (a, b, c)):
+        return cast(Array, approx.real(a) * b + c)
+    with np.errstate(all="ignore"):
+        p = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32)
+        q = np.asarray(c, np.float32).astype(np.float64)
+        p, q = np.broadcast_arrays(p, q)
+        s = np.array(p + q)
+        t = s - p
+        error = (p - (s - t)) + (q - t)
+        bits = s.view(np.int64)
+        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
+        bits += np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)
+        return canonical(s.astype(np.float32))
+
+
+def function(name: str, x: Any) -> Array:
+    """An elementary function of NUMERICS 5 by its operator name, such as "aten.exp"."""
+    if isinstance(x, tuple):
+        x = x[0] if isinstance(x[0], Approx) else np.array(x)
+    if isinstance(x, Approx):
+        return cast(Array, _REAL[name](x.reshape(-1)))
+    array = np.ascontiguousarray(x, dtype=np.float32)
+    return np.asarray(evaluate(name, array))
+
+
+def quotient(total: Any, count: int) -> Array:
+    """total / RN32(count); of real numbers, total / count."""
+    return canonical(total / (float(count) if isinstance(total, Approx) else rn32(count)))
+
+
+def root(x: Any) -> Any:
+    """The square root, an IEEE-754 operation (NUMERICS 5.5); that of a negative number is NaN."""
+    if isinstance(x, Approx):
+        return approx.sqrt(x)
+    with np.errstate(invalid="ignore"):
+        return canonical(np.sqrt(x))
+
+
+def magnitude(x: Any) -> Any:
+    """|x| of a number that is an operand's."""
+    return approx.Approx(np.abs(x.value), x.error) if isinstance(x, Approx) else np.abs(x)
+
+
+def accumulated(state: Any, added: Any, count: int) -> Any:
+    """state + added[0] + added[1] + ..., one after the other; of `count` additions in all."""
+    if isinstance(state, Approx) or isinstance(added, Approx):
+        state, added = approx.real(state), approx.widened(approx.real(added), count)
+        values = np.append(state.value, added.value)
+        errors = np.append(state.error, added.error)
+        return Approx(np.add.accumulate(values)[-1], np.add.accumulate(errors)[-1])
+    return np.add.accumulate(np.append(state, added).astype(np.float32))[-1]
+
+
+def started(state: Any, count: int) -> Any:
+    """What `count` additions start from: a number that is added too, so it has their bound."""
+    return approx.widened(state, count) if isinstance(state, Approx) else state
+
+
+def dot_chunk(a: Array, b: Array) -> np.float32:
+    """The partial of one chunk, at most 128 terms (NUMERICS 2.1)."""
+    row = np.ascontiguousarray(a, dtype=np.float32).reshape(1, -1)
+    column = np.ascontiguousarray(b, dtype=np.float32).reshape(-1, 1)
+    return cast(np.float32, np.asarray(evaluate("aten.mm", row, column))[0, 0])
+
+
+def dot_partials(a: Array, b: Array) -> Array:
+    """Partials of several whole chunks: a, b are (chunks, CHUNK) arrays (NUMERICS 2.1)."""
+    left = np.ascontiguousarray(a, dtype=np.float32)[:, None, :]
+    right = np.ascontiguousarray(b, dtype=np.float32)[:, :, None]
+    return cast(Array, np.asarray(evaluate("aten.bmm", left, right)).reshape(-1))

@@ -1,0 +1,172 @@
+"""Opening rules of the published form: an operator's own rule on real numbers (NUMERICS 14.11).
+
+`lifted` turns the rule of `ordered/1` into the same quantities over `Approx`: what the micro-graph
+gives in the real numbers, with a bound. Extremes of operands and integers stay as they are. The
+element itself is then any value that its party's entry makes of an x within the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.grid import Grid, Reach, reach_of
+from tallystick.numerics.registry import lookup, summed_operators
+from tallystick.opening.approx import Approx, packed, real, unpacked, widened
+from tallystick.opening.pointwise import operand_of
+from tallystick.opening.quantity import (
+    REAL,
+    Array,
+    Chain,
+    Extremum,
+    Index,
+    Local,
+    Logged,
+    Needs,
+    Quantity,
+    Scalar,
+    Site,
+    Source,
+    Terms,
+    Tree,
+)
+from tallystick.opening.random import real_draw
+from tallystick.opening.real_pointwise import real_graph
+
+
+@dataclass(frozen=True)
+class RealSource:
+    """Operands' elements as exact real numbers; integers and bools as they are."""
+
+    source: Source
+
+    def read(self, operand: int, flat: Index) -> Any:
+        found = self.source.read(operand, flat)
+        return Approx(found) if found.dtype.kind == "f" else found
+
+
+def _needed(needs: Needs) -> Needs:
+    """Values of what was needed, as a lifted rule takes them."""
+    return tuple(_one_need(value) for value in needs)
+
+
+def _one_need(value: Any) -> Any:
+    dtype = np.asarray(value).dtype
+    if dtype == REAL:
+        return unpacked(value)
+    return Approx(value) if dtype.kind == "f" else value
+
+
+def lifted(q: Quantity) -> Quantity:
+    """The quantity over real numbers; see the module."""
+    if isinstance(q, Extremum) or q.dtype not in ("f32", "f64"):
+        return q
+    needs = tuple(lifted(need) for need in q.needs)
+    if isinstance(q, Local):
+        return Local(q.name, "real", _computed(q.compute), needs)
+    if isinstance(q, Tree):
+        return Tree(q.name, "real", q.count, _terms(q), needs)
+    if isinstance(q, Terms):
+        return _lifted_terms(q, needs)
+    assert isinstance(q, Chain)  # a rounded operator's element is not lifted
+    return _lifted_chain(q, needs)
+
+
+def _computed(compute: Callable[[Source, Needs], Any]) -> Callable[[Source, Needs], Any]:
+    def of(source: Source, needs: Needs) -> Any:
+        with np.errstate(all="ignore"):
+            found = compute(cast(Source, RealSource(source)), _needed(needs))
+        return packed(found)[()]
+
+    return of
+
+
+def _terms(q: Tree) -> Callable[[Source, Needs, Index], Array]:
+    def of(source: Source, needs: Needs, index: Index) -> Array:
+        with np.errstate(all="ignore"):
+            found = q.terms(cast(Source, RealSource(source)), _needed(needs), index)
+        return packed(widened(real(found), q.count))
+
+    return of
+
+
+def _lifted_terms(q: Terms, needs: tuple[Quantity, ...]) -> Terms:
+    def term(i: int) -> Quantity:
+        def added(_: Source, given: Needs) -> Any:
+            return packed(widened(unpacked(given[0]), q.count))[()]
+
+        return Local(f"term {i}", "real", added, (lifted(q.term(i)),))
+
+    def terms(source: Source, _: Needs, index: Index) -> Array:
+        from tallystick.opening.values import value_of
+
+        return np.array([value_of(term(int(i)), source) for i in index], dtype=REAL)
+
+    return Terms(q.name, "real", q.count, term, terms, needs)
+
+
+def _lifted_chain(q: Chain, needs: tuple[Quantity, ...]) -> Chain:
+    def advance(source: Source, given: Needs, state: Any, first: int, last: int) -> Any:
+        at = unpacked(state)
+        found = q.advance(cast(Source, RealSource(source)), _needed(given), at, first, last)
+        return packed(found)[()]
+
+    start = cast(Scalar, packed(np.asarray(q.start, np.float64))[()])
+    return Chain(q.name, "real", q.count, q.stretch, start, advance, needs, q.weight)
+
+
+def _pointwise(site: Site) -> Quantity:
+    graph = real_graph[site.op]
+
+    def compute(source: Source, _: Needs) -> Any:
+        reads = cast(Source, RealSource(source))
+        given = [
+            None if type_ is None else operand_of(site, reads, k, type_)
+            for k, type_ in enumerate(site.inputs)
+        ]
+        with np.errstate(all="ignore"):
+            made = graph(site.attrs, given)
+        chosen = real(made[site.out] if isinstance(made, list) else made)
+        return packed(chosen.reshape(-1)[0])[()]
+
+    return Local("x", "real", compute)
+
+
+def _random(site: Site) -> Quantity:
+    make = real_draw[site.op]
+    return Local("x", "real", lambda source, _: packed(make(site, source))[()])
+
+
+def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
+    """The rule of a published element that no exact sum bounds, None of other elements; `rule` is
+    `ordered/1`'s."""
+    if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
+        return None
+    if lookup(site.op).op_class == "move":
+        return None
+    grid = Grid(parse_contract(site.contract).bits)
+    if site.op in real_draw:
+        x: Quantity = _random(site)
+    else:
+        x = _pointwise(site) if site.op in real_graph else lifted(rule(site))
+
+    def reach(_: Source, needs: Needs) -> Reach | None:
+        found = cast(Approx, _one_need(needs[0]))
+        value, error = float(found.value), float(found.error)
+        if not (math.isfinite(value) and math.isfinite(error)):
+            return None
+        return reach_of(grid, value, error)
+
+    def compute(source: Source, needs: Needs, _: int | None) -> Any:
+        found = reach(source, needs)
+        if found is None:
+            with np.errstate(all="ignore"):
+                return np.float32(cast(Approx, _one_need(needs[0])).value)
+        return grid.value(found.nearest)
+
+    return Logged("R(x)", "f32", compute, lambda *_: None, reach, (x,))

@@ -1,0 +1,217 @@
+"""What one element of an operator's output is made of, in parts a referee can execute.
+
+Theory of operation. Two parties claim different values for one output element. An *opening rule*
+says what that element is by the operator's clause of spec/NUMERICS.md: a tree of *quantities*,
+each the contract's own partial (a chunk of a DOT, a block of a SUM, a named intermediate of a
+micro-graph). The parties state the values of a quantity's parts; the first part on which they
+differ is disputed next, until what is left needs at most `LIMIT` terms, and is executed. The same
+rule serves prover, referee and judge: they differ only in where operand elements come from.
+
+A quantity's value is a numpy scalar of its `dtype`, compared bit by bit. `needs` are quantities
+that must be agreed on before anything else of it is executed; their values are handed to the
+functions in that order. All arithmetic in a rule is the contract's: numpy's binary32 and binary64
++, -, *, / and sqrt are IEEE-754 and may be used on arrays of the right dtype; every other function
+goes through `tallystick.evaluate` or `arithmetic.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tallystick.errors import RefusedOperandsError as RefusedOperandsError
+from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.contracts import ORDERED_1, parse_contract
+from tallystick.numerics.grid import Doubt, Reach
+from tallystick.numerics.types import DTYPES, Attrs, TensorType
+
+# PROTOCOL 6.1: the terms a referee executes at most for one verdict.
+LIMIT = 256
+# NUMERICS 2.1, 3.1.
+CHUNK, BLOCK = 128, 256
+
+# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), and that
+# of a real number with a bound (NUMERICS 14.11).
+ACCUMULATOR = np.dtype("V80")
+REAL = np.dtype([("x", "<f8"), ("e", "<f8")])
+VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR, "real": REAL}
+
+Index = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+Scalar = np.generic
+
+
+class Source(Protocol):
+    """Where elements of the operands come from: whole tensors, or what was opened of them."""
+
+    def read(self, operand: int, flat: Index) -> Array:
+        """Elements of operand number `operand` at row-major positions `flat`, any shape.
+
+        A sparse source raises MissingElements for what it has not.
+        """
+
+
+class MissingElements(Exception):  # noqa: N818 (a request for more, not an error)
+    """A sparse source lacks elements `flat` of operand `operand`: open them and try again."""
+
+    def __init__(self, operand: int, flat: Index) -> None:
+        super().__init__(f"elements of operand {operand} are not opened")
+        self.operand = operand
+        self.flat = flat
+
+
+# Values of what a quantity needs, in that order: numpy scalars of their dtypes.
+Needs = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Local:
+    """A value made of at most LIMIT terms: operand elements and agreed quantities."""
+
+    name: str
+    dtype: str
+    compute: Callable[[Source, Needs], Any]
+    needs: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """SUM over `count` terms (NUMERICS 3.1): f32, f64 (SUM64), or i64 (wrapping).
+
+    `terms(source, needs, index)` gives the terms number `index` (int64, 1-d), in `dtype`.
+    """
+
+    name: str
+    dtype: str
+    count: int
+    terms: Callable[[Source, Needs, Index], Array]
+    needs: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """SUM over `count` terms (NUMERICS 3.1), each too long to execute: a quantity of its own.
+
+    `term(index)` is term number `index`, of the same dtype. `terms(source, needs, index)` gives the
+    values of many of them at once, bit for bit those of `term`: only a prover, who has whole
+    operands, calls it. In a path, term i is step len(needs) + i (PROTOCOL 6.4).
+    """
+
+    name: str
+    dtype: str
+    count: int
+    term: Callable[[int], Quantity]
+    terms: Callable[[Source, Needs, Index], Array]
+    needs: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A value reached by `count` links one after the other, from `start` (DOT's chunks, a scatter).
+
+    `advance(source, needs, state, first, last)` is the state after links first..last-1, given the
+    state before link `first`; `start` is the state before link 0. At most `stretch` links are
+    executed at once; each is `weight` terms, stretch * weight <= LIMIT. count may be 0: the value
+    is `start`. A prover calls `advance` over long ranges, so it should be fast there.
+    """
+
+    name: str
+    dtype: str
+    count: int
+    stretch: int
+    start: Scalar
+    advance: Callable[[Source, Needs, Any, int, int], Any]
+    needs: tuple[Quantity, ...] = ()
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """The largest of `count` >= 1 elements by NUMERICS 1.11, or its lowest index.
+
+    `element(source, needs, index)` gives elements in f32 or i64. `kind`: "max", "min", or
+    "argmax" (value: i64, the lowest index of the largest by NUMERICS 3.5). Resolved by witnesses:
+    whoever claims a value names an element that has it.
+    """
+
+    name: str
+    dtype: str
+    count: int
+    kind: str
+    element: Callable[[Source, Needs, Index], Array]
+    needs: tuple[Quantity, ...] = ()
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An output element whose value its party's rounding log has a say in (PROTOCOL 6.11).
+
+    `compute(source, needs, entry)` is the value given the entry's direction, 0 or 1, or None
+    without one; `doubtful(source, needs)` says what V is (NUMERICS 14.5), None where a term is
+    not finite. Of a published log `reach(source, needs)` says which values each entry allows
+    (NUMERICS 14.10), None where nothing does; of a bounded one it is None.
+    """
+
+    name: str
+    dtype: str
+    compute: Callable[[Source, Needs, int | None], Any]
+    doubtful: Callable[[Source, Needs], Doubt | None]
+    reach: Callable[[Source, Needs], Reach | None]
+    needs: tuple[Quantity, ...] = ()
+
+
+Quantity = Local | Tree | Terms | Chain | Extremum | Logged
+
+
+@dataclass(frozen=True)
+class Site:
+    """One element of one output of one operator application: what a rule is asked about.
+
+    `inputs` are the operand types, None where an optional one is absent; operand numbers in
+    `Source.read` are positions in it. `element` is the row-major position in output `out`.
+    `contract` is a full identifier.
+    """
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    out: int
+    element: int
+    contract: str = ORDERED_1
+
+    def has(self, operand: int) -> bool:
+        """Whether an optional operand is there."""
+        return operand < len(self.inputs) and self.inputs[operand] is not None
+
+    def type_of(self, operand: int) -> TensorType:
+        """The type of an operand that is."""
+        t = self.inputs[operand]
+        assert t is not None  # the shape rule refused an absent operand
+        return t
+
+
+Rule = Callable[[Site], Quantity]
+opening: Attachments[Rule] = Attachments("opening rule", "tallystick.opening.*")
+
+
+def rules() -> dict[str, Rule]:
+    """Every opening rule by operator name."""
+    return dict(opening)
+
+
+def opening_rule(site: Site) -> Quantity:
+    """The quantity that the element at `site` is (PROTOCOL 6)."""
+    from tallystick.opening.lifted import published_rule
+    from tallystick.opening.rounded import rounded_rule
+
+    rule, quantity = opening[site.op], cast("Quantity | None", None)
+    if parse_contract(site.contract).form == "published":
+        quantity = published_rule(site, rule)
+    if quantity is None:
+        quantity = rounded_rule(site)
+    return rule(site) if quantity is None else quantity

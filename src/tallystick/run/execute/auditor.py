@@ -1,0 +1,380 @@
+"""Repeat a run, or a segment of it, and compare (DESIGN 9, `audit`).
+
+The auditor's own execution decides: from genesis, or from a stored checkpoint whose bytes hash
+to the committed root. Roots are compared at every checkpoint, losses at every step. Where the
+run has node digests of a step, they are compared as that step is executed, so that a difference
+has the name of an operator. Under a contract that keeps logs every step follows the run's own
+log, and what nobody's kernel can have led to in it is a finding (NUMERICS 14.7).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallystick import _core
+from tallystick.commit.signing import PublicKey
+from tallystick.errors import (
+    CounterpartyError,
+    StorageError,
+    TallystickError,
+    UsageError,
+)
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.state import State
+from tallystick.rounding.faults import LogCorruptError
+from tallystick.run.execute.engine import Engine, check_environment, is_finite
+from tallystick.run.execute.listener import Listener, Silent, Steady
+from tallystick.run.execute.nodes import NodeTrace
+from tallystick.run.logs.findings_record import finding_sentence
+from tallystick.run.logs.rerun import OwnLogs, own_logs
+from tallystick.run.store.claim import Claim, read_claim
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import loss_value
+from tallystick.run.store.strangers import strangers
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a run first differs from its repetition.
+
+    `interval` is (s_prev, s]: checkpoint s_prev agreed, s did not. `step`, `node`, `operator`
+    are known where the run has node digests. `kind`: "state", "loss", "checkpoint" (a stored
+    file), "trace", "log" (a file or an entry of it), "end".
+    """
+
+    kind: str
+    interval: tuple[int, int]
+    sentence: str
+    step: int | None = None
+    node: int | None = None
+    operator: str | None = None
+    slot: str | None = None
+    committed: str = ""
+    computed: str = ""
+
+
+@dataclass
+class AuditReport:
+    """The outcome. `accepted` means every compared bit was equal, and no entry of a rounding log
+    forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract without logs."""
+
+    accepted: bool
+    run: Path
+    job_digest: bytes
+    contract: str
+    run_root: bytes
+    signer: str
+    trusted: bool | None
+    first_step: int  # where the execution began: genesis or a stored checkpoint
+    last_step: int
+    whole: bool
+    checkpoints_compared: int
+    losses_compared: int
+    stored_compared: int
+    isa: str
+    threads: int
+    seconds: float
+    difference: Difference | None = None
+    notices: list[str] = field(default_factory=list)
+    choices: tuple[int, int] | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    unnamed: int = 0  # findings that are counted only
+
+
+@dataclass
+class _Audit:
+    """One audit under way."""
+
+    store: RunStore
+    job: Job
+    claim: Claim
+    listener: Listener
+    threads: int | None
+    genesis: State | None
+    began_at: int = 0
+    checkpoints: int = 0
+    losses: int = 0
+    stored: int = 0
+    difference: Difference | None = None
+    _loss_step: int | None = None
+    _node: tuple[int, int, NodeTrace] | None = None
+    _bad_trace: tuple[int, str] | None = None
+    _loss_pair: tuple[int, int] = (0, 0)
+    traces: set[int] = field(default_factory=set)
+    logs: OwnLogs | None = None
+
+    def start(self, first: int) -> tuple[State, int]:
+        """The newest state at or before `first` that the commitment covers."""
+        for step in reversed(self.store.stored_steps()):
+            if step > first or step not in self.claim.roots or step == 0:
+                continue
+            try:
+                return self.store.load_state(self.job, step, self.claim.roots[step]), step
+            except CounterpartyError as error:
+                self.difference = self._stored_difference(step, error)
+                raise _FoundError from error
+        return self.genesis or self.job.genesis(), 0
+
+    def run(self, first: int, last: int) -> int:
+        """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
+        state, step = self.start(first)
+        self.began_at = step
+        self.logs = own_logs(self.store, self.job, self.claim.journal, count=True)
+        engine = Engine(self.job, state, step, self.threads, log=self.logs)
+        self.traces = set(self.store.traced_steps())
+        agreed = step
+        self.listener.begin(self.job, step)
+        while engine.step < self.claim.last_step and (engine.step < last or agreed < last):
+            began = time.monotonic()
+            try:
+                bits = self._step(engine)
+            except LogCorruptError as error:
+                self._unreadable(error, agreed)
+                raise
+            end = engine.step == self.claim.last_step
+            if engine.step in self.claim.roots:
+                self._compare(engine, agreed)
+                agreed = engine.step
+            if not end and engine.stops(bits):
+                self._ended(engine, agreed, "stops on a non-finite loss earlier")
+            self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
+        if engine.step == self.claim.last_step:
+            self._check_end(engine, agreed)
+        if self.logs is not None and self.logs.findings:
+            self._forged(self.logs.findings[0], step)
+        return engine.step
+
+    def _forged(self, found: dict[str, Any], began: int) -> None:
+        """The states agree, and yet an entry of a log is one that no kernel can have led to."""
+        step = found["step"]
+        before = max((s for s in self.claim.roots if s <= step), default=began)
+        self.difference = Difference(
+            "log",
+            (max(before, began), step + 1),
+            f"The states agree, but the log is not an honest one: {finding_sentence(found)}.",
+            step,
+            found["node"],
+            found["operator"],
+        )
+
+    def _unreadable(self, error: LogCorruptError, agreed: int) -> None:
+        """A step cannot be repeated: its log is not there, or not the one in the journal."""
+        interval = (agreed, error.step + 1)
+        self.difference = Difference(
+            "log", interval, error.message, error.step, error.node, error.operator
+        )
+        raise _FoundError from error
+
+    def _step(self, engine: Engine) -> int:
+        step = engine.step
+        theirs: NodeTrace | None = None
+        if step in self.traces:
+            try:
+                theirs = self.store.load_trace(self.job, step)
+            except (CounterpartyError, StorageError) as error:
+                self._bad_trace = self._bad_trace or (step, str(error))
+        bits, _, mine = engine.run(trace=theirs is not None)
+        if theirs is not None and mine is not None and self._node is None:
+            node = mine.first_difference(theirs)
+            if node is not None:
+                self._node = (step, node, theirs)
+        self.losses += 1
+        if bits != self.claim.journal.losses[step] and self._loss_step is None:
+            self._loss_step = step
+            self._loss_pair = (self.claim.journal.losses[step], bits)
+        return bits
+
+    def _compare(self, engine: Engine, agreed: int) -> None:
+        """Compare the state after the last step with the committed root."""
+        step = engine.step
+        digests = engine.state.digests()
+        root, committed = engine.state.root_of(digests), self.claim.roots[step]
+        self.checkpoints += 1
+        if root != committed:
+            self._differs("state", (agreed, step), committed.hex(), root.hex())
+        if self._loss_step is not None:
+            self._differs("loss", (agreed, step), *map(str, map(loss_value, self._loss_pair)))
+        if self._bad_trace is not None or self._node is not None:
+            self._differs("trace", (agreed, step), "", "")
+        if step in self.store.stored_steps():
+            self._compare_stored(step, committed, digests)
+
+    def _compare_stored(self, step: int, root: bytes, mine: dict[str, bytes]) -> None:
+        """The stored file of a step whose state was just found equal to the commitment."""
+        self.stored += 1
+        try:
+            state = self.store.read_state(self.job, step)
+            theirs = state.digests()
+        except CounterpartyError as error:
+            self.difference = self._stored_difference(step, error)
+            raise _FoundError from error
+        slot = next((name for name in sorted(mine) if mine[name] != theirs[name]), None)
+        if slot is not None:
+            self.difference = Difference(
+                "checkpoint",
+                (step, step),
+                f"The stored checkpoint of step {step} does not have the committed state: slot "
+                f"{slot} differs. The commitment itself was repeated to the same bits.",
+                step=step,
+                slot=slot,
+                committed=mine[slot].hex(),
+                computed=theirs[slot].hex(),
+            )
+            raise _FoundError
+
+    def _stored_difference(self, step: int, error: TallystickError) -> Difference:
+        return Difference("checkpoint", (step, step), error.message, step=step)
+
+    def _differs(self, kind: str, interval: tuple[int, int], committed: str, computed: str) -> None:
+        """Build the report of a difference and stop."""
+        low, high = interval
+        step = node = operator = None
+        extra = ""
+        if self._node is not None:
+            step, node, _ = self._node
+            operator = self.job.program.nodes[node].op
+            extra = f" It begins in step {step} at node {node} ({operator})."
+        elif self._loss_step is not None and kind == "state":
+            extra = f" The loss first differs in step {self._loss_step}."
+        if kind == "state":
+            sentence = f"The states differ in the checkpoint interval ({low}, {high}].{extra}"
+        elif kind == "loss":
+            step = self._loss_step
+            sentence = (
+                f"The journal's loss of step {step} is not the committed one, though the states "
+                f"agree: the journal was altered."
+            )
+        elif self._bad_trace is not None:
+            step = self._bad_trace[0]
+            sentence = self._bad_trace[1]
+        else:
+            sentence = (
+                f"The node digests of step {step} are not those of the committed run, though the "
+                f"states agree: node {node} ({operator}) differs."
+            )
+        self.difference = Difference(
+            kind, interval, sentence, step, node, operator, None, committed, computed
+        )
+        raise _FoundError
+
+    def _ended(self, engine: Engine, agreed: int, why: str) -> None:
+        self.difference = Difference(
+            "end",
+            (agreed, engine.step),
+            f"The job {why}: after step {engine.step - 1}, the run goes on to "
+            f"{self.claim.last_step}.",
+            step=engine.step - 1,
+        )
+        raise _FoundError
+
+    def _check_end(self, engine: Engine, agreed: int) -> None:
+        """The run may end before the job's last step only on a non-finite loss (6.2)."""
+        losses = self.claim.journal.losses
+        stopped = bool(losses) and not is_finite(losses[-1])
+        if engine.step < self.job.steps and not stopped:
+            self._ended(engine, agreed, "has more steps")
+
+
+class _FoundError(Exception):
+    """A difference was found; it is in the audit's `difference`."""
+
+
+@exact_environment()
+def audit_run(
+    directory: Path,
+    job: Job | None = None,
+    steps: tuple[int, int] | None = None,
+    *,
+    threads: int | None = None,
+    trust: Sequence[PublicKey] | None = None,
+    listener: Listener | None = None,
+) -> AuditReport:
+    """Repeat the run in `directory`, whole or for `steps` = (A, B): steps A to B - 1.
+
+    `job` is the client's own; without it the run's copy is used. A segment begins at the
+    run's newest stored checkpoint at or before A and goes on to the first checkpoint at or
+    after B. Raises CannotCheckError for an unfinished run or missing files, CounterpartyError
+    for files that do not match their digests, UsageError for steps outside the run.
+    """
+    listener = Steady(listener or Silent())
+    check_environment()
+    if threads is not None:
+        _core.set_threads(threads)
+    began = time.monotonic()
+    store = RunStore(Path(directory))
+    store.require()
+    notices = []
+    own = job
+    if own is None:
+        own = store.job()
+    else:
+        difference = _own_copy_problem(store, own)
+        if difference:
+            notices.append(difference)
+    genesis: State | None = own.verify()
+    if steps is not None:
+        genesis = None  # a stored state may be loaded: memory for one is enough
+    claim = read_claim(store, own, trust)
+    notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
+    first, last = _segment(steps, claim.last_step)
+    audit = _Audit(store, own, claim, listener, threads, genesis)
+    reached = 0
+    try:
+        reached = audit.run(first, last)
+    except _FoundError:
+        assert audit.difference is not None
+        reached = audit.difference.interval[1]
+    for notice in notices:
+        listener.notice(notice)
+    return AuditReport(
+        accepted=audit.difference is None,
+        run=store.directory,
+        job_digest=own.digest,
+        contract=own.commitment.contract,
+        run_root=claim.run_root,
+        signer=claim.commitment.signer.key_id,
+        trusted=claim.trusted,
+        first_step=audit.began_at,
+        last_step=reached,
+        whole=steps is None,
+        checkpoints_compared=audit.checkpoints,
+        losses_compared=audit.losses,
+        stored_compared=audit.stored,
+        isa=_core.isa(),
+        threads=_core.threads(),
+        seconds=time.monotonic() - began,
+        difference=audit.difference,
+        notices=notices,
+        choices=(audit.logs.left, audit.logs.taken) if audit.logs else None,
+        findings=audit.logs.findings if audit.logs else [],
+        unnamed=audit.logs.unnamed if audit.logs else 0,
+    )
+
+
+def _segment(steps: tuple[int, int] | None, last: int) -> tuple[int, int]:
+    if steps is None:
+        return 0, last
+    first, end = steps
+    if not 0 <= first < end <= last:
+        raise UsageError(
+            f"There are no steps {first}:{end} in a run of {last} steps.",
+            f"Choose 0 <= A < B <= {last}.",
+        )
+    return first, end
+
+
+def _own_copy_problem(store: RunStore, job: Job) -> str:
+    """How the run's own copy of the job differs from the client's; empty if it does not."""
+    try:
+        copy = store.job()
+        copy.verify()
+    except TallystickError as error:
+        return f"The run's own copy of the job is not intact: {error.message}"
+    if copy.digest != job.digest:
+        return "The run's own copy is of another job than the one given."
+    return ""

@@ -1,0 +1,196 @@
+"""Calibrating the published form's thresholds: samples of several machines, and the job they give.
+
+A sample file is data from somebody else: sizes and ranges are checked before use, nothing in it
+is executed, and what it can do at worst is to make a threshold smaller than it needs to be, or,
+by hiding disagreements, larger: take samples from machines you trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from tallystick.disk.files import clone_or_copy, make_directory, write_file
+from tallystick.disk.manifest import manifest_bytes
+from tallystick.disk.regular import present
+from tallystick.disk.tensorfile import FileTypes, read_tensors, write_tensors
+from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.job import (
+    DATA,
+    EVAL_PROGRAM,
+    FORWARD_PROGRAM,
+    MANIFEST,
+    PROGRAM,
+    STATE0,
+    VALIDATION,
+    Job,
+)
+from tallystick.job.job_file import job_manifest, load_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.stock.emulated import kind_named
+from tallystick.numerics.contracts import Contract
+from tallystick.program.ir import Program
+from tallystick.rounding.calibrate import (
+    ELEMENTS,
+    Sample,
+    Sampler,
+    Threshold,
+    calibrate,
+    published_contract,
+    with_thresholds,
+)
+from tallystick.rounding.sections import sections_of
+from tallystick.run.execute.engine import Engine
+
+FORMAT = "tallystick-calibration/1"
+_COLUMNS = ("element", "section", "step", "x")
+_FACTS = ("elements", "format", "job", "kind", "steps")
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A sample and what it says about itself: the job, its settings, the kind of hardware."""
+
+    path: Path
+    sample: Sample
+    steps: int
+    elements: int
+    kind: str
+
+
+@exact_environment()
+def take_sample(
+    job: Job,
+    path: Path,
+    steps: int = 1,
+    elements: int = ELEMENTS,
+    kind: str = "plain",
+    threads: int | None = None,
+) -> SampleFile:
+    """Execute the first `steps` steps of `job` and write what this machine's kernels give.
+
+    `kind` is a kind of hardware of `rounding.emulated`. Raises UsageError for a job without
+    thresholds or steps, StorageError.
+    """
+    if not 1 <= steps <= job.steps:
+        raise UsageError(f"The job has {job.steps} steps, not {steps}.", "Sample fewer.")
+    stock = kind_named(kind).stock()
+    sampler = Sampler(job.program, job.commitment.rng_seed, elements, stock)
+    engine = Engine(job, job.genesis(), threads=threads, log=sampler)
+    for _ in range(steps):
+        engine.run()
+    found = sampler.sample()
+    facts = {
+        "elements": str(elements),
+        "format": FORMAT,
+        "job": job.digest.hex(),
+        "kind": f"{kind}: {stock.name}",
+        "steps": str(steps),
+    }
+    columns = {name: getattr(found, name) for name in _COLUMNS}
+    write_tensors(path, columns, facts)
+    return SampleFile(path, found, steps, elements, facts["kind"])
+
+
+@exact_environment()
+def read_sample(job: Job, path: Path) -> SampleFile:
+    """The sample at `path`, checked to be one of `job`.
+
+    Raises StorageError, CorruptFileError for a file that is none, UsageError for another job's.
+    """
+
+    def fail(why: str) -> NoReturn:
+        raise CorruptFileError(
+            f"{path} is no calibration sample: {why}.",
+            "Make one with `tallystick calibrate sample`.",
+        )
+
+    def check(types: FileTypes, _: Mapping[str, str]) -> None:
+        """No more rows than this job's sections have elements, however many steps it says."""
+        most = job.steps * sum(s.elements for s in sections_of(job.program, contract))
+        if any(shape and shape[0] > most for _, shape in types.values()):
+            fail("it has more results than the job")
+
+    contract = published_contract(job.program)
+    columns, facts = read_tensors(path, "calibration sample", copy=True, check=check)
+    if set(facts) != set(_FACTS) or facts["format"] != FORMAT:
+        fail("it does not say so")
+    if set(columns) != set(_COLUMNS):
+        fail("its columns have other names")
+    numbers = []
+    for name in ("steps", "elements"):
+        text = facts[name]
+        if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+            fail(f"{name} is not a number")
+        numbers.append(int(text))
+    steps, elements = numbers
+    if facts["job"] != job.digest.hex():
+        raise UsageError(
+            f"The sample {path} is of another job.", f"Take samples of {job.directory} everywhere."
+        )
+    if not 1 <= steps <= job.steps:
+        fail(f"it has {steps} steps and the job {job.steps}")
+    sample = Sample(*(columns[name] for name in ("step", "section", "element", "x")))
+    try:
+        sample.check(sections_of(job.program, contract), steps)
+    except UsageError as error:
+        fail(error.message.partition(": ")[2].rstrip("."))
+    return SampleFile(path, sample, steps, elements, facts["kind"])
+
+
+@exact_environment()
+def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:
+    """Algorithm 4 over the samples at `paths`: the job with these thresholds at `out`.
+
+    Raises UsageError where samples do not fit together, and what `read_sample` raises.
+    """
+    published_contract(job.program)
+    files = [read_sample(job, path) for path in paths]
+    for file in files[1:]:
+        if (file.steps, file.elements) != (files[0].steps, files[0].elements):
+            raise UsageError(
+                f"{file.path} and {files[0].path} were taken with other --steps or --elements.",
+                "Take all samples with the same ones.",
+            )
+    found = calibrate(job.program, [file.sample for file in files])
+    contract = with_thresholds(published_contract(job.program), found)
+    return job_under(job, contract, out), found
+
+
+def job_under(job: Job, contract: Contract, directory: Path) -> Job:
+    """`job` under another contract, written to `directory`. Raises UsageError, StorageError."""
+    if present(directory / MANIFEST):
+        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    job.verify()
+
+    def under(program: Program) -> Program:
+        return replace(program, contract=contract.text)
+
+    programs = {PROGRAM: under(job.program)}
+    evaluation, forward = job.evaluation, job.forward_digest
+    if job.eval_program is not None and evaluation is not None:
+        programs[EVAL_PROGRAM] = under(job.eval_program)
+        evaluation = replace(evaluation, program_digest=programs[EVAL_PROGRAM].digest())
+    if job.forward_program is not None:
+        programs[FORWARD_PROGRAM] = under(job.forward_program)
+        forward = programs[FORWARD_PROGRAM].digest()
+    commitment = replace(
+        job.commitment, contract=contract.text, program_digest=programs[PROGRAM].digest()
+    )
+    made = replace(
+        job,
+        directory=directory,
+        commitment=commitment,
+        evaluation=evaluation,
+        forward_digest=forward,
+    )
+    make_directory(directory / "data")
+    for name in job.files():
+        if name in (STATE0, DATA, VALIDATION):
+            clone_or_copy(job.directory / name, directory / name, job.directory)
+    for name, program in programs.items():
+        write_file(directory / name, [program.text().encode("ascii")])
+    write_file(directory / MANIFEST, [manifest_bytes(job_manifest(made))])
+    return load_job(directory)

@@ -1,0 +1,47 @@
+"""Validation loss of a state: informational, in no root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import CannotCheckError
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.executor import Executor
+
+
+class Evaluator:
+    """Mean loss over the job's validation records, in batches of the captured size.
+
+    Records that do not fill a last batch are left out.
+    """
+
+    def __init__(self, job: Job) -> None:
+        if job.eval_program is None or job.evaluation is None:
+            raise CannotCheckError(
+                f"The job {job.directory} has no validation data.",
+                "Make one with save_job(validation=..., eval_program=...), or from a recipe.",
+            )
+        self._job = job
+        self._size = job.evaluation.batch_size
+        self._batches = job.evaluation.record_count // self._size
+        self._executor = Executor(job.eval_program)
+
+    @exact_environment()
+    def loss(self, slots: Mapping[str, Array], batches: int | None = None) -> float:
+        """The validation loss of the state `slots`, a binary32 value; of `batches`, to time it."""
+        count = self._batches if batches is None else batches
+        total = np.float64(0)
+        columns = self._job.validation_columns
+        program = self._executor.program
+        state = {name: slots[name] for name in program.state_types}
+        for index in range(count):
+            part = slice(index * self._size, (index + 1) * self._size)
+            batch = {name: np.ascontiguousarray(column[part]) for name, column in columns.items()}
+            result = self._executor.run_step(state, batch)
+            total += np.float64(result.loss if result.loss is not None else np.nan)
+        with np.errstate(over="ignore"):
+            return float(np.float32(total / count))

@@ -1,0 +1,394 @@
+"""Train a job into a run directory: commit, store, resume, sign.
+
+Theory of operation. The journal is the truth about how far a run got; stored states are where
+it can be taken up again. A step's loss is appended after the step, a checkpoint's root after
+its state is hashed (and the journal flushed), and only then may the state be stored. So at any
+moment a stored state has its root in the journal, and a killed run loses at most the steps after
+the newest stored state. Taking it up, the trainer repeats those steps and demands the losses
+and roots that the journal already holds: a difference is a fault of the machine, never ignored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tallystick import _core
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.signing import PrivateKey
+from tallystick.commit.state import loss_bits
+from tallystick.disk.files import locked, write_file
+from tallystick.disk.regular import present
+from tallystick.errors import (
+    CounterpartyError,
+    MismatchError,
+    StorageError,
+    UsageError,
+)
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.state import State
+from tallystick.run.execute.attacks import Declaration, read_declaration
+from tallystick.run.execute.engine import Engine, check_environment
+from tallystick.run.execute.evaluation import Evaluator
+from tallystick.run.execute.interrupts import Stop, interrupts
+from tallystick.run.execute.listener import Listener as Listener
+from tallystick.run.execute.listener import Silent as Silent
+from tallystick.run.execute.listener import Steady
+from tallystick.run.execute.nodes import TraceRange, traced
+from tallystick.run.execute.override import Override
+from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.show.estimate import check_disk, estimate_disk
+from tallystick.run.show.summary import RunSummary as RunSummary
+from tallystick.run.show.summary import summary
+from tallystick.run.store.directory import RunStore, spread, state_file_bytes, to_drop
+from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
+from tallystick.run.store.signer import sign, signed_already
+from tallystick.run.store.version import tallystick_version
+
+# Storing states may take this share of the time, and this much in any run.
+STORE_SHARE = 0.015
+STORE_ALLOWANCE_S = 0.2
+_GUESSED_BYTES_PER_S = 400e6
+DEFAULT_KEEP = 4
+
+
+@dataclass
+class Options:
+    """How to train; none of it but a cheat changes a bit of the run.
+
+    `keep` states are stored, evenly over the run however long that takes; by default a few, as
+    far as the time for it is small. `declared` is a cheat by name, written into the run directory;
+    `override` its hooks, where a program makes them itself.
+    """
+
+    threads: int | None = None
+    keep: int | None = None
+    key: PrivateKey | None = None
+    trace: TraceRange | None = None
+    # Follow the rounding logs of this run, under a contract that keeps logs; compress one's own.
+    replay: Path | None = None
+    compress: bool = False
+    override: Override | None = None
+    declared: Declaration | None = None
+    # Stop before this step as if interrupted; for tests and demonstrations.
+    stop_before: int | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def kept(self) -> int:
+        """How many states are kept."""
+        return DEFAULT_KEEP if self.keep is None else self.keep
+
+
+@dataclass
+class _StorePolicy:
+    """Decides which hashed states are worth their time on the disk."""
+
+    state_bytes: int
+    clock: Callable[[], float]
+    started: float = 0.0
+    spent: float = 0.0
+    slowest: float = 0.0
+
+    def worth(self) -> bool:
+        guess = self.slowest or self.state_bytes / _GUESSED_BYTES_PER_S
+        elapsed = self.clock() - self.started
+        return self.spent + guess <= STORE_ALLOWANCE_S + STORE_SHARE * elapsed
+
+    def wrote(self, seconds: float) -> None:
+        self.spent += seconds
+        self.slowest = max(self.slowest, seconds)
+
+
+@dataclass
+class _Training:
+    """One call of `train`: the pieces, and the loop over steps."""
+
+    job: Job
+    store: RunStore
+    journal: Journal
+    options: Options
+    listener: Listener
+    genesis: State | None
+    engine: Engine = field(init=False)
+    policy: _StorePolicy = field(init=False)
+    evaluator: Evaluator | None = None
+    logs: TrainerLogs | None = None
+    wanted: frozenset[int] = frozenset()
+
+    def prepare(self) -> None:
+        """Load the state to start from; check room on the disk; begin a session."""
+        options, losses = self.options, self.journal.content.losses
+        state, step = self._newest_state()
+        before = losses[step - 1] if step else 0
+        self.logs = trainer_logs(
+            self.job,
+            self.store,
+            self.journal,
+            options.replay,
+            options.compress,
+            options.override,
+        )
+        self.engine = Engine(
+            self.job, state, step, options.threads, options.override, before, self.logs
+        )
+        if options.keep is not None:
+            self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
+        size = state_file_bytes(state)
+        logs = self.logs.estimate() if self.logs is not None else 0
+        estimate = estimate_disk(self.job, size, options.kept, logs)
+        present = size * len(self.store.stored_steps()) + estimate.job
+        need = max(0, estimate.total - present - self.store.log_bytes())
+        check_disk(self.store.directory, need, estimate.sentence())
+        self.listener.notice(estimate.sentence())
+        self.policy = _StorePolicy(size, options.clock)
+        if self.job.evaluation is not None and self.job.evaluation.every:
+            self.evaluator = Evaluator(self.job)
+        session = {
+            "compiler": _core.compiler(),
+            "isa": _core.isa(),
+            "keep_checkpoints": options.kept,
+            "start_step": step,
+            "tallystick": tallystick_version(),
+            "threads": _core.threads(),
+        }
+        if self.logs is not None:
+            session |= self.logs.session()
+        self.journal.session(session)
+
+    def _newest_state(self) -> tuple[State, int]:
+        """The newest stored state that has the root the journal says, or genesis."""
+        content = self.journal.content
+        roots, override = content.roots, self.options.override
+        for step in reversed(self.store.stored_steps()):
+            if step not in roots or step > len(content.losses):
+                continue
+            try:
+                return self.store.load_state(self.job, step, roots[step], True, override), step
+            except (CounterpartyError, StorageError) as error:
+                self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
+        state = self.genesis or self.job.genesis()
+        if override is not None:
+            override.genesis(state)
+        return state, 0
+
+    def run(self, stop: Stop) -> bool:
+        """Execute to the end; False when interrupted before it."""
+        engine, journal, job = self.engine, self.journal, self.job
+        self.policy.started = self.options.clock()
+        self.listener.begin(job, engine.step)
+        if engine.step == 0 and not journal.content.checkpoints:
+            journal.checkpoint(0, self._genesis_root())
+        elif engine.step == 0:
+            self._expect_root(0, self._genesis_root())
+        if engine.step > 0 and engine.step == len(journal.content.losses):
+            bits = journal.content.losses[-1]
+            if engine.stops(bits):
+                return self._finish(bits)
+        while engine.step < engine.last_step:
+            if stop.requested or engine.step == self.options.stop_before:
+                self._pause()
+                return False
+            began = self.options.clock()
+            step = engine.step
+            bits, _, trace = engine.run(traced(self.options.trace, step))
+            self._loss(step, bits, engine.last_log)
+            if trace is not None:
+                self.store.save_trace(trace)
+            ends = engine.stops(bits) or engine.step == engine.last_step
+            if engine.checkpoint_due(ends):
+                self._checkpoint(force=ends)
+            self.listener.step(step, loss_value(bits), self.options.clock() - began)
+            self._evaluate(ends)
+            if ends:
+                return self._finish(bits)
+        return self._finish(journal.content.losses[-1] if journal.content.losses else 0)
+
+    def _genesis_root(self) -> bytes:
+        # Loading state[0] has hashed it; only a cheat can have changed it since.
+        honest = self.options.override is None
+        return self.job.commitment.genesis_root if honest else self.engine.root()
+
+    def _loss(self, step: int, bits: int, log: bytes | None) -> None:
+        """Append a new step's loss and its log's digest, or compare those of a repeated one."""
+        content = self.journal.content
+        losses = content.losses
+        if step == len(losses):
+            found = self.logs.found() if self.logs is not None else None
+            if found is not None:
+                self.journal.followed(found)
+            self.journal.loss(step, bits, log)
+        elif losses[step] != bits:
+            self._fault(step, step + 1, f"loss {loss_value(losses[step])!r}", loss_value(bits))
+        elif log is not None and content.logs[step] != log:
+            self._fault(step, step + 1, f"log {content.logs[step].hex()}", f"log {log.hex()}")
+
+    def _expect_root(self, step: int, root: bytes) -> None:
+        known = dict(self.journal.content.checkpoints).get(step)
+        if known is not None and known != root:
+            self._fault(max(0, step - self.job.interval), step, known.hex(), root.hex())
+
+    def _fault(self, first: int, last: int, old: object, new: object) -> None:
+        raise MismatchError(
+            f"Repeating steps {first} to {last} gives other bits than before the restart: "
+            f"the journal has {old}, this execution {new}.",
+            "The machine, its memory or its disk is faulty, or a file of the run was altered: "
+            "run `tallystick fsck`, and train again on another machine.",
+        )
+
+    def _root(self) -> bytes:
+        """The root of the state; every log that it covers is on the disk from then on."""
+        if self.logs is None:
+            return self.engine.root()
+        self.logs.flush()
+        digests = self.engine.state.digests()
+        found = self.logs.compare(self.engine.step, digests)
+        if found is not None and self.engine.step == len(self.journal.content.losses):
+            self.journal.followed(found)
+        return self.engine.root(digests)
+
+    def _checkpoint(self, force: bool) -> None:
+        """Hash the state; commit to it in the journal; store it if that is worth it."""
+        step, root = self.engine.step, self._root()
+        done = self.journal.content.checkpoints
+        if done and done[-1][0] >= step:
+            self._expect_root(step, root)
+        else:
+            self.journal.checkpoint(step, root)
+        if force or step in self.wanted or self.policy.worth():
+            self._store(step)
+
+    def _store(self, step: int) -> None:
+        began = self.options.clock()
+        if step not in self.store.stored_steps():
+            self.store.store_state(step, self.engine.state)
+        pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
+        kept, wanted = self.options.kept, self.wanted
+        while (drop := to_drop(self.store.stored_steps(), kept, pauses, wanted)) is not None:
+            self.store.drop_state(drop)
+        self.policy.wrote(self.options.clock() - began)
+
+    def _pause(self) -> None:
+        """Store the state of any step, so that the same command goes on from here."""
+        step = self.engine.step
+        if step == 0 or len(self.journal.content.losses) > step:
+            return  # nothing new: what is stored already serves
+        if step not in self.journal.content.roots:
+            self.journal.pause(step, self._root())
+        self._store(step)
+
+    def _evaluate(self, last: bool) -> None:
+        evaluation = self.job.evaluation
+        if self.evaluator is None or evaluation is None:
+            return
+        step = self.engine.step
+        if not last and step % evaluation.every:
+            return
+        if any(s == step for s, _ in self.journal.content.evaluations):
+            return
+        loss = self.evaluator.loss(self.engine.state.slots)
+        self.journal.evaluation(step, loss_bits(loss))
+        self.listener.evaluated(step, loss)
+
+    def _finish(self, bits: int) -> bool:
+        step = self.engine.step
+        if self.journal.content.checkpoints[-1][0] != step:
+            self._checkpoint(force=True)
+        if step and step not in self.store.stored_steps():
+            self._store(step)
+        reason = REASONS[1] if step and self.engine.stops(bits) else REASONS[0]
+        root = run_root(self.job.digest, self.journal.content.checkpoints)
+        self._drop_pauses()
+        self.journal.end(step, reason, root)
+        return True
+
+    def _drop_pauses(self) -> None:
+        """States of pauses have served: no signature will cover them."""
+        content = self.journal.content
+        for paused in set(content.pauses) - dict(content.checkpoints).keys():
+            self.store.drop_state(paused)
+
+
+@exact_environment()
+def train_job(
+    job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
+) -> RunSummary:
+    """Train `job` into the run directory `out`, or take up the run that is there.
+
+    Raises UsageError for a directory that holds something else, StorageError for a full disk
+    or a directory that cannot be written (the same command goes on later), MismatchError when
+    repeated steps give other bits than before, CounterpartyError for an altered job.
+    """
+    options = options or Options()
+    listener = Steady(listener or Silent())
+    check_environment()
+    store = RunStore(out)
+    began = options.clock()
+    if options.threads is not None and options.threads < 1:
+        raise UsageError(f"There are no {options.threads} threads.", "Use at least one.")
+    if options.trace is not None and not 0 <= options.trace[0] < options.trace[1] <= job.steps:
+        first, last = options.trace
+        raise UsageError(
+            f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
+            f"Choose 0 <= A < B <= {job.steps}.",
+        )
+    if options.declared is not None:  # refused before anything is written
+        options = replace(options, override=options.declared.make(job))
+    genesis: State | None = job.verify()
+    if store.exists and store.stored_steps():
+        genesis = None  # a stored state will be loaded: memory for one is enough
+    _room_for_job(job, store)
+    store.create(job)
+    with locked(store.lock_path):
+        _declare(job, store, options)
+        journal = Journal.open(store.journal_path, job.digest, journal_limit(job))
+        try:
+            return _train_locked(job, store, journal, options, listener, genesis, began)
+        finally:
+            journal.close()
+
+
+def _declare(job: Job, store: RunStore, options: Options) -> None:
+    """Write down the cheat of a new run; compare it with what the run that is there declares."""
+    before, now = read_declaration(store.override_path), options.declared
+    if before is None and now is not None and not present(store.journal_path):
+        write_file(store.override_path, [now.to_bytes()])
+    elif before != now:
+        was = f"by the declared override {before.attack}" if before else "without an override"
+        raise UsageError(
+            f"{store.directory} holds a run that was begun {was}.", "Choose another --out."
+        )
+    if options.override is not None:
+        options.override.begin(job)
+
+
+def _room_for_job(job: Job, store: RunStore) -> None:
+    if not store.exists:
+        check_disk(store.directory, job.disk_bytes, "the copy of the job alone")
+
+
+def _train_locked(
+    job: Job,
+    store: RunStore,
+    journal: Journal,
+    options: Options,
+    listener: Listener,
+    genesis: State | None,
+    began: float,
+) -> RunSummary:
+    stop = Stop()
+    finished = journal.content.finished
+    if finished:
+        listener.notice(f"{store.directory} is finished already.")
+    else:
+        training = _Training(job, store, journal, options, listener, genesis)
+        training.prepare()
+        with interrupts(stop):
+            finished = training.run(stop)
+    signer = ""
+    if finished:
+        signer = signed_already(store) or sign(store, job, journal, options.key)
+    return summary(job, store, journal, signer, options.clock() - began)

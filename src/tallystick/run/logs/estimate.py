@@ -1,0 +1,52 @@
+"""How large the rounding logs of a job will be, before any is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tallystick.commit.log import BOUNDED, Section
+from tallystick.job.job import Job
+from tallystick.numerics.contracts import parse_contract
+from tallystick.opening.quantity import Site
+from tallystick.opening.rounded import exact_sum
+from tallystick.program.ir import Program
+from tallystick.rounding.log_file import ENTRY, HEADER, TRAILER
+from tallystick.run.store.directory import RunStore
+
+# Of elements with K terms of like size about 4·K^1.5·2⁻³⁰ lie within 2E of a boundary (NUMERICS
+# 14.4, 14.6, B = 32); cancellation makes it several times as many.
+_RATE = 16 * 2.0**-30
+_WORD = 2  # bytes of an entry, and of a block's count
+
+
+def _terms(program: Program, section: Section) -> int:
+    """How many terms an element of this output is the sum of (NUMERICS 13.3)."""
+    node = program.nodes[section.node]
+    types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
+    site = Site(node.op, node.attrs, types, node.out_types, section.output, 0, program.contract)
+    return exact_sum[node.op](site).count
+
+
+def step_log_bytes(program: Program, sections: Sequence[Section]) -> int:
+    """Bytes that one step's log will have, about; uncompressed."""
+    total: float = HEADER.size + TRAILER.size + len(sections) * ENTRY.size
+    spare = parse_contract(program.contract).bits - 32  # a coarser grid has fewer boundaries
+    for section in sections:
+        if section.form != BOUNDED:
+            total += section.packed_bytes
+            continue
+        if section.elements == 0:
+            continue
+        terms = _terms(program, section)
+        share = min(1.0, _RATE * 2.0**spare * terms**1.5)
+        total += _WORD * (section.blocks + math.ceil(share * section.elements))
+    return int(total)
+
+
+def run_log_bytes(job: Job, store: RunStore | None, sections: Sequence[Section]) -> int:
+    """Bytes of all logs of a run of `job`; what there already is of it is the better guess."""
+    steps = store.logged_steps() if store is not None else []
+    if store is not None and steps:
+        return store.log_bytes() * job.steps // len(steps)
+    return step_log_bytes(job.program, sections) * job.steps

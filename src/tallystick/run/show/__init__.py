@@ -1,0 +1,1 @@
+"""What a run has cost, will cost and holds, as tables for people and programs."""

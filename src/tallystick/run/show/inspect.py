@@ -1,0 +1,102 @@
+"""What a run or a job is, as one table; nothing is executed and no state is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.signing import verify_run
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.run.execute.attacks import read_declaration
+from tallystick.run.logs.other_run import follow_report
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import loss_value
+
+
+@exact_environment()
+def inspect_job(directory: Path) -> dict[str, Any]:
+    """The job at `directory`: its digest and everything it fixes."""
+    job = load_job(directory)
+    c = job.commitment
+    return {
+        "kind": "job",
+        "job_digest": job.digest,
+        "contract": c.contract,
+        "steps": c.steps,
+        "checkpoint_interval": c.checkpoint_interval,
+        "batch_size": c.batch_size,
+        "records": c.record_count,
+        "seed": c.rng_seed,
+        "order_seed": c.order_seed,
+        "stop_on_non_finite": c.stop_on_non_finite,
+        "program_digest": c.program_digest,
+        "genesis_root": c.genesis_root,
+        "data_root": c.data_root,
+        "scalars_digest": c.scalars_digest,
+        "recipe": job.recipe["name"] if job.recipe else None,
+        "settings": job.recipe["settings"] if job.recipe else {},
+        "parameters": parameter_count(job),
+        "nodes": len(job.program.nodes),
+        "about": job.about,
+    }
+
+
+def parameter_count(job: Job) -> int:
+    """Trained and frozen weights together."""
+    types = job.program.state_types
+    return sum(t.numel for name, t in types.items() if name.startswith("param."))
+
+
+@exact_environment()
+def inspect_run(directory: Path) -> dict[str, Any]:
+    """The run at `directory`; the keys of DESIGN 9 and some more.
+
+    `signature` is "valid", "absent" for an unfinished run; an invalid one raises. `damage` says
+    why the journal of a signed run is not whole, None if it is.
+    """
+    store = RunStore(directory)
+    manifest = store.manifest()
+    job = store.job()
+    journal = store.journal(job)
+    declared = read_declaration(store.override_path)
+    envelope = store.envelope()
+    signer = None
+    if envelope is not None:
+        commitment, _ = verify_run(envelope)
+        signer = commitment.signer.key_id
+    # A torn end is what kill -9 leaves of an unfinished run; a signed run has none.
+    damaged = envelope is not None and not (journal.finished and not journal.torn_bytes)
+    followed = follow_report(journal)
+    session = journal.sessions[-1] if journal.sessions else {}
+    last = journal.checkpoints[-1][1] if journal.checkpoints else None
+    return {
+        "kind": "run",
+        "job_digest": job.digest,
+        "contract": manifest["contract"],
+        "steps": len(journal.losses),
+        "job_steps": job.steps,
+        "checkpoint_interval": job.interval,
+        "finished": journal.finished,
+        "declared_override": declared.attack if declared else None,
+        "damage": journal.torn_why or "its end is missing" if damaged else None,
+        "reason": journal.reason,
+        "checkpoints": [{"step": s, "state_root": r} for s, r in journal.checkpoints],
+        "stored_checkpoints": store.stored_steps(),
+        "traced_steps": store.traced_steps(),
+        "run_root": run_root(job.digest, journal.checkpoints) if journal.checkpoints else None,
+        "final_state_root": last if journal.finished else None,
+        "signer": signer,
+        "signature": "valid" if envelope is not None else "absent",
+        "loss": [loss_value(bits) for bits in journal.losses],
+        "validation": [{"step": s, "loss": loss_value(b)} for s, b in journal.evaluations],
+        "log_bytes": store.log_bytes(),
+        "followed": followed and followed.as_dict(),
+        "isa": session.get("isa"),
+        "threads": session.get("threads"),
+        "sessions": journal.sessions,
+        "recipe": job.recipe["name"] if job.recipe else None,
+        "disk_bytes": store.disk_bytes(),
+    }

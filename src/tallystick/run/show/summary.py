@@ -1,0 +1,62 @@
+"""What became of a run, as its journal says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick import _core
+from tallystick.commit.checkpoint import run_root
+from tallystick.job.job import Job
+from tallystick.run.logs.other_run import FollowReport, follow_report
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal, loss_value
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A finished run, or one that was interrupted (`finished` false, roots so far)."""
+
+    directory: Path
+    job_digest: bytes
+    contract: str
+    steps: int
+    finished: bool
+    reason: str
+    checkpoints: tuple[tuple[int, bytes], ...]
+    run_root: bytes
+    final_state_root: bytes
+    losses: tuple[float, ...]
+    validation: tuple[tuple[int, float], ...]
+    signer: str
+    isa: str
+    threads: int
+    seconds: float
+    log_bytes: int = 0
+    followed: FollowReport | None = None
+
+
+def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
+    """What the journal says, as a summary."""
+    content = journal.content
+    session: dict[str, Any] = content.sessions[-1] if content.sessions else {}
+    return RunSummary(
+        directory=store.directory,
+        job_digest=job.digest,
+        contract=job.commitment.contract,
+        steps=len(content.losses),
+        finished=content.finished,
+        reason=content.reason,
+        checkpoints=tuple(content.checkpoints),
+        run_root=run_root(job.digest, content.checkpoints),
+        final_state_root=content.checkpoints[-1][1],
+        losses=tuple(loss_value(bits) for bits in content.losses),
+        validation=tuple((s, loss_value(bits)) for s, bits in content.evaluations),
+        signer=signer,
+        isa=str(session.get("isa", _core.isa())),
+        threads=int(session.get("threads", _core.threads())),
+        seconds=seconds,
+        log_bytes=store.log_bytes(),
+        followed=follow_report(content),
+    )

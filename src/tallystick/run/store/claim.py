@@ -1,0 +1,91 @@
+"""What a run claims: its signed commitment, checked against its journal (COMMITMENTS 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.commit.checkpoint import checkpoint_steps, run_root
+from tallystick.commit.signing import PublicKey, RunCommitment, verify_run
+from tallystick.errors import CannotCheckError, DigestMismatchError
+from tallystick.job.job import Job
+from tallystick.run.execute.engine import is_finite
+from tallystick.run.logs.rerun import keeps_log
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A verified claim. `trusted` is None when no trust list was given."""
+
+    commitment: RunCommitment
+    journal: JournalContent
+    roots: dict[int, bytes]
+    trusted: bool | None
+
+    @property
+    def run_root(self) -> bytes:
+        return self.commitment.run_root
+
+    @property
+    def last_step(self) -> int:
+        return self.commitment.final_step
+
+
+def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = None) -> Claim:
+    """The claim of a finished run of `job`.
+
+    Raises CannotCheckError for a run that is not finished, SignatureInvalidError, and
+    DigestMismatchError where journal, commitment and job do not belong together.
+    """
+    journal = store.journal(job)
+    envelope = store.envelope()
+    if envelope is None:
+        raise CannotCheckError(
+            f"{store.directory} is not finished: it has no signed commitment.",
+            "Run the same `tallystick train` command again to finish it.",
+        )
+    commitment, verified = verify_run(envelope, trust)
+    problem = claim_problem(commitment, journal, job)
+    if problem:
+        raise DigestMismatchError(
+            f"{store.directory}: {problem}.", "Refuse the run; `tallystick fsck` lists the faults."
+        )
+    return Claim(commitment, journal, dict(journal.checkpoints), verified.trusted)
+
+
+def claim_problem(commitment: RunCommitment, journal: JournalContent, job: Job) -> str:
+    """Why commitment, journal and job do not belong together; empty if they do."""
+    if commitment.job_digest != job.digest:
+        return "the signed commitment is of another job"
+    if journal.job_digest != job.digest:
+        return "the journal is of another job"
+    if journal.torn_bytes:
+        return f"the journal is damaged ({journal.torn_why}, {journal.torn_bytes} bytes lost)"
+    if not journal.finished or not journal.checkpoints:
+        return "the journal does not reach the end of the run"
+    steps = [step for step, _ in journal.checkpoints]
+    last = steps[-1]
+    if steps != checkpoint_steps(last, job.interval) or len(journal.losses) != last:
+        return "the checkpoints are not the ones the job asks for"
+    if len(journal.logs) != (last if keeps_log(job) else 0):
+        return "the journal does not name the rounding logs that the job asks for"
+    if run_root(job.digest, journal.checkpoints) != commitment.run_root:
+        return "the journal's checkpoints do not give the signed run root"
+    if journal.run_root != commitment.run_root or journal.last_step != last:
+        return "the journal ends with another run root"
+    if (commitment.final_step, commitment.final_state_root, commitment.checkpoints) != (
+        last,
+        journal.checkpoints[-1][1],
+        len(journal.checkpoints),
+    ):
+        return "the signed final state is not the journal's"
+    if journal.checkpoints[0][1] != job.commitment.genesis_root:
+        return "the run does not begin with the job's initial state"
+    stopped = bool(journal.losses) and not is_finite(journal.losses[-1])
+    early = any(not is_finite(bits) for bits in journal.losses[:-1])
+    stops = job.commitment.stop_on_non_finite
+    if last > job.steps or (last < job.steps and not (stops and stopped)) or (stops and early):
+        return "the run does not end where the job says"
+    return ""

@@ -1,0 +1,395 @@
+"""The run directory.
+
+run.json       manifest: format, job digest, contract
+job/           a copy of the job
+journal        losses and checkpoint roots, append-only
+checkpoints/   some of the hashed states, as safetensors
+nodes/         node digests of traced steps
+logs/          one rounding log for each step, under a contract that keeps logs
+commitment.json  the signed run commitment, once the run is finished
+signer.pem     the key that signed, mode 0600, where none was given (signer.py): not for others
+override.json  the declared cheat that made the run (attacks.py); an honest run has none
+scratch-*/     states of a dispute under way; removed at its end
+lock           empty; held by a running trainer
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.commit.encoding import JsonValue
+from tallystick.commit.signing import Envelope
+from tallystick.disk.files import make_directory, remove, remove_temporaries, write_file
+from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.regular import (
+    check_directory,
+    entries,
+    is_directory,
+    names,
+    present,
+    read_file,
+    refuse_kind,
+)
+from tallystick.disk.tensorfile import FileTypes, file_size, read_tensors, write_tensors
+from tallystick.errors import (
+    CorruptFileError,
+    DigestMismatchError,
+    StorageError,
+    UsageError,
+)
+from tallystick.job.job import MANIFEST as JOB_MANIFEST
+from tallystick.job.job import Job
+from tallystick.job.job_file import copy_job, load_job
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
+from tallystick.program.state import State, check_file_types
+from tallystick.rounding.log_file import log_path
+from tallystick.run.execute.nodes import NodeTrace, load_trace
+from tallystick.run.execute.override import Override
+from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
+from tallystick.run.store.version import tallystick_version
+
+FORMAT = "tallystick-run/1"
+MANIFEST = "run.json"
+_STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
+_LOG = re.compile(r"([0-9]{10,13})\.log", re.ASCII)
+_TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
+STATE_FORMAT = "tallystick-state/1"
+SCRATCH_PREFIX = "scratch-"
+
+
+def checkpoint_name(step: int) -> str:
+    """File name of a stored state."""
+    return f"step-{step:08d}.safetensors"
+
+
+def trace_name(step: int) -> str:
+    """File name of a node trace."""
+    return f"step-{step:08d}.bin"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Paths of a run and its typed reads and writes. Knows no arithmetic."""
+
+    directory: Path
+
+    @property
+    def manifest_path(self) -> Path:
+        return self.directory / MANIFEST
+
+    @property
+    def job_path(self) -> Path:
+        return self.directory / "job"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.directory / "journal"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def nodes_path(self) -> Path:
+        return self.directory / "nodes"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.directory / "logs"
+
+    @property
+    def commitment_path(self) -> Path:
+        return self.directory / "commitment.json"
+
+    @property
+    def signer_path(self) -> Path:
+        return self.directory / "signer.pem"
+
+    @property
+    def override_path(self) -> Path:
+        return self.directory / "override.json"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.directory / "lock"
+
+    @property
+    def own_names(self) -> set[str]:
+        """Names of what a run's directory may hold, scratch states of a dispute apart."""
+        return {
+            path.name
+            for path in (
+                self.manifest_path,
+                self.job_path,
+                self.journal_path,
+                self.checkpoints_path,
+                self.nodes_path,
+                self.logs_path,
+                self.commitment_path,
+                self.signer_path,
+                self.override_path,
+                self.lock_path,
+            )
+        }
+
+    @property
+    def exists(self) -> bool:
+        return present(self.manifest_path)
+
+    def require(self) -> None:
+        """Raise UsageError unless this is a run directory."""
+        if not self.exists:
+            raise UsageError(
+                f"{self.directory} is not a run: it has no {MANIFEST}.",
+                "Make one with `tallystick train JOB --out RUN`.",
+            )
+
+    def create(self, job: Job) -> None:
+        """Lay out a new run of `job`, or find the one already there.
+
+        Raises UsageError when the directory holds something else, StorageError where it cannot
+        be written.
+        """
+        if self.exists:
+            if self.job_digest() != job.digest:
+                raise UsageError(
+                    f"{self.directory} holds a run of another job.",
+                    "Choose another --out directory.",
+                )
+        else:
+            self._refuse_foreign_files()
+        make_directory(self.directory)
+        for path in (self.checkpoints_path, self.nodes_path):
+            make_directory(path, self.directory)
+        if parse_contract(job.commitment.contract).keeps_log:
+            # Its name is durable with the manifest's.
+            make_directory(self.logs_path, self.directory)
+        if not self.exists:
+            copy_job(job, self.job_path, self.directory)
+            body: dict[str, JsonValue] = {
+                "contract": job.commitment.contract,
+                "format": FORMAT,
+                "job_digest": job.digest.hex(),
+                "tallystick": tallystick_version(),
+            }
+            write_file(self.manifest_path, [manifest_bytes(body)])
+        for path in (self.directory, self.checkpoints_path, self.nodes_path, self.logs_path):
+            remove_temporaries(path, self.directory)
+
+    def _refuse_foreign_files(self) -> None:
+        ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}
+        if present(self.directory) and not is_directory(self.directory):
+            raise UsageError(f"{self.directory} is a file.", "Name a directory.")
+        others = set(names(self.directory)) - ours
+        if others:
+            raise UsageError(
+                f"{self.directory} holds other files ({min(others)}).",
+                "Choose a new or empty --out directory.",
+            )
+
+    def manifest(self) -> dict[str, JsonValue]:
+        """run.json, checked against its own digest."""
+        self.require()
+        body = load_manifest(self.manifest_path, "run manifest", FORMAT)
+        if set(body) != {"contract", "format", "job_digest", "tallystick"}:
+            raise CorruptFileError(
+                f"The run manifest {self.manifest_path} is malformed.", "Restore it."
+            )
+        return body
+
+    def job_digest(self) -> bytes:
+        """The digest of the job this run says it is of."""
+        text = self.manifest()["job_digest"]
+        if not isinstance(text, str) or not re.fullmatch("[0-9a-f]{64}", text):
+            raise CorruptFileError(
+                f"The run manifest {self.manifest_path} names no job.", "Restore it."
+            )
+        return bytes.fromhex(text)
+
+    def job(self) -> Job:
+        """The run's own copy of the job, which must be the one the manifest names."""
+        check_directory(self.job_path, self.directory)
+        if not present(self.job_path / JOB_MANIFEST):
+            raise StorageError(
+                f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
+                "Restore it, or pass your own copy with --job.",
+            )
+        job = load_job(self.job_path)
+        if job.digest != self.job_digest():
+            raise DigestMismatchError(
+                f"The job in {self.job_path} is not the one this run is of.",
+                "Pass the right one with --job.",
+            )
+        return job
+
+    def journal(self, job: Job | None = None) -> JournalContent:
+        """The journal, read only; no more of it than a run of `job`, where given, can need."""
+        self.require()
+        return read_journal(self.journal_path, journal_limit(job), self.directory)
+
+    def envelope(self) -> Envelope | None:
+        """The signed run commitment, not yet verified; None while the run is unfinished."""
+        if not self.signed:
+            return None
+        return Envelope.from_bytes(self.commitment_bytes(), LIMITS.commitment_bytes)
+
+    @property
+    def signed(self) -> bool:
+        return present(self.commitment_path)
+
+    def commitment_bytes(self) -> bytes:
+        """The file of the signed run commitment. Raises StorageError, CorruptFileError."""
+        path, limit = self.commitment_path, LIMITS.commitment_bytes
+        return read_file(path, limit, "run commitment", self.directory)
+
+    # ---- stored states --------------------------------------------------------------------------
+
+    def _steps(
+        self, directory: Path, pattern: re.Pattern[str], name_of: Callable[[int], str]
+    ) -> list[int]:
+        found = []
+        for name in names(directory, self.directory):
+            match = pattern.fullmatch(name)
+            # One step has one name: 13 digits that begin with zeros are a stranger's.
+            if match and (step := int(match[1])) <= LIMITS.steps and name_of(step) == name:
+                found.append(step)
+        return sorted(found)
+
+    def stored_steps(self) -> list[int]:
+        """Steps with a checkpoint file, ascending."""
+        return self._steps(self.checkpoints_path, _STEP, checkpoint_name)
+
+    def traced_steps(self) -> list[int]:
+        """Steps with a node trace, ascending."""
+        return self._steps(self.nodes_path, _TRACE, trace_name)
+
+    def log_path(self, step: int) -> Path:
+        return log_path(self.logs_path, step)
+
+    def logged_steps(self) -> list[int]:
+        """Steps with a rounding log, ascending."""
+        return self._steps(self.logs_path, _LOG, self._log_name)
+
+    def _log_name(self, step: int) -> str:
+        return self.log_path(step).name
+
+    def log_bytes(self) -> int:
+        """Bytes of all rounding logs. Raises CorruptFileError where one is no plain file."""
+        total = 0
+        for name, mode, size in entries(self.logs_path, self.directory):
+            if _LOG.fullmatch(name):
+                if not stat.S_ISREG(mode):
+                    refuse_kind(self.logs_path / name, "rounding log", mode)
+                total += size
+        return total
+
+    def disk_bytes(self) -> int:
+        """Bytes of the plain files in the run's own directories; others are not looked into."""
+        own = (self.checkpoints_path, self.nodes_path, self.logs_path)
+        job = (self.job_path, self.job_path / "data")
+        return sum(
+            entry.size
+            for path in (self.directory, *own, *job)
+            for entry in entries(path, self.directory)
+        )
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.checkpoints_path / checkpoint_name(step)
+
+    def trace_path(self, step: int) -> Path:
+        return self.nodes_path / trace_name(step)
+
+    def store_state(self, step: int, state: State) -> None:
+        """Write state[step], whole or not at all. Raises StorageError."""
+        metadata = {"format": STATE_FORMAT, "step": str(step)}
+        write_tensors(self.checkpoint_path(step), state.tensors(), metadata)
+
+    def load_state(
+        self,
+        job: Job,
+        step: int,
+        root: bytes,
+        copy: bool = True,
+        override: Override | None = None,
+    ) -> State:
+        """state[step] from its file, checked against its committed root, which a declared cheat
+        may have changed.
+
+        Raises StorageError, CorruptFileError, CounterpartyError, DigestMismatchError.
+        """
+        path = self.checkpoint_path(step)
+        state = self.read_state(job, step, copy)
+        found = state.root()
+        if (found if override is None else override.root(step, found)) != root:
+            raise DigestMismatchError(
+                f"The stored checkpoint {path} does not have the state root committed for step "
+                f"{step}.",
+                "Do not trust this file; the run's owner can recompute it.",
+            )
+        return state
+
+    def read_state(self, job: Job, step: int, copy: bool = False) -> State:
+        """state[step] as the file has it: well formed, its digest not yet checked."""
+        path = self.checkpoint_path(step)
+
+        def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
+            if metadata != {"format": STATE_FORMAT, "step": str(step)}:
+                raise CorruptFileError(
+                    f"The checkpoint {path} is of another step or format.", "Restore it."
+                )
+            check_file_types(types, job.program.state_types, f"checkpoint {path}")
+
+        tensors, _ = read_tensors(path, "checkpoint", copy=copy, check=check, inside=self.directory)
+        return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
+
+    def drop_state(self, step: int) -> None:
+        """Remove a stored state; missing is fine."""
+        remove(self.checkpoint_path(step))
+
+    def load_trace(self, job: Job, step: int) -> NodeTrace:
+        """The node trace of `step`."""
+        path = self.trace_path(step)
+        return load_trace(
+            path, job.commitment.program_digest, step, len(job.program.nodes), self.directory
+        )
+
+    def save_trace(self, trace: NodeTrace) -> None:
+        """Write the node trace of one step."""
+        trace.save(self.trace_path(trace.step))
+
+
+def state_file_bytes(state: State) -> int:
+    """Bytes a checkpoint file of `state` takes."""
+    return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})
+
+
+def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
+    """The checkpoints of a run of `steps` steps whose `keep` states lie evenly: the end, and
+    before it no gap of more than steps / keep + interval."""
+    at = (steps * k // keep // interval * interval for k in range(1, keep))
+    return frozenset({steps, *at} - {0})
+
+
+def to_drop(
+    stored: list[int], keep: int, pauses: set[int], wanted: frozenset[int] = frozenset()
+) -> int | None:
+    """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
+
+    The newest always stays. States of pauses go first: no commitment covers them; then those
+    that are not `wanted`.
+    """
+    if len(stored) <= max(1, keep):
+        return None
+    for step in stored[:-1]:
+        if step in pauses:
+            return step
+    # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
+    points = [0, *stored]
+    gaps = {points[i]: points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)}
+    spare = {step: gap for step, gap in gaps.items() if step not in wanted} or gaps
+    return min(spare, key=lambda step: (spare[step], step))

@@ -1,0 +1,236 @@
+"""Check every byte of a run, or of a job, against its digests; no step is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tallystick.commit.signing import PublicKey, verify_run
+from tallystick.commit.state import (
+    CHAIN_START,
+    LOG_CHAIN_SLOT,
+    LOSS_CHAIN_SLOT,
+    extend_log_chain,
+    extend_loss_chain,
+)
+from tallystick.disk.regular import names, present
+from tallystick.errors import TallystickError
+from tallystick.job.job import FILES, MANIFEST, Job
+from tallystick.job.job_file import load_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.state import State
+from tallystick.run.logs.rerun import LogShape, keeps_log
+from tallystick.run.store.claim import claim_problem
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent, loss_value
+from tallystick.run.store.signer import check_own_key
+from tallystick.run.store.strangers import RESTORE, RETRAIN, Checker, Problem, check_strangers
+
+
+@dataclass(frozen=True)
+class FsckReport:
+    """All problems, in the order found, and the files that were checked."""
+
+    path: Path
+    problems: tuple[Problem, ...]
+    checked: tuple[str, ...]
+    finished: bool
+
+    @property
+    def clean(self) -> bool:
+        return not self.problems
+
+
+@exact_environment()
+def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckReport:
+    """Check the run, or the job, at `directory`. Raises UsageError if it is neither."""
+    directory = Path(directory)
+    checker = Checker(directory)
+    store = RunStore(directory)
+    if not store.exists and present(directory / MANIFEST):
+        _check_job(checker, directory)
+        return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), True)
+    if not present(store.journal_path):
+        store.require()
+    job = None
+    if MANIFEST in checker.listed(store.job_path, lambda: names(store.job_path, directory)):
+        job = _check_job(checker, store.job_path)
+    else:
+        checker.add(store.job_path / MANIFEST, "The run's copy of the job is missing.")
+    checker.guard(store.manifest_path, store.manifest)
+    if job is not None:
+        checker.guard(store.manifest_path, store.job)
+        manifest_contract = _contract(store)
+        if manifest_contract not in ("", job.commitment.contract):
+            checker.add(store.manifest_path, "It names another contract than the job.")
+    journal = _check_journal(checker, store, job)
+    if journal is not None and job is not None:
+        _check_states(checker, store, job, journal)
+        _check_traces(checker, store, job)
+        _check_logs(checker, store, job, journal)
+        _check_commitment(checker, store, job, journal, trust)
+    _check_own_files(checker, store)
+    check_strangers(checker, store, journal)
+    finished = journal is not None and journal.finished
+    return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), finished)
+
+
+def _contract(store: RunStore) -> str:
+    try:
+        return str(store.manifest()["contract"])
+    except TallystickError:
+        return ""
+
+
+def _check_job(checker: Checker, directory: Path) -> Job | None:
+    found: list[Job] = []
+    if not checker.guard(directory / MANIFEST, lambda: found.append(load_job(directory))):
+        return None
+    job = found[0]
+    names = {Path(name).name for name in job.files() if "/" not in name}
+    checker.foreign(directory, names | {"data"})
+    data = {Path(name).name for name in job.files() if "/" in name}
+    checker.foreign(directory / "data", data)
+    checker.checked += [str((directory / n).relative_to(checker.root)) for n in FILES[:-1]]
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("program.txt", lambda: job.program),
+        ("state0.safetensors", job.genesis),
+        ("data/train.safetensors", job.verify_data),
+    ]
+    sound = True
+    for name, check in checks:
+        sound = checker.guard(directory / name, check) and sound
+    sound = checker.guard(directory, job.verify) and sound
+    return job if sound or _usable(job) else None
+
+
+def _usable(job: Job) -> bool:
+    try:
+        return bool(job.program.next_state)
+    except TallystickError:
+        return False
+
+
+def _check_journal(checker: Checker, store: RunStore, job: Job | None) -> JournalContent | None:
+    found: list[JournalContent] = []
+    if not checker.guard(store.journal_path, lambda: found.append(store.journal(job))):
+        return None
+    journal = found[0]
+    if journal.torn_bytes:
+        checker.add(
+            store.journal_path,
+            f"Its last {journal.torn_bytes} bytes are damaged ({journal.torn_why}).",
+            RETRAIN if not store.signed else RESTORE,
+        )
+    if job is not None and journal.job_digest != job.digest:
+        checker.add(store.journal_path, "It is the journal of another job.")
+    return journal
+
+
+def _check_states(checker: Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
+    roots = journal.roots
+    stored = checker.listed(store.checkpoints_path, store.stored_steps)
+    for step in stored:
+        path = store.checkpoint_path(step)
+        if step not in roots:
+            checker.add(path, f"The journal knows no root for step {step}.", "Remove it.")
+        else:
+            _check_state(checker, store, job, journal, step)
+    if journal.finished and journal.last_step and journal.last_step not in stored:
+        checker.add(
+            store.checkpoint_path(journal.last_step),
+            "The final state is missing.",
+            "Restore it, or train again into a new directory.",
+        )
+
+
+def _check_state(
+    checker: Checker, store: RunStore, job: Job, journal: JournalContent, step: int
+) -> None:
+    path = store.checkpoint_path(step)
+    states: list[State] = []
+
+    def load() -> None:
+        states.append(store.load_state(job, step, journal.roots[step], copy=False))
+
+    if not checker.guard(path, load):
+        return
+    chain = CHAIN_START
+    for index, bits in enumerate(journal.losses[:step]):
+        chain = extend_loss_chain(chain, index, loss_value(bits))
+    if states[0].loss_chain != chain:
+        checker.add(
+            store.journal_path,
+            f"The losses up to step {step} are not those in the chain of that checkpoint "
+            f"(slot {LOSS_CHAIN_SLOT}).",
+        )
+    logs = CHAIN_START
+    for index, digest in enumerate(journal.logs[:step]):
+        logs = extend_log_chain(logs, index, digest)
+    if states[0].log_chain != logs:
+        checker.add(
+            store.journal_path,
+            f"The logs up to step {step} are not those in the chain of that checkpoint "
+            f"(slot {LOG_CHAIN_SLOT}).",
+        )
+
+
+def _check_traces(checker: Checker, store: RunStore, job: Job) -> None:
+    for step in checker.listed(store.nodes_path, store.traced_steps):
+        path = store.trace_path(step)
+        checker.guard(path, lambda step=step: store.load_trace(job, step))  # type: ignore[misc]
+
+
+def _check_logs(checker: Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
+    """Every step's log against its digest in the journal, which the log chain covers."""
+    if not keeps_log(job):
+        return
+    shape = LogShape(job)
+    for step, digest in enumerate(journal.logs):
+        path = store.log_path(step)
+        checker.guard(path, partial(shape.check, store, step, digest))
+    for step in checker.listed(store.logs_path, store.logged_steps):
+        if step >= len(journal.logs):
+            why = f"The journal has no step {step}: it was being written when the run stopped."
+            checker.add(store.log_path(step), why, RETRAIN)
+
+
+def _check_commitment(
+    checker: Checker,
+    store: RunStore,
+    job: Job,
+    journal: JournalContent,
+    trust: Sequence[PublicKey] | None,
+) -> None:
+    path = store.commitment_path
+    if not store.signed:
+        if journal.finished:
+            checker.add(path, "The run is finished but not signed.", RETRAIN)
+        return
+
+    def check() -> None:
+        envelope = store.envelope()
+        assert envelope is not None
+        commitment, _ = verify_run(envelope, trust)
+        problem = claim_problem(commitment, journal, job)
+        if problem:
+            checker.add(path, f"It does not fit the run: {problem}.", "Refuse the run.")
+
+    checker.guard(path, check)
+
+
+def _check_own_files(checker: Checker, store: RunStore) -> None:
+    """The key of a run that was signed without one."""
+    if present(store.signer_path):
+        checker.guard(store.signer_path, lambda: check_own_key(store.signer_path, _signer(store)))
+
+
+def _signer(store: RunStore) -> PublicKey | None:
+    """Who has signed the run; None where nobody has, or a fault reported elsewhere hides it."""
+    try:
+        envelope = store.envelope()
+        return None if envelope is None else verify_run(envelope)[0].signer
+    except TallystickError:
+        return None

@@ -1,0 +1,358 @@
+"""The journal of a run: an append-only file of losses and checkpoint roots.
+
+Layout: MAGIC, the job digest, then records `u8 kind, u32 length, payload, 16-byte check`. The
+check is the beginning of a hash chain over everything before it, so that no record can be
+altered, dropped, repeated or moved without breaking all that follow. A process killed while it
+appends leaves a torn last record; the reader takes the intact prefix and says how much it left.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tallystick.commit.checkpoint import Checkpoint
+from tallystick.commit.encoding import (
+    Writer,
+    canonical_json,
+    parse_canonical_json,
+    sha256,
+    tag,
+)
+from tallystick.disk.files import OS, write_all, write_file
+from tallystick.disk.regular import open_file, open_regular, os_errors, present
+from tallystick.errors import CorruptFileError, TallystickError, storage_error
+from tallystick.job.job import Job
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
+from tallystick.run.logs.findings_record import Found, found_problem
+
+MAGIC = b"tallystick journal 1\n"
+_CHAIN_TAG = tag("journal/1")
+_HEAD = struct.Struct("<BI")
+_CHECK_BYTES = 16
+_MAX_PAYLOAD = 1 << 16
+_LARGEST_RECORD = _HEAD.size + _MAX_PAYLOAD + _CHECK_BYTES
+
+SESSION, LOSS, CHECKPOINT, EVALUATION, PAUSE, END, LOGGED, FOLLOWED = range(1, 9)
+_STEP_BITS = struct.Struct("<QI")
+_STEP_BITS_LOG = struct.Struct("<QI32s")
+_STEP_ROOT = struct.Struct("<Q32s")
+_END = struct.Struct("<QB32s")
+REASONS = ("complete", "non-finite loss")
+
+
+def loss_value(bits: int) -> float:
+    """The binary32 loss with these bits, as a Python float."""
+    return float(np.array(bits, dtype="<u4").view("<f4"))
+
+
+@dataclass
+class JournalContent:
+    """What a journal says. `losses[t]` are the bits of step t's loss, `logs[t]` the digest of its
+    rounding log (none under a contract that keeps no log). `followed` is what was found in a run
+    whose logs this one follows: `followed[t, "log"]` in the log of step t, `followed[t, "state"]`
+    at its checkpoint of step t."""
+
+    job_digest: bytes
+    losses: list[int] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    evaluations: list[tuple[int, int]] = field(default_factory=list)
+    logs: list[bytes] = field(default_factory=list)
+    followed: dict[tuple[int, str], Found] = field(default_factory=dict)
+    pauses: dict[int, bytes] = field(default_factory=dict)
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    last_step: int | None = None
+    reason: str = ""
+    run_root: bytes | None = None
+    torn_bytes: int = 0
+    torn_why: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.last_step is not None
+
+    @property
+    def roots(self) -> dict[int, bytes]:
+        """Root by step, of committed checkpoints and of pauses (a committed one wins)."""
+        return {**self.pauses, **dict(self.checkpoints)}
+
+    def apply(self, kind: int, payload: bytes) -> str:
+        """Take one record; the reason it does not fit here, or an empty string."""
+        if self.finished and kind != SESSION:
+            return "a record follows the end"
+        try:
+            if kind == SESSION:
+                value: Any = parse_canonical_json(payload, "session record", _MAX_PAYLOAD)
+                if not is_session(value):
+                    return "a session record is malformed"
+                self.sessions.append(value)
+            elif kind == FOLLOWED:
+                found: Any = parse_canonical_json(payload, "record of a find", _MAX_PAYLOAD)
+                if why := found_problem(found):
+                    return why
+                if found["step"] != len(self.losses):
+                    return "what was found in a followed run is out of place"
+                # A restart may find it again, never otherwise.
+                self.followed[found["step"], found["what"]] = found
+            elif kind == LOGGED:
+                step, bits, log = _STEP_BITS_LOG.unpack(payload)
+                if step != len(self.losses) or step != len(self.logs):
+                    return f"the log of step {step} is out of place"
+                self.losses.append(bits)
+                self.logs.append(log)
+            elif kind in (LOSS, EVALUATION):
+                step, bits = _STEP_BITS.unpack(payload)
+                if kind == EVALUATION:
+                    self.evaluations.append((step, bits))
+                elif step != len(self.losses):
+                    return f"the loss of step {step} is out of place"
+                elif self.logs:
+                    return f"step {step} has no log"
+                else:
+                    self.losses.append(bits)
+            elif kind in (CHECKPOINT, PAUSE):
+                step, root = _STEP_ROOT.unpack(payload)
+                if step != len(self.losses):
+                    return f"the checkpoint of step {step} is out of place"
+                if kind == PAUSE:
+                    self.pauses[step] = root
+                elif self.checkpoints and self.checkpoints[-1][0] >= step:
+                    return f"the checkpoint of step {step} is repeated"
+                else:
+                    self.checkpoints.append((step, root))
+            elif kind == END:
+                step, reason, root = _END.unpack(payload)
+                if step != len(self.losses) or reason >= len(REASONS):
+                    return "the end does not fit the losses before it"
+                self.last_step, self.reason, self.run_root = step, REASONS[reason], root
+            else:
+                return f"a record has the unknown kind {kind}"
+        except (struct.error, TallystickError):
+            return "a record is malformed"
+        return ""
+
+
+# Members of a session record that are read again, and their types.
+_SESSION: dict[str, type] = {
+    "compiler": str,
+    "isa": str,
+    "keep_checkpoints": int,
+    "replay": str,
+    "start_step": int,
+    "tallystick": str,
+    "threads": int,
+}
+_SESSION_MEMBERS = 64
+
+
+def is_session(value: Any) -> bool:
+    """Whether `value` is a session record: what this build knows has its type, and members of
+    other builds are no more than a number, a text or a truth value."""
+    return (
+        isinstance(value, dict)
+        and len(value) <= _SESSION_MEMBERS
+        and all(
+            type(v) is _SESSION[k] if k in _SESSION else type(v) in (str, int, bool, NoneType)
+            for k, v in value.items()
+        )
+    )
+
+
+class _Chain:
+    def __init__(self, job_digest: bytes) -> None:
+        self.value = Writer(_CHAIN_TAG).hash(job_digest, "job digest").digest()
+
+    def frame(self, kind: int, payload: bytes) -> bytes:
+        """The record's bytes; advances the chain."""
+        record = _HEAD.pack(kind, len(payload)) + payload
+        self.value = sha256(self.value + record)
+        return record + self.value[:_CHECK_BYTES]
+
+
+def read_journal(
+    path: Path, limit: int = LIMITS.journal_bytes, inside: Path | None = None
+) -> JournalContent:
+    """The intact prefix of the journal; what follows it is counted in `torn_bytes`.
+
+    It is read record by record, to the first that does not fit. Raises StorageError where it
+    cannot be read, CorruptFileError when even its beginning is not a journal's, or when it has
+    more than `limit` bytes.
+    """
+    return _read(path, limit, inside)[0]
+
+
+def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, _Chain, int]:
+    file, size = open_file(path, "journal", inside)
+    with os_errors(path), file:
+        return _parse(file, size, path, limit)
+
+
+def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, _Chain, int]:
+    """The content of a journal's bytes, the hash chain at its end, and where its intact part
+    ends. Raises CorruptFileError for bytes that do not begin as a journal."""
+    return _parse(io.BytesIO(data), len(data), path, LIMITS.journal_bytes)
+
+
+def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalContent, _Chain, int]:
+    at = len(MAGIC) + 32
+    start = file.read(at)
+    if start[: len(MAGIC)] != MAGIC or len(start) < at:
+        raise CorruptFileError(
+            f"{path} does not begin as a journal.", "Restore it, or train into another directory."
+        )
+    if size > limit:
+        raise CorruptFileError(
+            f"The journal {path} has {size} bytes, more than the {limit} that its job can need.",
+            "Restore it from an intact copy.",
+        )
+    content = JournalContent(start[len(MAGIC) :])
+    chain = _Chain(content.job_digest)
+    while at < size:
+        before = chain.value
+        why, record_bytes = _take(file, min(size - at, _LARGEST_RECORD), chain, content)
+        if why:
+            chain.value = before
+            content.torn_bytes, content.torn_why = size - at, why
+            break
+        at += record_bytes
+    return content, chain, at
+
+
+def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> tuple[str, int]:
+    """Read one record of at most `room` bytes into `content`: why it does not fit, its size."""
+    head = file.read(min(room, _HEAD.size))
+    if len(head) < _HEAD.size:
+        return "a record is cut off", 0
+    kind, length = _HEAD.unpack(head)
+    rest = length + _CHECK_BYTES
+    if length > _MAX_PAYLOAD or rest > room - _HEAD.size:
+        return "a record is cut off", 0
+    body = file.read(rest)
+    if len(body) < rest:
+        return "a record is cut off", 0
+    payload = body[:length]
+    if chain.frame(kind, payload) != head + body:
+        return "a record does not match its check", 0
+    return content.apply(kind, payload), len(head) + rest
+
+
+class Journal:
+    """A journal open for appending. Created empty, or continued after its intact prefix."""
+
+    def __init__(self, path: Path, content: JournalContent, chain: _Chain, end: int) -> None:
+        self.path = path
+        self.content = content
+        self._chain = chain
+        self._end = end
+        try:
+            self._descriptor = open_regular(path, "journal", path.parent, os.O_WRONLY)
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        content.torn_bytes, content.torn_why = 0, ""
+
+    @staticmethod
+    def open(path: Path, job_digest: bytes, limit: int = LIMITS.journal_bytes) -> Journal:
+        """Open or create the journal at `path`, of at most `limit` bytes.
+
+        Raises CorruptFileError for a file that is no journal, or one of another job.
+        """
+        if not present(path):
+            write_file(path, [MAGIC + job_digest])
+        content, chain, end = _read(path, limit, path.parent)
+        if content.job_digest != job_digest:
+            raise CorruptFileError(
+                f"The journal {path} belongs to another job.", "Choose another --out directory."
+            )
+        return Journal(path, content, chain, end)
+
+    def _append(self, kind: int, payload: bytes) -> None:
+        before = self._chain.value
+        record = self._chain.frame(kind, payload)
+        try:
+            write_all(self._descriptor, record)
+        except OSError as error:
+            # A part of the record may be on the disk: back to the last whole one.
+            self._chain.value = before
+            try:
+                os.ftruncate(self._descriptor, self._end)
+                os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            except OSError:
+                pass
+            raise storage_error(self.path, error) from error
+        self._end += len(record)
+        why = self.content.apply(kind, payload)
+        if why:
+            raise CorruptFileError(f"The journal {self.path}: {why}.", "This is a bug; report it.")
+
+    def session(self, info: dict[str, Any]) -> None:
+        """Who executes from here on: instruction set, threads, versions."""
+        self._append(SESSION, canonical_json(info))
+
+    def loss(self, step: int, bits: int, log: bytes | None = None) -> None:
+        """The loss of step `step`, as binary32 bits, and the digest of its log if it has one."""
+        if log is None:
+            self._append(LOSS, _STEP_BITS.pack(step, bits))
+        else:
+            self._append(LOGGED, _STEP_BITS_LOG.pack(step, bits, log))
+
+    def followed(self, found: Found) -> None:
+        """What was found in the run that this one follows, by now (journal.FOLLOWED)."""
+        self._append(FOLLOWED, canonical_json(found))
+
+    def evaluation(self, step: int, bits: int) -> None:
+        """The validation loss of state[step]; informational."""
+        self._append(EVALUATION, _STEP_BITS.pack(step, bits))
+
+    def checkpoint(self, step: int, root: bytes) -> None:
+        """The root of state[step], made durable with everything before it."""
+        self._append(CHECKPOINT, _STEP_ROOT.pack(step, root))
+        self.sync()
+
+    def pause(self, step: int, root: bytes) -> None:
+        """The root of a state stored where no checkpoint is due."""
+        self._append(PAUSE, _STEP_ROOT.pack(step, root))
+        self.sync()
+
+    def end(self, step: int, reason: str, run_root: bytes) -> None:
+        """The run is over."""
+        self._append(END, _END.pack(step, REASONS.index(reason), run_root))
+        self.sync()
+
+    def sync(self) -> None:
+        """Make the journal durable. Raises StorageError."""
+        try:
+            OS.fsync(self._descriptor)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def journal_bytes(steps: int, checkpoints: int, logs: bool = False) -> int:
+    """Bytes a journal of this many steps and checkpoints takes, sessions apart."""
+    frame = _HEAD.size + _CHECK_BYTES
+    step = (_STEP_BITS_LOG if logs else _STEP_BITS).size
+    return 256 + steps * (frame + step) + checkpoints * (frame + _STEP_ROOT.size)
+
+
+def journal_limit(job: Job | None) -> int:
+    """Bytes that the journal of a run of `job` can have, sessions and finds included; without a
+    job, LIMITS.journal_bytes."""
+    if job is None:
+        return LIMITS.journal_bytes
+    logs = parse_contract(job.commitment.contract).keeps_log
+    steps = job.steps
+    # Each step may be an evaluation and a pause too; one that follows a log may have two finds.
+    finds = 2 * steps * _LARGEST_RECORD if logs else 0
+    return journal_bytes(steps, 3 * (steps + 1), logs) + finds + LIMITS.journal_session_bytes

@@ -1,0 +1,102 @@
+"""The signature under a run, and the key that a run without a key of its own is signed by.
+
+A run answers a dispute with answers signed by the key of its commitment (PROTOCOL 2.5). Where no
+key is given, a new one signs and stays in the run directory, mode 0600; a key that was given is
+never copied there. Whoever has the file can answer in the run's name: it does not belong into a
+copy for others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
+from tallystick.commit.signing import sign_run as sign_commitment
+from tallystick.disk.files import remove_file, write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import present, read_file
+from tallystick.errors import CorruptFileError, DigestMismatchError, TallystickError, UsageError
+from tallystick.job.job import Job
+from tallystick.limits import LIMITS
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
+
+
+def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) -> str:
+    """Write the signed run commitment of a finished run; the signer's key id.
+
+    Without a key the one in the run directory signs, made now if there is none.
+    """
+    content = journal.content
+    if key is None:
+        signer = _own_key(store.signer_path)
+    else:
+        signer = key
+        remove_file(store.signer_path)  # of an earlier attempt without --key
+    step, root = content.checkpoints[-1]
+    commitment = RunCommitment(
+        job_digest=job.digest,
+        run_root=run_root(job.digest, content.checkpoints),
+        final_step=step,
+        final_state_root=root,
+        checkpoints=len(content.checkpoints),
+        signer=signer.public,
+    )
+    write_file(store.commitment_path, [sign_commitment(signer, commitment).to_bytes()])
+    return signer.public.key_id
+
+
+def _own_key(path: Path) -> PrivateKey:
+    """The key in the run directory; a new one, durable before it signs, if there is none."""
+    if present(path):
+        return read_own_key(path)
+    key = PrivateKey.generate()
+    write_file(path, [key.pem()], mode=0o600)
+    return key
+
+
+def read_own_key(path: Path) -> PrivateKey:
+    """The key that write_file wrote to `path`, to the byte. Raises CannotCheckError."""
+    key = load_private_key(path, path.parent)
+    if read_file(path, LIMITS.key_file_bytes, "signer's key", path.parent) != key.pem():
+        raise CorruptFileError(f"The signer's key {path} was altered.", "Restore it.")
+    return key
+
+
+def check_own_key(path: Path, signer: PublicKey | None) -> None:
+    """Raise unless the key at `path` is intact and, where the run is signed, its signer's."""
+    if read_own_key(path).public != signer and signer is not None:
+        raise DigestMismatchError(
+            f"The key {path} is not the one that has signed the run.",
+            "Restore it: without it the run cannot answer a dispute.",
+        )
+
+
+def signing_key(store: RunStore, signer: PublicKey, key: PrivateKey | None) -> PrivateKey:
+    """The private key of `signer`: the one given, or the run's own.
+
+    Raises UsageError where there is none, or another.
+    """
+    if key is None:
+        if not present(store.signer_path):
+            raise UsageError(
+                f"{store.directory} was signed with a key of its own that is not kept there.",
+                "Pass the signer's private key.",
+            )
+        key = read_own_key(store.signer_path)
+    if key.public != signer:
+        raise UsageError(
+            f"The key given is not the one that has signed {store.directory}.",
+            f"Pass the private key of {signer.key_id[:16]}...",
+        )
+    return key
+
+
+def signed_already(store: RunStore) -> str:
+    """Key id of who has signed the run; empty while nobody has."""
+    try:
+        envelope = store.envelope()
+    except TallystickError:
+        return ""
+    return envelope.signatures[0].key_id if envelope and envelope.signatures else ""
