@@ -26,11 +26,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
-from tallystick.kernels.table import kernel, run_of
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.table import run_of
+from tallystick.kernels.views import view
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.program.state import State
 from tiles import Array, Sampler, tiles
+
+SCALAR = ExecutionContext(isa="scalar")
 
 
 @dataclass
@@ -74,17 +78,13 @@ class Checker:
         if node.op == COMMIT:
             self.committed = [np.array(x) for x in inputs if x is not None]
             return
-        view = kernel[node.op].view
-        if view is not None:
+        if node.op in view:
             assert inputs[0] is not None
-            self._compare(count, index, node, [view(node.attrs, inputs[0])], outputs)
+            self._compare(count, index, node, [view[node.op](node.attrs, inputs[0])], outputs)
             count.whole += 1
             return
-        _core.set_isa("scalar")
-        try:
+        with SCALAR.entered():
             self._recompute(count, index, node, inputs, outputs)
-        finally:
-            _core.set_isa(self.isa)
 
     def _recompute(
         self,
@@ -151,14 +151,9 @@ def check_step(
     sampler: Sampler,
 ) -> Report:
     """Run one step on `isa`, all its nodes checked against scalar; `state` becomes the next."""
-    before = str(_core.isa())
-    _core.set_isa(isa)
     began = time.perf_counter()
-    try:
-        checker = Checker(isa, sampler)
-        result = Executor(program, threads).run_step(state, batch, scalars, (0, 0), checker.tap)
-    finally:
-        _core.set_isa(before)
+    checker, executor = Checker(isa, sampler), Executor(program, ExecutionContext(threads, isa))
+    result = executor.run_step(state, batch, scalars, (0, 0), checker.tap)
     # The commit node's operands are the next state in slot order: nothing else may be in it.
     state_wrong = [
         f"next state {slot}"

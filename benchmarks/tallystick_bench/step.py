@@ -27,6 +27,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.job.save import save_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.run.execute.trainer import Options, Silent, train_job
 from tallystick_bench import process
@@ -120,7 +121,7 @@ def time_rows(model: Model, built: Built, threads: int, repeats: int) -> list[di
     """
     settings = model.settings
     state = {name: array.copy() for name, array in built.initial_state.items()}
-    executor = Executor(built.captured.program, threads)
+    executor = Executor(built.captured.program, ExecutionContext(threads))
     theirs = TorchStep(settings, threads, built.initial_state)
     batch = tokens(settings, settings.batch_size)
     count = iter(range(1 << 30))

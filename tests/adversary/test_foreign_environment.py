@@ -16,6 +16,7 @@ from unit.protocol.simulator import Party
 import tallystick
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge
@@ -260,7 +261,7 @@ def test_a_tap_that_disturbs(job: Job, mode: str) -> None:
 
         state = {name: array.copy() for name, array in job.genesis().slots.items()}
         batch = {name: np.ascontiguousarray(c[:4]) for name, c in job.columns.items()}
-        Executor(job.program, 2).run_step(state, batch, {"lr": 1e-6}, tap=tap)
+        Executor(job.program, ExecutionContext(2)).run_step(state, batch, {"lr": 1e-6}, tap=tap)
         return seen
 
     assert traced(lambda: disturb(mode)) == traced(lambda: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.program.ir import Program, Value, op_spec
 
 # Operators with a line of their own; the others go by the registry's class.
@@ -92,6 +92,6 @@ def _parameter_gradients(program: Program) -> set[tuple[int, int]]:
             continue
         found.add((value.node, value.out))
         node = program.nodes[value.node]
-        if kernel[node.op].is_view or node.op == "aten.add.Tensor":
+        if node.op in view or node.op == "aten.add.Tensor":
             open_ += [v for v in node.inputs if v is not None]
     return found

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.kernels import kernel_for, without_log
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import Contract
+from tallystick.numerics.contracts import Contract, without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -59,7 +60,7 @@ def _fits_kernels(x: np.ndarray) -> bool:
 def _presented(spec: OpSpec, x: np.ndarray) -> np.ndarray:
     if x.flags.c_contiguous and x.flags.aligned:
         return x
-    if kernel[spec.name].strided and _fits_kernels(x):
+    if (spec.name in view or kernel[spec.name].strided) and _fits_kernels(x):
         return x
     return np.array(x, order="C", copy=True)
 
@@ -128,11 +129,10 @@ def _run(
     out_types: tuple[TensorType, ...],
 ) -> Result:
     inputs = [None if x is None else _presented(spec, x) for x in operands]
-    view = kernel[spec.name].view
-    if view is not None:
+    if spec.name in view:
         (x,) = inputs
         assert x is not None  # the declaration refused an absent operand
-        return np.array(view(attrs, x), order="C", copy=True)
+        return np.array(view[spec.name](attrs, x), order="C", copy=True)
     outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
-    kernel_for(contract, spec)(attrs, inputs, outputs)
+    CPU.kernels(contract)[spec.name].run(attrs, inputs, outputs)
     return outputs[0] if len(outputs) == 1 else outputs

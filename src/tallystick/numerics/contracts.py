@@ -177,6 +177,20 @@ def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:
     )
 
 
+def without_log(name: str) -> Contract:
+    """The contract called `name`, under which a value follows from the operands alone.
+
+    Raises UnsupportedVersionError for an unknown contract, and for one that keeps a log.
+    """
+    contract = find_contract(name)
+    if contract.keeps_log:
+        raise UnsupportedVersionError(
+            f"Under {contract.name} a value needs a step's rounding log, which is not here.",
+            "Use rounded/1 (the value of an element without an entry), or train a job.",
+        )
+    return contract
+
+
 def parse_contract(text: str) -> Contract:
     """The contract with the canonical identifier `text`, as programs and jobs carry it.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ALIGNMENT = 64
+from tallystick.kernels.device import ALIGNMENT as ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ soon as its gradient exists, and nobody else will read the old parameter, frees 
 
 from __future__ import annotations
 
-from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.program.ir import Program, Value, op_spec
 
 
@@ -14,7 +14,7 @@ def view_roots(program: Program) -> dict[Value, Value]:
     """For every node output, the value whose storage it may share: itself unless a view."""
     roots: dict[Value, Value] = {}
     for index, node in enumerate(program.nodes):
-        is_view = kernel[node.op].is_view
+        is_view = node.op in view
         for out in range(len(node.out_types)):
             value = Value(index, out)
             source = node.inputs[0] if is_view and node.inputs else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.kernels import refused_operands
+from tallystick.kernels.table import refused_operands
 from tallystick.opening.quantity import (
     VALUE_DTYPES,
     Logged,

@@ -30,7 +30,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.kernels.environment import check_environment, exact_environment
-from tallystick.program.executor import NodeError
+from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import (

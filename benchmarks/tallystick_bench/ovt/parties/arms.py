@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
@@ -44,7 +45,9 @@ class Plain:
 
     def __init__(self, program: Program, threads: int, unlogged: Unlogged | None = None) -> None:
         self.unlogged = unlogged
-        self.executor = Executor(program, threads, unlogged.kernels if unlogged else None)
+        self.executor = Executor(
+            program, ExecutionContext(threads), unlogged.kernels if unlogged else None
+        )
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
         """Take the step; see `Arm`."""
@@ -75,7 +78,7 @@ class Logged:
             self.session.form,
             codec.ZSTD if compress else codec.RAW,
         )
-        self.executor = Executor(program, threads, self.session.kernels)
+        self.executor = Executor(program, ExecutionContext(threads), self.session.kernels)
 
     def _writer(self, step: int) -> Sink:
         return self.logs.writer(step)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.rounded.operators import is_rounded, run_rounded
 from tallystick.kernels.rounded.pieces import Piece
 from tallystick.kernels.table import Run, run_of
@@ -92,7 +93,9 @@ def measure(part: PartFile, context: Context) -> None:
 def count_step(job: Job, bits: int, threads: int) -> dict[str, Any]:
     """The job's second step under `rounded/1` with `bits`, counted."""
     counting = Counting(bits)
-    executor = Executor(under(job, f"rounded/1;b={bits}"), threads, kernels=counting.kernels)
+    executor = Executor(
+        under(job, f"rounded/1;b={bits}"), ExecutionContext(threads), kernels=counting.kernels
+    )
     engine, seconds = Engine(job, job.genesis()), 0.0
     for step in range(2):
         counting.counts.clear()

@@ -19,8 +19,8 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.kernels import without_log
 from tallystick.kernels.environment import check_environment, exact_environment
+from tallystick.numerics.contracts import without_log
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.functions import Lowering

@@ -95,7 +95,7 @@ def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEsti
         job.steps // job.interval + 2,
         estimate_disk(job, state_file_bytes(state), keep, log_bytes),
         free_bytes(out),
-        state.nbytes + engine.arena_bytes,
+        sum(t.nbytes for t in job.program.state_types.values()) + engine.arena_bytes,
         _core.isa(),
         _core.threads(),
         _evaluation_seconds(job, state),
