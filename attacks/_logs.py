@@ -16,7 +16,7 @@ from tallystick.numerics.grid import Grid
 from tallystick.numerics.registry import rounded_operators
 from tallystick.program.ir import Node
 from tallystick.rounding.blocks import Entries
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import node_of, nothing_to_do
 

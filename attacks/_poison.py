@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import nothing_to_do
 

@@ -12,8 +12,8 @@ from tallystick.commit.encoding import JsonValue
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.run.execute.attacks import Params
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
+from tallystick.run.store.declaration import Params
 
 MIDDLE = -1  # as a step: the middle of the run
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._logs import LogLie, bits_of_log, logged_node
 from ._shared import MIDDLE, Attack

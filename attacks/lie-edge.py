@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.job.job import Job
+from tallystick.run.cheats.override import Override
 from tallystick.run.execute.nodes import NodeRecord
-from tallystick.run.execute.override import Override
 
 from ._records import wrong_record
 from ._shared import MIDDLE, Attack

@@ -10,7 +10,7 @@ from typing import Any
 
 from tallystick.job.job import Job
 from tallystick.program.state import State
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import Attack
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tallystick.job.job import Job
 from tallystick.protocol.bodies import NodesBody
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._records import WrongRecord
 from ._shared import MIDDLE, Attack, node_of

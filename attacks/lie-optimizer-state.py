@@ -12,7 +12,7 @@ from typing import Any
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import MIDDLE, Attack, falsify, node_of
 

@@ -15,7 +15,7 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import MIDDLE, Attack, bits_of, falsify, node_of
 

@@ -14,7 +14,7 @@ import numpy as np
 from tallystick.job.job import Job
 from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.queries import Values
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._records import WrongRecord
 from ._shared import MIDDLE, Attack, node_of

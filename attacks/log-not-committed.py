@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.run.logs.trainer_logs.rerun import keeps_log
-
 from tallystick.commit.encoding import sha256
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
+from tallystick.run.logs.rerun import keeps_log
 
 from ._shared import MIDDLE, Attack, nothing_to_do
 

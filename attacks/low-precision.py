@@ -15,7 +15,7 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import Node, op_spec
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tallystick.job.job import Job
 from tallystick.protocol.queries import NodeRecord
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._poison import Poison
 from ._shared import MIDDLE, Attack

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import Attack
 

@@ -12,7 +12,7 @@ from typing import Any
 from tallystick.job.job import Job
 from tallystick.protocol.queries import Nodes
 from tallystick.prover.local import SilenceError
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._poison import Poison
 from ._shared import MIDDLE, Attack

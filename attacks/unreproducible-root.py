@@ -10,7 +10,7 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.job.job import Job
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 from ._shared import MIDDLE, Attack
 

@@ -14,7 +14,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from tallystick.run.execute.attacks import Declaration
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 
 

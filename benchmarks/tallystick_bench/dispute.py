@@ -27,9 +27,11 @@ from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
 from tallystick.opening.quantity import rules
 from tallystick.program.ir import Node, Program
+from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick_bench import process
@@ -118,7 +120,7 @@ def largest_node(program: Program, operator: str) -> int:
 def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | None) -> Game:
     """The game of the two runs; the liar is party 0, who opens what one true answer decides."""
     began = time.monotonic()
-    with Prover(liar, None, threads, lie) as bad, Prover(honest, None, threads) as good:
+    with CheatingProver(liar, None, threads, lie) as bad, Prover(honest, None, threads) as good:
         played = play(load_terms(job.directory), (bad, good), ARITY)
         executed = good.executed_steps
     verdict = played.verdict
@@ -158,7 +160,7 @@ def told(job: Job, honest: Path, liar: Path, node: int, threads: int | None) -> 
     root = RunStore(honest).journal().run_root
     for pick in range(OneNumber.PICKS):
         lie = OneNumber(node, pick=pick)
-        summary = train_job(job, liar, Options(threads=threads, keep=1, override=lie))
+        summary = train_job(job, liar, Options(threads=threads, keep=1, maker=Cheat(lie)))
         if summary.run_root != root:
             return lie
         shutil.rmtree(liar)
@@ -230,7 +232,7 @@ def share_row(steps: int, interval: int, kept: int, target: float, out: Path) ->
     )
     lie = OneNumber(largest_node(job.program, CHEAP), steps - 1)
     train_job(job, out / "honest", Options(keep=kept))
-    train_job(job, out / "liar", Options(keep=kept, override=lie))
+    train_job(job, out / "liar", Options(keep=kept, maker=Cheat(lie)))
     game = play_out(job, out / "honest", out / "liar", lie, None)
     return {
         "name": f"dispute/{steps}-steps/keep-{kept}/reexecuted_share",

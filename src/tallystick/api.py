@@ -38,8 +38,8 @@ from tallystick.protocol.verdict import Conviction as Conviction
 from tallystick.protocol.verdict import Event as Event
 from tallystick.protocol.verdict import Place as Place
 from tallystick.protocol.verdict import Verdict as Verdict
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
-from tallystick.prover.prover import Prover
 from tallystick.run.execute.auditor import AuditReport as AuditReport
 from tallystick.run.execute.auditor import Difference as Difference
 from tallystick.run.execute.auditor import audit_run
@@ -285,7 +285,7 @@ def dispute(
     with ExitStack() as stack:
         provers = [
             stack.enter_context(
-                Prover(Path(run), _private(key), threads, as_attack=name in as_attack)
+                party_of(Path(run), _private(key), threads, as_attack=name in as_attack)
             )
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]

@@ -37,6 +37,7 @@ from tallystick.cli.main import run as command
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.version import tallystick_version
 
@@ -59,7 +60,7 @@ class World:
 
 def make_world(directory: Path, contract: str) -> World:
     """Everything small: a run of a few kilobytes."""
-    from tallystick.run.execute.attacks import Declaration
+    from tallystick.run.store.declaration import Declaration
 
     directory.mkdir()
     pairs = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
@@ -69,7 +70,9 @@ def make_world(directory: Path, contract: str) -> World:
     )  # fmt: skip
     honest, cheat = directory / "honest", directory / "cheat"
     made = train_job(job, honest, Options(trace=(2, 3)))
-    train_job(job, cheat, Options(declared=Declaration("lie-output", {"step": 4})))
+    train_job(
+        job, cheat, Options(maker=declared_cheat(job, Declaration("lie-output", {"step": 4})))
+    )
     evidence, signer = directory / "evidence", directory / "signer.pub"
     words = ["dispute", str(honest), str(cheat), "--as-attack", "B", "--job", str(job.directory)]
     assert _run([*words, "--out", str(evidence)])[0] in (1, 2)

@@ -30,13 +30,14 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.numerics.contracts import parse_contract
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
-from tallystick.prover.prover import Prover
 from tallystick.rounding.codec import pack, unpack
 from tallystick.rounding.published import PublishedRecorder
 from tallystick.rounding.sections import sections_of
-from tallystick.run.execute.attacks import Declaration
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.version import tallystick_version
 
 RECIPES = {
@@ -115,13 +116,15 @@ def one_lie(job: Job, directory: Path, params: dict[str, int], also: Settled) ->
     cheat, follower = directory / "cheat", directory / "follower"
     try:
         with settling(also):
-            train_job(job, cheat, Options(declared=Declaration("lie-output", params)))
+            train_job(
+                job, cheat, Options(maker=declared_cheat(job, Declaration("lie-output", params)))
+            )
         train_job(job, follower, Options(replay=cheat))
         ends = []
         for seat in (0, 1):
             runs = [follower, follower]
             runs[seat] = cheat
-            first, second = (Prover(run, as_attack=run == cheat) for run in runs)
+            first, second = (party_of(run, as_attack=run == cheat) for run in runs)
             with first, second:
                 verdict = play(job.terms, [first, second]).verdict
             if verdict.agreement:

@@ -17,7 +17,7 @@ from journals import rewrite
 from tallystick.commit.encoding import canonical_json
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.program.state import State
-from tallystick.run.execute.attacks import attack_names
+from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import CHECKPOINT, EVALUATION, LOSS, PAUSE, SESSION
 

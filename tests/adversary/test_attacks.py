@@ -20,10 +20,13 @@ from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.protocol.judge import judge
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
-from tallystick.run.execute.attacks import Declaration, attack_names, attacks_directory, load_attack
+from tallystick.run.cheats.attacks import attack_names, attacks_directory, load_attack
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick_bench.process import environment
 
@@ -78,7 +81,7 @@ REFEREE = PrivateKey(bytes([5]) * 32)
 
 def as_party(runs: list[Path], seat: int, party: int) -> Prover:
     """The prover of a run; the one at `seat` plays the cheat that it declares."""
-    return Prover(runs[party], as_attack=party == seat)
+    return party_of(runs[party], as_attack=party == seat)
 
 
 @dataclass
@@ -95,7 +98,9 @@ class World:
     def cheat(self, name: str, **params: int) -> Path:
         run = self.directory / "-".join([name, *(f"{k}{v}" for k, v in params.items())])
         if not run.exists():
-            train_job(self.job, run, Options(declared=Declaration(name, params)))
+            train_job(
+                self.job, run, Options(maker=declared_cheat(self.job, Declaration(name, params)))
+            )
         return run
 
     def game(self, name: str, seat: int, **params: int) -> Played:
@@ -218,11 +223,11 @@ def test_lies_about_logs(logged: World, name: str) -> None:
 def test_a_lie_about_logs_is_taken_up_where_it_was_left(logged: World, name: str) -> None:
     """The steps that are repeated follow a log that nobody else would write."""
     whole, out = logged.cheat(name), logged.directory / f"{name}-again"
-    options = Options(declared=Declaration(name), stop_before=3)
-    train_job(logged.job, out, options)
+    maker = declared_cheat(logged.job, Declaration(name))
+    train_job(logged.job, out, Options(maker=maker, stop_before=3))
     for path in (out / "checkpoints").iterdir():
         path.unlink()
-    done = train_job(logged.job, out, Options(declared=Declaration(name)))
+    done = train_job(logged.job, out, Options(maker=maker))
     assert done.run_root == RunStore(whole).journal().run_root
 
 
@@ -242,7 +247,7 @@ def test_lies_under_published_logs(tmp_path: Path) -> None:
     )  # fmt: skip
     for name, clauses in PUBLISHED.items():
         cheat, follower = tmp_path / name, tmp_path / f"{name}-followed"
-        train_job(job, cheat, Options(declared=Declaration(name)))
+        train_job(job, cheat, Options(maker=declared_cheat(job, Declaration(name))))
         train_job(job, follower, Options(replay=cheat))
         for seat in (0, 1):
             runs = [follower, follower]
@@ -333,7 +338,11 @@ def test_a_frozen_weight_that_no_operator_makes(tmp_path: Path) -> None:
     job = load_job(tmp_path / "job")
     world = World(job, tmp_path)
     train_job(job, world.honest, Options())
-    train_job(job, tmp_path / "swap", Options(declared=Declaration("swapped-frozen-weight")))
+    train_job(
+        job,
+        tmp_path / "swap",
+        Options(maker=declared_cheat(job, Declaration("swapped-frozen-weight"))),
+    )
     before, after = (
         load_attack("swapped-frozen-weight").make(job, {}).slot,  # type: ignore[attr-defined]
         {name for name, value in job.program.next_state.items() if value.is_input},

@@ -22,8 +22,10 @@ from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
 from tallystick.kernels.rounded.engines import using
 from tallystick.protocol.judge import judge
-from tallystick.run.execute.attacks import Declaration, attacks_directory
+from tallystick.run.cheats.attacks import attacks_directory
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 
@@ -51,7 +53,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     pairs = {"features": "8", "records": "16", "batch_size": "2"}
     job = new_job("logreg", path / "job", pairs, steps=3, evaluate_every=0)
     train_job(job, path / "honest", Options())
-    train_job(job, path / "cheat", Options(declared=Declaration("data-poisoning")))
+    train_job(
+        job, path / "cheat", Options(maker=declared_cheat(job, Declaration("data-poisoning")))
+    )
     return World(job.directory, path / "honest", path / "cheat")
 
 
@@ -139,7 +143,7 @@ def test_a_withheld_log(tmp_path: Path) -> None:
     # Entries that nobody follows in the step whose log is withheld, and a lie in a later one.
     declared = Declaration("lie-output", {"step": 4})
     with forging(some_more(2, _product(job), range(5, 9))):
-        train_job(job, cheat, Options(declared=declared))
+        train_job(job, cheat, Options(maker=declared_cheat(job, declared)))
     attack("withheld-log", cheat, "--step", 2, "--out", handed)
     train_job(job, auditor, Options(replay=handed))
     words = ["--job", job.directory]
@@ -154,7 +158,9 @@ def test_a_withheld_log_of_a_choice(tmp_path: Path, capsys: pytest.CaptureFixtur
     job = make_log_job(tmp_path / "job", wide=3000)
     cheat, handed = tmp_path / "cheat", tmp_path / "handed"
     with using(Upwards()):
-        train_job(job, cheat, Options(declared=Declaration("lie-output", {"step": 3})))
+        train_job(
+            job, cheat, Options(maker=declared_cheat(job, Declaration("lie-output", {"step": 3})))
+        )
     attack("withheld-log", cheat, "--step", 0, "--out", handed)
     train_job(job, tmp_path / "first", Options(replay=handed))
     words = ["--job", job.directory]

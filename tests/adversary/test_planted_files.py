@@ -18,11 +18,14 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.program.state import State
 from tallystick.protocol import queries as q
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.execute.attacks import Declaration, attack_names, load_attack
+from tallystick.run.cheats.attacks import attack_names, load_attack
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 
@@ -41,7 +44,7 @@ class World:
 
 def _world(job: Job, directory: Path) -> World:
     train_job(job, directory / "honest", Options(keep=3))
-    train_job(job, directory / "cheat", Options(declared=CHEAT))
+    train_job(job, directory / "cheat", Options(maker=declared_cheat(job, CHEAT)))
     return World(job, directory / "honest", directory / "cheat")
 
 
@@ -88,7 +91,7 @@ def _planted(world: World, out: Path, change: Callable[[RunStore], object]) -> P
 
 def _convicted(world: World, run: Path) -> list[int]:
     """Who is convicted in the game of the honest run (party 0) against the cheat."""
-    with Prover(run) as good, Prover(world.cheat, as_attack=True) as bad:
+    with Prover(run) as good, party_of(world.cheat, as_attack=True) as bad:
         played = play(world.job.terms, [good, bad])
     return [conviction.party for conviction in played.verdict.convicted]
 

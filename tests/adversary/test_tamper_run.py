@@ -26,8 +26,9 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.program.state import State
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.override import Override
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
@@ -206,7 +207,7 @@ def _cheat(job: Job, out: Path, trace: tuple[int, int] | None = None) -> None:
             if step == 7:
                 batch["x"].view("u4")[0, 0] ^= 1 << 20
 
-    train_job(job, out, Options(override=Flip(), trace=trace))
+    train_job(job, out, Options(maker=Cheat(Flip()), trace=trace))
 
 
 def test_training_on_other_data_is_found(mlp_job: Job, tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_a_changed_state_is_found_in_its_interval(mlp_job: Job, tmp_path: Path) 
             if step == 11:
                 state.slots["param.0.bias"].view("u4")[0] ^= 1
 
-    train_job(mlp_job, tmp_path / "run", Options(override=Flip()))
+    train_job(mlp_job, tmp_path / "run", Options(maker=Cheat(Flip())))
     report = audit_run(tmp_path / "run", mlp_job)
     assert report.difference is not None
     assert report.difference.interval == (10, 12)

@@ -70,8 +70,9 @@ SETTINGS = {"features": "8", "classes": "3", "records": "24", "hidden": "8", "ba
 def make_world(directory: Path, contract: str, wide: bool) -> Any:
     """A job of six steps, its honest run and a cheat's; `wide`: its kernels use threads."""
     from tallystick.job.recipes import new_job
-    from tallystick.run.execute.attacks import Declaration
+    from tallystick.run.cheats.training import declared_cheat
     from tallystick.run.execute.trainer import Options, train_job
+    from tallystick.run.store.declaration import Declaration
 
     recipe, settings = "mlp", SETTINGS
     if wide:
@@ -85,7 +86,11 @@ def make_world(directory: Path, contract: str, wide: bool) -> Any:
         contract=contract,
     )  # fmt: skip
     train_job(job, directory / "honest", Options())
-    train_job(job, directory / "cheat", Options(declared=Declaration("lie-output", {"step": 4})))
+    train_job(
+        job,
+        directory / "cheat",
+        Options(maker=declared_cheat(job, Declaration("lie-output", {"step": 4}))),
+    )
     return job
 
 
@@ -123,6 +128,7 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
 def game_subject(directory: Path, job: Any) -> Subject:
     """A whole game between the honest run and the cheat, referee and provers in one process."""
     from tallystick.commit.signing import PrivateKey
+    from tallystick.prover.cheating import party_of
     from tallystick.prover.local import play
     from tallystick.prover.prover import Prover
 
@@ -131,7 +137,7 @@ def game_subject(directory: Path, job: Any) -> Subject:
     def run() -> object:
         with (
             Prover(directory / "honest", threads=2) as good,
-            Prover(directory / "cheat", threads=2, as_attack=True) as bad,
+            party_of(directory / "cheat", threads=2, as_attack=True) as bad,
         ):
             played = play(job.terms, [good, bad], key=key)
         return played.verdict
@@ -143,13 +149,14 @@ def judge_subject(directory: Path, job: Any) -> Subject:
     """The judge, from the files."""
     from tallystick.job.job_file import load_terms
     from tallystick.protocol.judge import judge
+    from tallystick.prover.cheating import party_of
     from tallystick.prover.local import play
     from tallystick.prover.prover import Prover
 
     evidence = directory / "evidence"
     with (
         Prover(directory / "honest") as good,
-        Prover(directory / "cheat", as_attack=True) as bad,
+        party_of(directory / "cheat", as_attack=True) as bad,
     ):
         evidence.write_bytes(play(job.terms, [good, bad]).evidence.to_bytes())
 

@@ -9,6 +9,7 @@ from faults import Faults, KilledError, faults
 
 from tallystick.errors import StorageError
 from tallystick.job.job import Job
+from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.fsck import fsck
@@ -78,7 +79,7 @@ def test_a_machine_that_computes_otherwise_after_a_restart_is_named(
 ) -> None:
     from tallystick.errors import MismatchError
     from tallystick.program.state import State
-    from tallystick.run.execute.override import Override
+    from tallystick.run.cheats.override import Override
 
     out = tmp_path / "run"
     train_job(mlp_job, out, Options(stop_before=9))
@@ -91,6 +92,6 @@ def test_a_machine_that_computes_otherwise_after_a_restart_is_named(
                 state.slots["param.0.weight"].view("u4").reshape(-1)[0] ^= 1
 
     with pytest.raises(MismatchError) as caught:
-        train_job(mlp_job, out, Options(override=Flip()))
+        train_job(mlp_job, out, Options(maker=Cheat(Flip())))
     assert caught.value.exit_code == 1
     assert "fsck" in caught.value.next_action

@@ -23,8 +23,10 @@ from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import ATTEMPTS, SilenceError, play
 from tallystick.prover.prover import Prover
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
@@ -83,10 +85,12 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def liar(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tallystick.run.execute.attacks import Declaration
+    from tallystick.run.store.declaration import Declaration
 
     out = tmp_path_factory.mktemp("faults") / "liar"
-    train_job(mlp_job, out, Options(declared=Declaration("lie-output", {"step": 7})))
+    train_job(
+        mlp_job, out, Options(maker=declared_cheat(mlp_job, Declaration("lie-output", {"step": 7})))
+    )
     return out
 
 
@@ -103,7 +107,7 @@ def test_it_is_told_and_tried_again(
 
     def game(times: int) -> list[int]:
         told.clear()
-        with Prover(mlp_run.directory) as good, Prover(liar, as_attack=True) as bad:
+        with Prover(mlp_run.directory) as good, party_of(liar, as_attack=True) as bad:
             Failing(fault, times, monkeypatch)
             played = play(
                 mlp_job, [good, bad], on_fault=lambda party, why: told.append((party, why))
@@ -201,9 +205,13 @@ def test_a_machine_that_computes_otherwise_signs_nothing_false(
 
 def test_a_false_commitment_is_the_same_twice(mlp_job: Job, tmp_path: Path) -> None:
     """PROTOCOL 5.3: a run that no execution gives is not excused by the second one."""
-    from tallystick.run.execute.attacks import Declaration
+    from tallystick.run.store.declaration import Declaration
 
-    train_job(mlp_job, tmp_path / "cheat", Options(declared=Declaration("data-poisoning")))
+    train_job(
+        mlp_job,
+        tmp_path / "cheat",
+        Options(maker=declared_cheat(mlp_job, Declaration("data-poisoning"))),
+    )
     train_job(mlp_job, tmp_path / "honest", Options())
     with Prover(tmp_path / "honest") as good, Prover(tmp_path / "cheat") as undeclared:
         verdict = play(mlp_job.terms, [good, undeclared]).verdict

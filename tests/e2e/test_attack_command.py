@@ -11,7 +11,7 @@ import pytest
 from tallystick.cli.main import run
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.run.execute.attacks import attack_names
+from tallystick.run.cheats.attacks import attack_names
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:

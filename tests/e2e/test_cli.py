@@ -365,7 +365,7 @@ def test_an_unwritable_directory(logreg_job: Job, tmp_path: Path, ts: Run) -> No
 def test_too_little_disk(
     logreg_job: Job, tmp_path: Path, ts: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tallystick.run import estimate
+    from tallystick.run.show import estimate
 
     monkeypatch.setattr(estimate, "free_bytes", lambda path: 1000)
     code, _, err = ts("train", logreg_job.directory, "--out", tmp_path / "run", "--quiet")

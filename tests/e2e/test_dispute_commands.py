@@ -22,8 +22,9 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.statement import PAYLOAD_TYPE
-from tallystick.run.execute.attacks import Declaration
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.store.declaration import Declaration
 
 KEYS = {
     "agreement", "convicted", "accepted", "accepted_party", "phase", "case", "clause", "interval",
@@ -38,7 +39,11 @@ CONVICTION_KEYS = {"party", "run_root", "signer", "trusted", "case", "clause", "
 def cheat(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with one falsified number, declared."""
     path = tmp_path_factory.mktemp("cheat") / "run"
-    train_job(mlp_job, path, Options(declared=Declaration("lie-output", {"step": 7})))
+    train_job(
+        mlp_job,
+        path,
+        Options(maker=declared_cheat(mlp_job, Declaration("lie-output", {"step": 7}))),
+    )
     return path
 
 
@@ -46,7 +51,7 @@ def cheat(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mute(mlp_job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that falls silent in a dispute."""
     path = tmp_path_factory.mktemp("mute") / "run"
-    train_job(mlp_job, path, Options(declared=Declaration("silent")))
+    train_job(mlp_job, path, Options(maker=declared_cheat(mlp_job, Declaration("silent"))))
     return path
 
 
@@ -302,7 +307,7 @@ def test_no_claim_where_neither_is_accepted(
     """The verdict is told all the same."""
     other, out, claim = tmp_path / "other", tmp_path / "case", tmp_path / "claim.json"
     lie = Declaration("lie-output", {"step": 7, "bit": 21})
-    train_job(mlp_job, other, Options(declared=lie))
+    train_job(mlp_job, other, Options(maker=declared_cheat(mlp_job, lie)))
     key = tmp_path / "key.pem"
     save_private_key(PrivateKey(bytes([4]) * 32), key)
     words = (*AS_A, *AS_B, *_job(terms), "--out", out, "--json")

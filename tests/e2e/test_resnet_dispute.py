@@ -12,10 +12,12 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.resnet50 import ResnetSettings, make_module
 from tallystick.protocol.judge import judge
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.execute.attacks import Declaration
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 
 STEPS = 6
 CASES = [
@@ -49,8 +51,8 @@ def test_one_false_number_convicts(world: tuple[Job, Path], op: str, output: int
     # The sign, because a small change below a relu or a maximum may change nothing above it.
     bit = 31 if (op, output) == CASES[0] else 3
     lie = Declaration("lie-output", {"step": 3, "node": node, "output": output, "bit": bit})
-    train_job(job, liar, Options(declared=lie))
-    provers = [Prover(directory / "honest"), Prover(liar, as_attack=True)]
+    train_job(job, liar, Options(maker=declared_cheat(job, lie)))
+    provers = [Prover(directory / "honest"), party_of(liar, as_attack=True)]
     try:
         played = play(job.terms, provers)
     finally:

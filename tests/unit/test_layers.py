@@ -132,6 +132,53 @@ def test_declarations_import_no_kernel() -> None:
                                            "tallystick.kernels.table.kernel"]  # fmt: skip
 
 
+# Cheats stay out of honest code: who may import which of their rooms (DESIGN 7).
+CHEATS = f"{PACKAGE}.run.cheats", f"{PACKAGE}.prover.cheating"
+MAY_CHEAT = {
+    "run/cheats/": CHEATS[:1],
+    "prover/cheating.py": CHEATS[:1],
+    "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
+    "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared
+    "cli/demo_dispute.py": CHEATS[1:],
+    "api.py": CHEATS[1:],
+}
+
+
+def cheats(path: Path, text: str) -> list[str]:
+    """What a module imports of the rooms of cheats without being allowed to, and where an honest
+    module names an override."""
+    relative, tree = path.relative_to(SOURCE).as_posix(), ast.parse(text)
+    allowed = next((may for at, may in MAY_CHEAT.items() if relative.startswith(at)), ())
+    found = []
+    for name, line in imports(path, tree):
+        room = next((c for c in CHEATS if name == c or name.startswith(f"{c}.")), None)
+        if room is not None and room not in allowed:
+            found.append(f"{relative}:{line} imports {name}")
+    if CHEATS[0] not in allowed:
+        names = (getattr(node, "id", getattr(node, "arg", "")) for node in ast.walk(tree))
+        found += [f"{relative} names {n}" for n in names if n in ("Override", "override", "lie")]
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_honest_code_knows_no_cheat(path: Path) -> None:
+    assert cheats(path, path.read_text()) == []
+
+
+def test_the_check_of_cheats_sees_violations() -> None:
+    engine, prover = SOURCE / "run" / "execute" / "x.py", SOURCE / "prover" / "x.py"
+    assert cheats(engine, "from tallystick.run.cheats.override import Override")
+    assert cheats(engine, "def f():\n    from tallystick.run import cheats")
+    assert cheats(engine, "from ..cheats.engine import CheatingEngine")
+    assert cheats(engine, "def f(override=None):\n    return override or 1")
+    assert cheats(prover, "from tallystick.prover.cheating import party_of")
+    assert cheats(prover, "import tallystick.prover.cheating as honest")
+    assert cheats(SOURCE / "cli" / "dispute.py", "import tallystick.run.cheats.attacks")
+    assert not cheats(SOURCE / "cli" / "dispute.py", "import tallystick.prover.cheating")
+    assert not cheats(prover, "from tallystick.run.store.declaration import Declaration")
+    assert all((SOURCE / at).exists() for at in MAY_CHEAT)
+
+
 def test_every_room_has_a_level() -> None:
     rooms = {p.relative_to(SOURCE).with_suffix("").parts[0] for p in modules()} - {"__init__"}
     assert rooms <= set(LEVELS)

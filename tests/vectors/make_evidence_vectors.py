@@ -41,10 +41,12 @@ from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import SilenceError, play
-from tallystick.prover.prover import Prover
-from tallystick.run.execute.attacks import Declaration, attack_names
+from tallystick.run.cheats.attacks import attack_names
+from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.declaration import Declaration
 
 REFEREE, CHEAT, OPPONENT = (PrivateKey(bytes([number]) * 32) for number in (5, 8, 9))
 PEM = REFEREE.public.pem().decode()
@@ -273,7 +275,7 @@ def attacks(maker: Maker) -> None:
         names = OF_LOGS if "replay" in contract else set(attack_names()) - set(OF_LOGS)
         for name in sorted(names):
             cheat, honest = directory / name, directory / "honest"
-            train_job(job, cheat, Options(declared=Declaration(name), key=CHEAT))
+            train_job(job, cheat, Options(maker=declared_cheat(job, Declaration(name)), key=CHEAT))
             if "replay" in contract:
                 honest = directory / f"{name}-followed"
                 train_job(job, honest, Options(replay=cheat, key=OPPONENT))
@@ -282,7 +284,7 @@ def attacks(maker: Maker) -> None:
             for seat in (0, 1):
                 sides = [(honest, OPPONENT), (honest, OPPONENT)]
                 sides[seat] = cheat, CHEAT
-                provers = [Prover(*side, as_attack=k == seat) for k, side in enumerate(sides)]
+                provers = [party_of(*side, as_attack=k == seat) for k, side in enumerate(sides)]
                 try:
                     maker.game(job, f"{contract}: {name}, party {seat}", provers)
                 finally:

@@ -10,9 +10,13 @@ import click
 from tallystick.cli.output import json_option, print_json, say, threads_option
 from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.run.execute.attacks import Declaration, attack_names, load_attack
-from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.cheats.attacks import attack_names, load_attack
+from tallystick.run.cheats.training import declared_cheat
+from tallystick.run.execute.nodes import TraceRange
+from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
+from tallystick.run.store.declaration import Declaration
 
 
 def known_attacks() -> list[dict[str, Any]]:
@@ -22,6 +26,20 @@ def known_attacks() -> list[dict[str, Any]]:
         attack: Any = load_attack(name)
         found.append({"name": name, "summary": attack.summary, "parameters": dict(attack.defaults)})
     return found
+
+
+def train_cheat(
+    job: Job,
+    out: Path,
+    declared: Declaration,
+    listener: Listener,
+    threads: int | None = None,
+    trace: TraceRange | None = None,
+) -> RunSummary:
+    """Train `job` into `out` with the cheat that is declared. Raises UsageError for unknown names
+    and parameters before anything is written, and as train_job."""
+    maker = declared_cheat(job, declared)
+    return train_job(job, out, Options(threads, trace=trace, maker=maker), listener)
 
 
 @click.command(short_help="Make a cheating run, to see it convicted.")
@@ -60,10 +78,9 @@ def attack(
         params[key] = value
     declared = Declaration(name, params)
     loaded = load_job(Path(job))
-    declared.make(loaded)  # refuses unknown names and parameters before anything is written
     reporter = Reporter("train", quiet or as_json)
     try:
-        result = train_job(loaded, Path(out), Options(threads, declared=declared), reporter)
+        result = train_cheat(loaded, Path(out), declared, reporter, threads)
     finally:
         reporter.close()
     if as_json:

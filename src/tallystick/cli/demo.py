@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from tallystick import _core
+from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
 from tallystick.cli.progress import Reporter
@@ -24,11 +25,11 @@ from tallystick.job.job import DATA, Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.environment import check_environment
-from tallystick.run.execute.attacks import Declaration
 from tallystick.run.execute.auditor import AuditReport, audit_run
 from tallystick.run.execute.sampling import sample_bytes
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.estimate import human_seconds
+from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore, checkpoint_name
 from tallystick.run.store.export import export_model, verify_model
 from tallystick.run.store.fsck import fsck
@@ -201,10 +202,9 @@ class Demo:
         directory = self.out / run
         declared = Declaration(attack, {"step": CHEAT_STEP})
         steps = (CHEAT_STEP, CHEAT_STEP + 1) if trace else None
-        options = Options(declared=declared, trace=steps)
         reporter = Reporter("train", self.quiet)
         try:
-            train_job(job, directory, options, reporter)
+            train_cheat(job, directory, declared, reporter, trace=steps)
         finally:
             reporter.close()
         return directory

@@ -12,6 +12,7 @@ from typing import Any
 from tallystick.cli.output import say
 from tallystick.disk.files import write_file
 from tallystick.job.job_file import load_terms
+from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
 from tallystick.report.dispute_page import dispute_page
@@ -38,7 +39,7 @@ class Settled:
 def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settled:
     """Let `honest` (A) and `cheat` (B) answer a referee; write evidence and page; judge offline."""
     terms = load_terms(job)
-    with Prover(honest) as first, Prover(cheat, as_attack=True) as second:
+    with Prover(honest) as first, party_of(cheat, as_attack=True) as second:
         played = play(terms, [first, second])
         again = first.executed_steps + second.executed_steps
     evidence, page = out / f"{name}.evidence", out / f"{name}.html"

@@ -38,6 +38,7 @@ from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
 from tallystick.protocol.verdict import Verdict
+from tallystick.prover.cheating import party_of
 from tallystick.prover.handover import hand_over
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
@@ -199,7 +200,7 @@ def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: 
     def notice(text: str) -> None:
         note(f"{name}: {text}")
 
-    return Prover(run, _key(key), threads, as_attack=cheats, notice=notice)
+    return party_of(run, _key(key), threads, as_attack=cheats, notice=notice)
 
 
 def _say_fault(party: int, why: str) -> None:

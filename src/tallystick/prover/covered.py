@@ -14,7 +14,6 @@ from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.job.job import Job
 from tallystick.prover.states import RunStates
-from tallystick.run.execute.override import Override
 from tallystick.run.logs.rerun import LogShape, keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
@@ -32,21 +31,15 @@ def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -
     return run_root(job.digest, checkpoints) == run.run_root
 
 
-def usable_journal(
-    store: RunStore, job: Job, run: RunCommitment, override: Override | None, notice: Notice
-) -> JournalContent:
-    """The journal of the run; without its checkpoints where they are not the signed ones.
-
-    Losses and log digests in it are hints. The journal of a declared cheat is what the cheat made.
-    """
+def usable_journal(store: RunStore, job: Job, run: RunCommitment, notice: Notice) -> JournalContent:
+    """The journal of the run; without its checkpoints where they are not the signed ones. Losses
+    and log digests in it are hints."""
     try:
         found = store.journal(job)
     except (CounterpartyError, StorageError) as error:
-        if override is not None:
-            raise
         notice(f"The journal is not used: {error.message}")
         return JournalContent(job.digest)
-    if override is None and not _gives(found.checkpoints, job, run):
+    if not _gives(found.checkpoints, job, run):
         notice(f"The checkpoints in {store.journal_path} do not give the signed run root.")
         found.checkpoints.clear()
     return found

@@ -1,8 +1,7 @@
 """What a run says about its rounding logs, from the files it has kept (PROTOCOL 2.1, 13 to 15).
 
 A log is committed through the chain in the state; the files are ours, so what they hold is what
-we say. A file that no longer gives the chain is our own damage, and never signed as an answer,
-unless a declared cheat made it so.
+we say. A file that no longer gives the chain is our own damage, and never signed as an answer.
 """
 
 from __future__ import annotations
@@ -49,13 +48,17 @@ class Logs:
         _, after = self._states.slot(step + 1, LOG_CHAIN_SLOT)
         with self._open(step) as reader:
             digests = tuple(entry.digest for entry in reader.index)
-        made = extend_log_chain(chain, step, log_digest(step, digests))
-        if self._states.override is None and made != self._states.at(step + 1).state.log_chain:
+        self._check_chain(step, extend_log_chain(chain, step, log_digest(step, digests)))
+        return LogBody(chain, before, digests, after)
+
+    def _check_chain(self, step: int, chain: bytes) -> None:
+        """Raise DigestMismatchError unless `chain`, which the log of `step` gives, is the one in
+        the state after the step; a declared cheat's prover does not look."""
+        if chain != self._states.at(step + 1).state.log_chain:
             raise DigestMismatchError(
                 f"The rounding log of step {step} is not the one this run committed to.",
                 "Restore it; `tallystick fsck` lists what is damaged.",
             )
-        return LogBody(chain, before, digests, after)
 
     def _open(self, step: int) -> LogReader:
         """The log of `step`, if it is the one in the journal: another one is never spoken of."""

@@ -5,9 +5,8 @@ memory of the other party, of the referee, or of what it was asked before, excep
 Every answer is a fact about the job or the run, got by executing the disputed segment again, so
 that equal queries have equal answers (PROTOCOL 1.3, 2.9). Of the directory it takes only what the
 signed commitment covers: all else is a hint that is checked, or a stranger. Where this machine
-fails, there is no answer yet, and nothing is signed (PROTOCOL 2.8). A run that was made by a
-declared cheat is repeated with that cheat by the same code if its owner says so; only the cheat's
-`answer` hook can make it say anything else than what the repetition gives.
+fails, there is no answer yet, and nothing is signed (PROTOCOL 2.8). The prover of a declared cheat
+(`prover.cheating`) replaces the small methods of this one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from tallystick.commit import merkle
 from tallystick.commit.checkpoint import run_tree
 from tallystick.commit.data import record_bytes, record_leaf_hashes
-from tallystick.commit.signing import PrivateKey, verify_run
+from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
 from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
 from tallystick.errors import (
     CannotCheckError,
@@ -49,14 +48,13 @@ from tallystick.protocol.bodies import (
 )
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.query import Query
-from tallystick.prover.covered import make_good, usable_journal
+from tallystick.prover.covered import Notice, make_good, usable_journal
 from tallystick.prover.logs import Logs
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
-from tallystick.run.execute.attacks import declared_override
 from tallystick.run.execute.engine import loss_of
-from tallystick.run.execute.override import Override
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent
 from tallystick.run.store.signer import signing_key
 
 # Errors of this program, which a person should see as they are; nothing is signed either.
@@ -70,12 +68,11 @@ _FROM_FILES = (q.LogHashes, q.LogBlock)
 class Prover:
     """The party that the run at `run` is in a game.
 
-    `key` is the signer's private key where the run does not keep it. `as_attack`: play the cheat
-    that the run's directory declares; without it that file is a stranger. `override`: the hooks
-    of a cheat that a program made itself. `notice` is told what of the directory is not used.
+    `key` is the signer's private key where the run does not keep it. `notice` is told what of the
+    directory is not used.
 
-    Raises CannotCheckError for a run that is not finished, UsageError for a wrong key or a cheat
-    that is not declared, CounterpartyError for files whose damage no execution makes good.
+    Raises CannotCheckError for a run that is not finished, UsageError for a wrong key,
+    CounterpartyError for files whose damage no execution makes good.
     """
 
     @exact_environment()
@@ -84,9 +81,7 @@ class Prover:
         run: Path,
         key: PrivateKey | None = None,
         threads: int | None = None,
-        override: Override | None = None,
-        as_attack: bool = False,
-        notice: Callable[[str], None] = lambda _: None,
+        notice: Notice = lambda _: None,
     ) -> None:
         check_environment()
         store = RunStore(Path(run))
@@ -105,16 +100,10 @@ class Prover:
             )
         self._facts = Facts(self.job.terms)
         self._key = signing_key(store, self.run.signer, key)
-        if as_attack:
-            override = declared_override(store, self.job)
-        if override is not None:
-            override.begin(self.job)
-        self._override = override
-        self._journal = usable_journal(store, self.job, self.run, override, notice)
-        self._states = RunStates(store, self.job, self._journal, override, threads, notice)
+        self._journal = self._usable_journal(store, notice)
+        self._states = self._run_states(store, threads, notice)
         try:
-            if override is None:
-                make_good(self._states, self.run, notice)
+            self._make_good(self.run, notice)
             self._tree = run_tree(self._journal.checkpoints)
         except BaseException:
             self._states.close()
@@ -123,6 +112,18 @@ class Prover:
         self._sound = False
         self._said: dict[bytes, bytes] = {}
         self._begin()
+
+    # -- what a declared cheat replaces, `_body` below with it (prover.cheating) ------------------
+
+    def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
+        return usable_journal(store, self.job, self.run, notice)
+
+    def _run_states(self, store: RunStore, threads: int | None, notice: Notice) -> RunStates:
+        return RunStates(store, self.job, self._journal, threads, notice)
+
+    def _make_good(self, run: RunCommitment, notice: Notice) -> None:
+        """Execute the run again where its journal does not serve."""
+        make_good(self._states, run, notice)
 
     def _begin(self) -> None:
         """Nothing has been looked into yet."""
@@ -185,16 +186,10 @@ class Prover:
     def _body(self, query: Query[Any]) -> Body | None:
         """The body; None, to be signed as *unable*, where a kernel refuses what its operands hold:
         no honest run has a step that cannot be executed (PROTOCOL 2.8)."""
-        body: Body | None
         try:
-            body = self._true(query)
+            return self._true(query)
         except NodeError:
-            body = None
-        if self._override is None:
-            return body
-        lied = self._override.answer(query, body)
-        assert lied is None or isinstance(lied, Body)
-        return lied
+            return None
 
     def _check_data(self) -> None:
         """Hash the job's records once: an execution on damaged ones would convict us."""

@@ -33,8 +33,7 @@ from tallystick.job.job import Job
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-from tallystick.run.execute.override import Override
-from tallystick.run.logs.rerun import own_logs
+from tallystick.run.logs.rerun import OwnLogs, own_logs
 from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
 from tallystick.run.store.journal import JournalContent
 
@@ -101,11 +100,10 @@ class RunStates:
         store: RunStore,
         job: Job,
         journal: JournalContent,
-        override: Override | None,
         threads: int | None,
         notice: Callable[[str], None],
     ) -> None:
-        self.store, self.job, self.journal, self.override = store, job, journal, override
+        self.store, self.job, self.journal = store, job, journal
         self.threads, self._notice = threads, notice
         self.executed = 0
         self.scratch = Scratch(store.directory)
@@ -129,10 +127,7 @@ class RunStates:
 
     def look(self, step: int, tap: Tap) -> tuple[int, int]:
         """Engine.look at the step after state[step], where the engine stays."""
-        if self.override is not None:
-            self._keep(step)  # the hooks are about to change the state
         engine = self.at(step)
-        self._live = self.override is None
         self.executed += 1
         return engine.look(tap)
 
@@ -185,16 +180,13 @@ class RunStates:
         elif step:
             state, root = self.store.read_state(self.job, step), self._committed[step]
         else:
-            state = self.job.genesis()
-            if self.override is not None:
-                self.override.genesis(state)
-            return self._enter(step, state)
+            return self._enter(step, self._genesis())
         committed = step not in self.scratch.steps
         engine = self._enter(step, state)
         self._live = False
         found = engine.state.root()
-        if committed and self.override is not None:
-            found = self.override.root(step, found)
+        if committed:
+            found = self._stated(step, found)
         if found != root:
             raise DigestMismatchError(
                 f"The file of the state of step {step} in {self.store.directory} does not have "
@@ -206,23 +198,41 @@ class RunStates:
 
     def _enter(self, step: int, state: State) -> Engine:
         """Put the engine into a state; its arrays stay where they are once there are any."""
-        losses = self.journal.losses  # hints: only a cheat that skips steps looks at its last one
-        before = losses[step - 1] if 0 < step <= len(losses) else 0
         engine = self._engine
         if engine is None:
             own = {name: np.array(a, order="C") for name, a in state.slots.items()}
-            state = State(own, state.loss_chain, state.log_chain)
-            logs = own_logs(self.store, self.job, self.journal)
-            engine = Engine(self.job, state, step, self.threads, self.override, before, logs)
+            engine = self._make_engine(State(own, state.loss_chain, state.log_chain), step)
             self._engine = engine
         else:
             self._live = False
             for name, array in state.slots.items():
                 np.copyto(engine.state.slots[name], array)
             engine.state.loss_chain, engine.state.log_chain = state.loss_chain, state.log_chain
-            engine.step, engine.last_bits = step, before
+            engine.step = step
         self._live = True
         return engine
+
+    # -- what a declared cheat replaces (prover.cheating) ------------------------------------------
+
+    def _genesis(self) -> State:
+        """state[0] of the run."""
+        return self.job.genesis()
+
+    def _stated(self, step: int, root: bytes) -> bytes:
+        """The root that the run commits to for state[step], which has this one."""
+        return root
+
+    def _make_engine(self, state: State, step: int) -> Engine:
+        """What executes the run's steps again, in `state`."""
+        return Engine(self.job, state, step, self.threads, log=self._own_logs())
+
+    def _own_logs(self) -> OwnLogs | None:
+        return own_logs(self.store, self.job, self.journal)
+
+    def _check(self, step: int, digests: dict[str, bytes]) -> None:
+        """Look again where the run has committed to another state than the one of `digests`."""
+        if self._committed.get(step) not in (None, State.root_of(digests)):
+            self._confirm(step, digests)
 
     # -- what the commitment covers ----------------------------------------------------------------
 
@@ -250,16 +260,12 @@ class RunStates:
         known = self._digests.get(step)
         if known is None:
             known = self.at(step).state.digests()
-            if self.override is None and self._differs(step, known):
-                self._confirm(step, known)
+            self._check(step, known)
             self._digests[step] = known
             if len(self._digests) > DIGESTS_KEPT:
                 self._digests.popitem(last=False)
             self._keep(step)
         return known
-
-    def _differs(self, step: int, digests: dict[str, bytes]) -> bool:
-        return self._committed.get(step) not in (None, State.root_of(digests))
 
     def _confirm(self, step: int, digests: dict[str, bytes]) -> None:
         """The run has committed to another state: execute it again before anything is signed.
@@ -284,8 +290,7 @@ class RunStates:
         committed = self._committed.get(step)
         if committed is not None:
             return committed
-        root = State.root_of(self.digests(step))
-        return root if self.override is None else self.override.root(step, root)
+        return self._stated(step, State.root_of(self.digests(step)))
 
     def slot(self, step: int, name: str) -> tuple[bytes, tuple[bytes, ...]]:
         """The digest of a slot of state[step], and its inclusion proof (COMMITMENTS 5.4)."""

@@ -97,15 +97,16 @@ class Steps:
     def tree(self, step: int) -> StepTree:
         """All node records of a step. Raises NodeError where it cannot be executed."""
         if self._tree is None or self._tree[0] != step:
-            done = self._executed(step)
-            lie = self.states.override
-            if lie is not None:
-                done.records = [lie.record(step, i, r) for i, r in enumerate(done.records)]
-            else:
-                self._confirm(step, done)
+            done = self._traced(step)
             made = StepTree(tuple(done.records), node_tree(done.trace().digests))
             self._tree = step, made
         return self._tree[1]
+
+    def _traced(self, step: int) -> NodeTracer:
+        """The nodes of a step as this run states them."""
+        done = self._executed(step)
+        self._confirm(step, done)
+        return done
 
     def _executed(self, step: int) -> NodeTracer:
         engine = self.states.at(step)

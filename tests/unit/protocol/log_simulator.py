@@ -32,7 +32,7 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, Body, LogBody
 from tallystick.rounding.codec import pack
 from tallystick.rounding.sections import sections_of
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 Entries = dict[int, int]
 # (step, node, output, element) -> a direction, or None to take R(v*) without an entry

@@ -24,7 +24,7 @@ from tallystick.protocol.bodies import (
     RootsBody,
     SlotBody,
 )
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 WRONG = bytes([9]) * 32
 STEP = 6  # the step that most liars get wrong; neither first, last nor a checkpoint

@@ -55,7 +55,7 @@ from tallystick.protocol.bodies import (
 )
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 Tamper = Callable[[int, int, NodeBody], NodeBody]
 State = dict[str, bytes]

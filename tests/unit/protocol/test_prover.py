@@ -27,10 +27,12 @@ from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import NodeBody
 from tallystick.protocol.referee import Referee
 from tallystick.prover import states as prover_states
+from tallystick.prover.cheating import CheatingProver, party_of
 from tallystick.prover.prover import Prover
-from tallystick.run.execute import attacks
+from tallystick.run.cheats import attacks
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat, declared_cheat
 from tallystick.run.execute.nodes import NodeRecord
-from tallystick.run.execute.override import Override
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 
@@ -91,10 +93,10 @@ def against(
 ) -> None:
     """A game of the honest run against the lie, which loses by its clause."""
     party = liar(job, scenario)
-    train_job(job, out, Options(key=party.key, override=hooks_of(scenario)))
+    train_job(job, out, Options(key=party.key, maker=Cheat(hooks_of(scenario))))
     with (
         Prover(honest_run, honest.key) as good,
-        Prover(out, party.key, override=hooks_of(scenario)) as bad,
+        CheatingProver(out, party.key, override=hooks_of(scenario)) as bad,
     ):
         assert good.commitment == honest.commitment
         assert bad.commitment == party.commitment
@@ -291,9 +293,9 @@ def test_a_step_that_breaks_off_is_unable(game_job: Job, tmp_path: Path) -> None
                 batch["y"][:] = 99
 
     batch_lie = BatchLie()
-    train_job(game_job, tmp_path / "run", Options(override=batch_lie))
+    train_job(game_job, tmp_path / "run", Options(maker=Cheat(batch_lie)))
     batch_lie.repeating = True
-    with Prover(tmp_path / "run", override=batch_lie) as prover:
+    with CheatingProver(tmp_path / "run", override=batch_lie) as prover:
         signer = prover.run.signer
         assert open_answer(asked(prover, q.States((STEP,))), signer).status == 0
         for query in (q.Nodes(STEP), q.States((STEP + 1,)), q.Opening(STEP, MM, 0, (0,))):
@@ -306,8 +308,11 @@ def test_a_skipped_step_cannot_be_opened(
     game_job: Job, honest: Party, honest_run: Path, tmp_path: Path
 ) -> None:
     lie = Lie(skips=lambda step: step == STEP)
-    train_job(game_job, tmp_path / "run", Options(override=lie))
-    with Prover(honest_run, honest.key) as good, Prover(tmp_path / "run", override=lie) as bad:
+    train_job(game_job, tmp_path / "run", Options(maker=Cheat(lie)))
+    with (
+        Prover(honest_run, honest.key) as good,
+        CheatingProver(tmp_path / "run", override=lie) as bad,
+    ):
         referee = Referee(game_job.terms, (good.commitment, bad.commitment))
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):
@@ -330,13 +335,13 @@ def test_who_may_answer(honest: Party, honest_run: Path, game_job: Job, tmp_path
 def test_an_answer_hook_may_say_that_it_is_unable(game_job: Job, tmp_path: Path) -> None:
     scenario = replace(SCENARIOS["unable"], hooks={"answer": lambda query, body: None})
     lie = hooks_of(scenario)
-    train_job(game_job, tmp_path / "run", Options(override=lie))
-    with Prover(tmp_path / "run", override=lie) as prover:
+    train_job(game_job, tmp_path / "run", Options(maker=Cheat(lie)))
+    with CheatingProver(tmp_path / "run", override=lie) as prover:
         assert open_answer(asked(prover, q.Checkpoints((0,))), prover.run.signer).status == 1
 
 
 DRIFTS = """
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 
 class Drifts(Override):
     def before(self, step, state):
@@ -364,10 +369,10 @@ def test_a_declared_cheat_answers_for_itself(
     (tmp_path / "attacks" / "drifts.py").write_text(DRIFTS)
     monkeypatch.setattr(attacks, "attacks_directory", lambda: tmp_path / "attacks")
     declared = attacks.Declaration("drifts", {"step": 10})
-    train_job(game_job, tmp_path / "run", Options(declared=declared))
+    train_job(game_job, tmp_path / "run", Options(maker=declared_cheat(game_job, declared)))
     with (
         Prover(honest_run, honest.key) as good,
-        Prover(tmp_path / "run", as_attack=True) as bad,
+        party_of(tmp_path / "run", as_attack=True) as bad,
     ):
         referee = Referee(game_job.terms, (bad.commitment, good.commitment))
         while referee.verdict is None:

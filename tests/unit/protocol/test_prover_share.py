@@ -9,8 +9,10 @@ import pytest
 from tallystick.job.recipes import new_job
 from tallystick.program.state import State
 from tallystick.protocol.referee import Referee
+from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.prover import Prover
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 
@@ -57,8 +59,8 @@ def test_the_share_executed_again(
     for step in liars:
         lie = Drift(step)
         out = tmp_path / f"liar{step}"
-        train_job(job, out, Options(keep=kept, override=lie))
-        with Prover(tmp_path / "honest") as good, Prover(out, override=lie) as bad:
+        train_job(job, out, Options(keep=kept, maker=Cheat(lie)))
+        with Prover(tmp_path / "honest") as good, CheatingProver(out, override=lie) as bad:
             referee = Referee(job.terms, (good.commitment, bad.commitment), arity)
             while referee.verdict is None:
                 for party, query in sorted(referee.pending.items()):
@@ -76,8 +78,11 @@ def test_any_arity_narrows_without_repeating(arity: int, tmp_path: Path) -> None
     job = new_job("logreg", tmp_path / "job", PAIRS, steps=64, checkpoint_interval=64)
     train_job(job, tmp_path / "honest", Options())
     lie = Drift(63)
-    train_job(job, tmp_path / "liar", Options(override=lie))
-    with Prover(tmp_path / "honest") as good, Prover(tmp_path / "liar", override=lie) as bad:
+    train_job(job, tmp_path / "liar", Options(maker=Cheat(lie)))
+    with (
+        Prover(tmp_path / "honest") as good,
+        CheatingProver(tmp_path / "liar", override=lie) as bad,
+    ):
         referee = Referee(job.terms, (good.commitment, bad.commitment), arity)
         while referee.verdict is None:
             for party, query in sorted(referee.pending.items()):

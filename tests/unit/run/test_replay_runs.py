@@ -16,8 +16,9 @@ from tallystick.errors import DigestMismatchError, MismatchError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.rounded.engines import NumpyEngine, using
 from tallystick.program.state import State
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.override import Override
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.show.preview import estimate_run
@@ -131,7 +132,7 @@ def test_a_wrong_value_is_a_difference_to_audit_and_follower(job: Job, tmp_path:
             if step == 13:
                 state.slots["param.0.weight"].view("u4").reshape(-1)[0] ^= 1
 
-    cheat = trained(job, tmp_path / "cheat", Shuffled(1), Options(override=Flip()))
+    cheat = trained(job, tmp_path / "cheat", Shuffled(1), Options(maker=Cheat(Flip())))
     report = audit_run(cheat.directory)
     assert report.difference is not None and report.difference.interval == (10, 20)
     follower = trained(job, tmp_path / "follower", Shuffled(2), Options(replay=cheat.directory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,18 +11,22 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import tallystick
 from tallystick.cli.inspect import inspect as inspect_command
 from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
 from tallystick.program.state import State
-from tallystick.run.execute import attacks
-from tallystick.run.execute.attacks import Declaration, load_attack, read_declaration
+from tallystick.run.cheats import attacks
+from tallystick.run.cheats.attacks import load_attack
+from tallystick.run.cheats.engine import CheatingEngine
+from tallystick.run.cheats.override import Override
+from tallystick.run.cheats.training import Cheat, declared_cheat
 from tallystick.run.execute.engine import Engine
-from tallystick.run.execute.override import Override
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.show.inspect import inspect_run
+from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 
@@ -30,7 +35,7 @@ WRONG = bytes([9]) * 32
 
 def changed(job: Job, out: Path, override: Override, honest: RunSummary) -> list[int]:
     """Steps of checkpoints that a run with `override` has otherwise than `honest`."""
-    made = train_job(job, out, Options(override=override))
+    made = train_job(job, out, Options(maker=Cheat(override)))
     assert [s for s, _ in made.checkpoints] == [s for s, _ in honest.checkpoints]
     pairs = zip(made.checkpoints, honest.checkpoints, strict=True)
     return [a[0] for a, b in pairs if a != b]
@@ -119,14 +124,14 @@ def test_genesis_root_and_end(mlp_job: Job, mlp_run: RunSummary, tmp_path: Path)
 
     assert changed(mlp_job, tmp_path / "genesis", Genesis(), mlp_run) == [0, 5, 10, 12]
     assert changed(mlp_job, tmp_path / "root", Root(), mlp_run) == [5]
-    short = train_job(mlp_job, tmp_path / "end", Options(override=End()))
+    short = train_job(mlp_job, tmp_path / "end", Options(maker=Cheat(End())))
     assert [s for s, _ in short.checkpoints] == [0, 5, 6]
     assert short.checkpoints[1] == mlp_run.checkpoints[1]
     for override, end in ((Genesis(), 12), (Root(), 12), (End(), 6)):  # resumed: the same bits
         name = type(override).__name__.lower()
         out = tmp_path / f"{name}-resumed"
         for stop in (4, 5, end - 1, None):
-            train_job(mlp_job, out, Options(override=override, stop_before=stop))
+            train_job(mlp_job, out, Options(maker=Cheat(override), stop_before=stop))
         again = RunStore(out).journal()
         assert again.checkpoints == RunStore(tmp_path / name).journal().checkpoints
         assert again.last_step == end
@@ -137,7 +142,7 @@ def test_an_end_that_the_job_has_not(mlp_job: Job, tmp_path: Path) -> None:
         override = Override()
         override.final_step = lambda job, step=step: step  # type: ignore[method-assign]
         with pytest.raises(UsageError, match="ends after"):
-            train_job(mlp_job, tmp_path / str(step), Options(override=override))
+            train_job(mlp_job, tmp_path / str(step), Options(maker=Cheat(override)))
 
 
 def test_a_changed_output_reaches_later_nodes_and_the_trace(mlp_job: Job) -> None:
@@ -156,7 +161,10 @@ def test_a_changed_output_reaches_later_nodes_and_the_trace(mlp_job: Job) -> Non
                     output[...] = np.zeros_like(output)
 
     def trace(override: Override | None) -> tuple[bytes, ...]:
-        engine = Engine(mlp_job, mlp_job.genesis(), override=override)
+        state = mlp_job.genesis()
+        engine = Engine(mlp_job, state)
+        if override is not None:
+            engine = CheatingEngine(mlp_job, state, override=override)
         found = engine.run(trace=True)[2]
         assert found is not None
         return found.digests
@@ -200,7 +208,7 @@ def test_looking_at_a_step_leaves_it_alone(mlp_job: Job) -> None:
 
 ATTACK = """
 from tallystick.errors import UsageError
-from tallystick.run.execute.override import Override
+from tallystick.run.cheats.override import Override
 from ._shared import STEP
 
 class Skips(Override):
@@ -231,6 +239,24 @@ def lazy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+def test_an_installed_copy_has_its_attacks_where_the_wheel_puts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They move with no module of ours: pyproject.toml names the directory."""
+    package = Path(tallystick.__file__).parent
+    settings = (package.parents[1] / "pyproject.toml").read_text()
+    placed = re.search(r'"([a-z/]+)" = "attacks"', settings)
+    assert placed is not None
+    monkeypatch.setattr(attacks, "checkout", lambda: None)
+    assert attacks.attacks_directory() == package.parent / placed[1]
+
+
+def test_every_attack_of_this_checkout_loads() -> None:
+    assert len(attacks.attack_names()) > 20
+    for name in attacks.attack_names():
+        load_attack(name)
+
+
 def test_attacks_are_found_by_name(lazy: Path, mlp_job: Job) -> None:
     assert attacks.attack_names() == ["lazy-one"]
     assert load_attack("lazy-one").make(mlp_job, {}).skips(4)
@@ -242,7 +268,7 @@ def test_attacks_are_found_by_name(lazy: Path, mlp_job: Job) -> None:
 def test_a_declared_cheat(lazy: Path, mlp_job: Job, tmp_path: Path) -> None:
     out = tmp_path / "run"
     declared = Declaration("lazy-one", {"step": 7})
-    train_job(mlp_job, out, Options(declared=declared, stop_before=3))
+    train_job(mlp_job, out, Options(maker=declared_cheat(mlp_job, declared), stop_before=3))
     assert json.loads((out / "override.json").read_bytes()) == {
         "attack": "lazy-one",
         "params": {"step": 7},
@@ -250,8 +276,12 @@ def test_a_declared_cheat(lazy: Path, mlp_job: Job, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lazy-one"):
         train_job(mlp_job, out, Options())
     with pytest.raises(UsageError, match="lazy-one"):
-        train_job(mlp_job, out, Options(declared=Declaration("lazy-one", {"step": 8})))
-    made = train_job(mlp_job, out, Options(declared=declared))
+        train_job(
+            mlp_job,
+            out,
+            Options(maker=declared_cheat(mlp_job, Declaration("lazy-one", {"step": 8}))),
+        )
+    made = train_job(mlp_job, out, Options(maker=declared_cheat(mlp_job, declared)))
     assert made.finished and made.losses[7] == made.losses[6]
     assert read_declaration(out / "override.json") == declared
     assert inspect_run(out)["declared_override"] == "lazy-one"
@@ -268,9 +298,17 @@ def test_a_declared_cheat(lazy: Path, mlp_job: Job, tmp_path: Path) -> None:
 def test_an_honest_run_becomes_no_cheat(lazy: Path, mlp_job: Job, tmp_path: Path) -> None:
     train_job(mlp_job, tmp_path / "run", Options(stop_before=3))
     with pytest.raises(UsageError, match="without an override"):
-        train_job(mlp_job, tmp_path / "run", Options(declared=Declaration("lazy-one")))
+        train_job(
+            mlp_job,
+            tmp_path / "run",
+            Options(maker=declared_cheat(mlp_job, Declaration("lazy-one"))),
+        )
     for name, params in (("nothing", {}), ("lazy-one", {"odd": 1})):
         with pytest.raises(UsageError):
-            train_job(mlp_job, tmp_path / "x", Options(declared=Declaration(name, params)))
+            train_job(
+                mlp_job,
+                tmp_path / "x",
+                Options(maker=declared_cheat(mlp_job, Declaration(name, params))),
+            )
         assert not (tmp_path / "x").exists()
     assert inspect_run(tmp_path / "run")["declared_override"] is None

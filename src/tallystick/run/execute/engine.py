@@ -1,13 +1,13 @@
 """One execution of a job, step by step: what a trainer, an auditor and a prover do alike.
 
 The engine derives batch, scalars and random key of every step from the job alone, advances the
-state and the chains, and hashes where asked. It writes nothing. A declared cheat (override.py)
-acts through its hooks here and nowhere else, so that whoever repeats a cheat gets its bits.
+state and the chains, and hashes where asked. It writes nothing. A declared cheat's engine
+(`run.cheats`) replaces the small methods below, so that whoever repeats a cheat gets its bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +29,6 @@ from tallystick.program.ir import Node
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.nodes import NodeTrace, NodeTracer
-from tallystick.run.execute.override import Override
 
 
 def is_finite(bits: int) -> bool:
@@ -37,20 +36,8 @@ def is_finite(bits: int) -> bool:
     return bits & 0x7F800000 != 0x7F800000
 
 
-def last_step(job: Job, override: Override | None) -> int:
-    """The step after which a run of `job` ends if no loss ends it before.
-
-    Raises UsageError where a declared cheat names a step that the job has not.
-    """
-    if override is None:
-        return job.steps
-    step = override.final_step(job)
-    if not 0 < step <= job.steps:
-        raise UsageError(
-            f"The declared override ends after {step} steps, the job has {job.steps}.",
-            "Give it a step of the job.",
-        )
-    return step
+# Batch, scalars and the program's rng input (seed, step) of one step.
+Inputs = tuple[dict[str, Array], dict[str, float], tuple[int, int]]
 
 
 class StepLog(Protocol):
@@ -77,17 +64,14 @@ class StepLog(Protocol):
 class Engine:
     """`job` being executed from `state`, which is state[`step`].
 
-    `log` keeps or follows the rounding logs of a contract that has them; `override` is a declared
-    cheat (DESIGN 7), never set by an honest party; `last_bits` are the bits of the last step's
-    loss, which only a cheat that skips steps needs.
+    `log` keeps or follows the rounding logs of a contract that has them. `last_step` is the step
+    after which the run ends if no loss ends it before.
     """
 
     job: Job
     state: State
     step: int = 0
     threads: int | None = None
-    override: Override | None = None
-    last_bits: int = 0
     log: StepLog | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +88,7 @@ class Engine:
         hook = None if self.log is None else self.log.kernels
         self._executor = Executor(self.job.program, kernels=hook)
         self.last_log: bytes | None = None  # the digest of the last step's log
-        self.last_step = last_step(self.job, self.override)
+        self.last_step = self.job.steps
 
     @property
     def arena_bytes(self) -> int:
@@ -132,8 +116,7 @@ class Engine:
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
         """The root that this run commits to for the state it is in (COMMITMENTS 5.3), whose
         slots have these digests if they are known already."""
-        root = self.state.root() if digests is None else self.state.root_of(digests)
-        return root if self.override is None else self.override.root(self.step, root)
+        return self.state.root() if digests is None else self.state.root_of(digests)
 
     @exact_environment()
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
@@ -141,26 +124,14 @@ class Engine:
 
         Raises NodeError where an operator refuses its operands (the state is unchanged).
         """
-        step, state, lie = self.step, self.state, self.override
-        if lie is not None:
-            lie.before(step, state)
-        if lie is not None and lie.skips(step):
-            tracer, outputs, bits = None, {}, self.last_bits
-            self._log_of_skipped()
-        else:
-            tracer = self.tracer() if trace else None
-            result = self._execute(tracer.tap if tracer else None, advance=True)
-            outputs, bits = result.outputs, _bits_of(result)
-        computed = bits
-        if lie is not None:
-            bits = lie.loss(step, bits)
-        log = self.chained_log
+        step, state = self.step, self.state
+        tracer = self.tracer() if trace else None
+        computed, outputs = self._advance(tracer.tap if tracer else None)
+        bits, log = self._entered(computed), self.chained_log
         nodes = tracer.finish(computed, bits, state, log).trace() if tracer else None
         state.loss_chain = extend_loss_chain(state.loss_chain, step, loss_of(bits))
         state.log_chain = extend_log_chain(state.log_chain, step, log)
-        if lie is not None:
-            lie.after(step, state)
-        self.step, self.last_bits = step + 1, bits
+        self.step = step + 1
         return bits, outputs, nodes
 
     # -- the next step, looked at (PROTOCOL 5, 6) ------------------------------------------------
@@ -168,38 +139,37 @@ class Engine:
     def tracer(self) -> NodeTracer:
         """What digests the nodes of the next step through a tap."""
         digest = self.job.commitment.program_digest
-        return NodeTracer(self.job.program, digest, self.step, self._watched())
+        return NodeTracer(self.job.program, digest, self.step)
 
     @exact_environment()
     def look(self, tap: Tap) -> tuple[int, int]:
         """Execute the next step node by node and stay where we are: bits of the loss as computed
         and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).
 
-        `last_log` is then the digest of its log. A step that a cheat skips is executed here: its
-        nodes are what the job says. Under an override the state has changed as `before` and
-        `node` have it: load it anew.
+        `last_log` is then the digest of its log.
         """
-        if self.override is not None:
-            self.override.before(self.step, self.state)
         bits = _bits_of(self._execute(tap, advance=False))
-        return bits, bits if self.override is None else self.override.loss(self.step, bits)
+        return bits, self._entered(bits)
 
-    def _watched(self) -> bool:
-        return self.override is not None and self.override.watches(self.step)
+    # -- what a declared cheat replaces (run.cheats.engine) --------------------------------------
+
+    def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
+        """Execute the step: bits of its loss as computed, the program's metrics."""
+        result = self._execute(tap, advance=True)
+        return _bits_of(result), result.outputs
+
+    def _entered(self, bits: int) -> int:
+        """The loss that enters the chain, of the one that was computed (COMMITMENTS 5.5)."""
+        return bits
+
+    def _inputs(self) -> Inputs:
+        """What the next step is executed on, beside the state."""
+        step = self.step
+        return self.batch(step), self.scalars(step), (self.job.commitment.rng_seed, step)
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
-        """The program on the next step's batch, scalars and key, a cheat's hooks applied."""
-        step, lie = self.step, self.override
-        key = (self.job.commitment.rng_seed, step)
-        if lie is None:
-            batch, scalars = self.batch(step), self.scalars(step)
-        else:
-            batch, scalars = self.batch(lie.data_step(step)), self.scalars(step)
-            lie.batch(step, batch)
-            lie.scalars(step, scalars)
-            key = lie.random_key(step, key)
-            if lie.watches(step):
-                tap = _lying(lie, step, tap)
+        """The program on the next step's batch, scalars and key."""
+        step, (batch, scalars, key) = self.step, self._inputs()
         if self.log is None:
             return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
         self.log.begin(step)
@@ -215,29 +185,18 @@ class Engine:
             raise
         return result
 
-    def _log_of_skipped(self) -> None:
-        """A cheat that skips a step still has to commit to a log: the one of the step's nodes."""
-        if self.log is not None:
-            self._execute(lambda *_: None, advance=False)
-
     @property
     def chained_log(self) -> bytes | None:
         """The digest of the last step's log as it enters the log chain (COMMITMENTS 5.6)."""
-        if self.last_log is None or self.override is None:
-            return self.last_log
-        return self.override.log_digest(self.step, self.last_log)
+        return self.last_log
 
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""
         return self.step == self.last_step or stopped or self.step % self.job.interval == 0
 
     def stops(self, bits: int) -> bool:
-        """True if a loss with these bits ends the run (COMMITMENTS 6.2).
-
-        A cheat that names its last step ends there, and goes on where an honest run stops.
-        """
-        chosen = self.last_step != self.job.steps
-        return self.job.commitment.stop_on_non_finite and not is_finite(bits) and not chosen
+        """True if a loss with these bits ends the run (COMMITMENTS 6.2)."""
+        return self.job.commitment.stop_on_non_finite and not is_finite(bits)
 
 
 def _bits_of(result: StepResult) -> int:
@@ -247,23 +206,3 @@ def _bits_of(result: StepResult) -> int:
 def loss_of(bits: int) -> float:
     """The binary32 loss with these bits."""
     return float(np.uint32(bits).view(np.float32))
-
-
-def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
-    """A tap that lets `lie` change a node's outputs before anybody sees them."""
-
-    def both(
-        index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
-    ) -> None:
-        if tap is None:
-            lie.node(step, index, node, outputs)
-            return
-        # An output may be a view of an input: what the node has read is what was there before.
-        given = [
-            a.copy() if a is not None and any(np.may_share_memory(a, o) for o in outputs) else a
-            for a in inputs
-        ]
-        lie.node(step, index, node, outputs)
-        tap(index, node, given, outputs)
-
-    return both

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
-from tallystick.disk.files import locked, write_file
-from tallystick.disk.regular import present
+from tallystick.disk.files import locked
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
@@ -30,16 +29,15 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.state import State
-from tallystick.run.execute.attacks import Declaration, read_declaration
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop, interrupts
 from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
+from tallystick.run.execute.maker import Maker
 from tallystick.run.execute.nodes import TraceRange, traced
-from tallystick.run.execute.override import Override
-from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.logs.trainer_logs import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
@@ -57,11 +55,10 @@ DEFAULT_KEEP = 4
 
 @dataclass
 class Options:
-    """How to train; none of it but a cheat changes a bit of the run.
+    """How to train; none of it but the maker of a cheat changes a bit of the run.
 
     `keep` states are stored, evenly over the run however long that takes; by default a few, as
-    far as the time for it is small. `declared` is a cheat by name, written into the run directory;
-    `override` its hooks, where a program makes them itself.
+    far as the time for it is small. `maker` makes the parts of the run.
     """
 
     threads: int | None = None
@@ -71,8 +68,7 @@ class Options:
     # Follow the rounding logs of this run, under a contract that keeps logs; compress one's own.
     replay: Path | None = None
     compress: bool = False
-    override: Override | None = None
-    declared: Declaration | None = None
+    maker: Maker = field(default_factory=Maker)
     # Stop before this step as if interrupted; for tests and demonstrations.
     stop_before: int | None = None
     clock: Callable[[], float] = time.monotonic
@@ -121,20 +117,10 @@ class _Training:
 
     def prepare(self) -> None:
         """Load the state to start from; check room on the disk; begin a session."""
-        options, losses = self.options, self.journal.content.losses
+        options, losses, make = self.options, self.journal.content.losses, self.options.maker
         state, step = self._newest_state()
-        before = losses[step - 1] if step else 0
-        self.logs = trainer_logs(
-            self.job,
-            self.store,
-            self.journal,
-            options.replay,
-            options.compress,
-            options.override,
-        )
-        self.engine = Engine(
-            self.job, state, step, options.threads, options.override, before, self.logs
-        )
+        self.logs = make.logs(self.job, self.store, self.journal, options.replay, options.compress)
+        self.engine = make.engine(self.job, state, step, options.threads, self.logs, losses)
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
         size = state_file_bytes(state)
@@ -162,18 +148,15 @@ class _Training:
     def _newest_state(self) -> tuple[State, int]:
         """The newest stored state that has the root the journal says, or genesis."""
         content = self.journal.content
-        roots, override = content.roots, self.options.override
+        roots, make = content.roots, self.options.maker
         for step in reversed(self.store.stored_steps()):
             if step not in roots or step > len(content.losses):
                 continue
             try:
-                return self.store.load_state(self.job, step, roots[step], True, override), step
+                return make.load_state(self.store, self.job, step, roots[step]), step
             except (CounterpartyError, StorageError) as error:
                 self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
-        state = self.genesis or self.job.genesis()
-        if override is not None:
-            override.genesis(state)
-        return state, 0
+        return make.genesis(self.genesis or self.job.genesis()), 0
 
     def run(self, stop: Stop) -> bool:
         """Execute to the end; False when interrupted before it."""
@@ -181,9 +164,9 @@ class _Training:
         self.policy.started = self.options.clock()
         self.listener.begin(job, engine.step)
         if engine.step == 0 and not journal.content.checkpoints:
-            journal.checkpoint(0, self._genesis_root())
+            journal.checkpoint(0, self.options.maker.genesis_root(engine))
         elif engine.step == 0:
-            self._expect_root(0, self._genesis_root())
+            self._expect_root(0, self.options.maker.genesis_root(engine))
         if engine.step > 0 and engine.step == len(journal.content.losses):
             bits = journal.content.losses[-1]
             if engine.stops(bits):
@@ -206,11 +189,6 @@ class _Training:
             if ends:
                 return self._finish(bits)
         return self._finish(journal.content.losses[-1] if journal.content.losses else 0)
-
-    def _genesis_root(self) -> bytes:
-        # Loading state[0] has hashed it; only a cheat can have changed it since.
-        honest = self.options.override is None
-        return self.job.commitment.genesis_root if honest else self.engine.root()
 
     def _loss(self, step: int, bits: int, log: bytes | None) -> None:
         """Append a new step's loss and its log's digest, or compare those of a repeated one."""
@@ -335,34 +313,18 @@ def train_job(
             f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
             f"Choose 0 <= A < B <= {job.steps}.",
         )
-    if options.declared is not None:  # refused before anything is written
-        options = replace(options, override=options.declared.make(job))
     genesis: State | None = job.verify()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: memory for one is enough
     _room_for_job(job, store)
     store.create(job)
     with locked(store.lock_path):
-        _declare(job, store, options)
+        options.maker.begin(job, store)
         journal = Journal.open(store.journal_path, job.digest, journal_limit(job))
         try:
             return _train_locked(job, store, journal, options, listener, genesis, began)
         finally:
             journal.close()
-
-
-def _declare(job: Job, store: RunStore, options: Options) -> None:
-    """Write down the cheat of a new run; compare it with what the run that is there declares."""
-    before, now = read_declaration(store.override_path), options.declared
-    if before is None and now is not None and not present(store.journal_path):
-        write_file(store.override_path, [now.to_bytes()])
-    elif before != now:
-        was = f"by the declared override {before.attack}" if before else "without an override"
-        raise UsageError(
-            f"{store.directory} holds a run that was begun {was}.", "Choose another --out."
-        )
-    if options.override is not None:
-        options.override.begin(job)
 
 
 def _room_for_job(job: Job, store: RunStore) -> None:

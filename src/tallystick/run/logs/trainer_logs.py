@@ -11,7 +11,7 @@ damaged, the step is recorded like a trainer's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,32 +25,15 @@ from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node
 from tallystick.rounding import codec
-from tallystick.rounding.blocks import Blocks, decode, encode
 from tallystick.rounding.log_file import LogDirectory, LogWriter, log_path
 from tallystick.rounding.log_reader import LogReader
 from tallystick.rounding.session import DigestOnly, Sink
-from tallystick.run.execute.override import Override
 from tallystick.run.logs.estimate import run_log_bytes
 from tallystick.run.logs.findings_record import Found, damaged_log, log_record
 from tallystick.run.logs.other_run import FollowedRun
 from tallystick.run.logs.rerun import LogShape, StepFindings, follower, keeps_log, recorder
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
-
-
-class _LyingSink:
-    """What lets a declared cheat change a log before it is written (override.Override.log)."""
-
-    def __init__(self, writer: LogWriter, step: int, lie: Override) -> None:
-        self._writer, self._step, self._lie = writer, step, lie
-        self.finish, self.discard = writer.finish, writer.discard
-        self.published = writer.published
-
-    def bounded(self, number: int, section_blocks: Blocks) -> None:
-        """Write section `number` as the cheat has it."""
-        section = self._writer.sections[number]
-        honest, _ = decode(section, section_blocks)
-        self._writer.bounded(number, encode(section, self._lie.log(self._step, section, honest)))
 
 
 class TrainerLogs:
@@ -63,9 +46,7 @@ class TrainerLogs:
         journal: Journal,
         followed: FollowedRun | None,
         compression: int,
-        override: Override | None = None,
     ) -> None:
-        self._override = override
         self._store, self._journal, self._followed = store, journal, followed
         self._shape = shape = LogShape(job)
         form = FORMS[shape.contract.form]
@@ -126,8 +107,11 @@ class TrainerLogs:
         if self._repeating:
             return DigestOnly(step, self._shape.sections)
         self._writer = self._directory.writer(step)
-        lie = self._override
-        return self._writer if lie is None else _LyingSink(self._writer, step, lie)
+        return self._into(self._writer)
+
+    def _into(self, writer: LogWriter) -> Sink:
+        """What takes the sections that `writer` writes; a declared cheat's changes them."""
+        return writer
 
     def _taken(self) -> LogReader:
         assert self._reader is not None
@@ -167,8 +151,10 @@ class TrainerLogs:
             self._writer = None
         if self._following and not self._repeating:
             self._found = self._findings.finish(step)
-        if self._repeating and self._override is not None:
-            return self._journal.content.logs[step]  # a cheat's own log may hold what none follows
+        return self._repeated(step, digest) if self._repeating else digest
+
+    def _repeated(self, step: int, digest: bytes) -> bytes:
+        """The digest of a log that was followed once more and gave `digest`."""
         return digest
 
     def abort(self) -> None:
@@ -197,18 +183,22 @@ class TrainerLogs:
         return found
 
 
+MakeLogs = Callable[[Job, RunStore, Journal, FollowedRun | None, int], TrainerLogs]
+
+
 def trainer_logs(
     job: Job,
     store: RunStore,
     journal: Journal,
     replay: Path | None,
     compress: bool,
-    override: Override | None = None,
+    make: MakeLogs = TrainerLogs,
 ) -> TrainerLogs | None:
     """The logs of a run of `job`, None where its contract keeps none.
 
-    `replay` is the run whose logs are followed. Raises UsageError where the job keeps no logs or
-    the run was begun following another run (or none), and as FollowedRun.open.
+    `replay` is the run whose logs are followed; `make` makes the logs. Raises UsageError where the
+    job keeps no logs or the run was begun following another run (or none), and as
+    FollowedRun.open.
     """
     if not keeps_log(job):
         if replay is not None or compress:
@@ -228,7 +218,7 @@ def trainer_logs(
             "Go on with the same command, or choose another --out directory.",
         )
     compression = codec.ZSTD if compress else codec.RAW
-    return TrainerLogs(job, store, journal, followed, compression, override)
+    return make(job, store, journal, followed, compression)
 
 
 class ScratchLogs:

@@ -8,7 +8,7 @@ nodes/         node digests of traced steps
 logs/          one rounding log for each step, under a contract that keeps logs
 commitment.json  the signed run commitment, once the run is finished
 signer.pem     the key that signed, mode 0600, where none was given (signer.py): not for others
-override.json  the declared cheat that made the run (attacks.py); an honest run has none
+override.json  the declared cheat that made the run (declaration.py); an honest run has none
 scratch-*/     states of a dispute under way; removed at its end
 lock           empty; held by a running trainer
 """
@@ -49,7 +49,6 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
 from tallystick.rounding.log_file import log_path
 from tallystick.run.execute.nodes import NodeTrace, load_trace
-from tallystick.run.execute.override import Override
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
 from tallystick.run.store.version import tallystick_version
 
@@ -309,29 +308,24 @@ class RunStore:
         metadata = {"format": STATE_FORMAT, "step": str(step)}
         write_tensors(self.checkpoint_path(step), state.tensors(), metadata)
 
-    def load_state(
-        self,
-        job: Job,
-        step: int,
-        root: bytes,
-        copy: bool = True,
-        override: Override | None = None,
-    ) -> State:
-        """state[step] from its file, checked against its committed root, which a declared cheat
-        may have changed.
+    def load_state(self, job: Job, step: int, root: bytes, copy: bool = True) -> State:
+        """state[step] from its file, checked against its committed root.
 
         Raises StorageError, CorruptFileError, CounterpartyError, DigestMismatchError.
         """
-        path = self.checkpoint_path(step)
         state = self.read_state(job, step, copy)
-        found = state.root()
-        if (found if override is None else override.root(step, found)) != root:
+        self.check_root(step, state.root(), root)
+        return state
+
+    def check_root(self, step: int, found: bytes, root: bytes) -> None:
+        """Raise DigestMismatchError unless the stored state of `step`, found to have one root, has
+        the committed one."""
+        if found != root:
             raise DigestMismatchError(
-                f"The stored checkpoint {path} does not have the state root committed for step "
-                f"{step}.",
+                f"The stored checkpoint {self.checkpoint_path(step)} does not have the state root "
+                f"committed for step {step}.",
                 "Do not trust this file; the run's owner can recompute it.",
             )
-        return state
 
     def read_state(self, job: Job, step: int, copy: bool = False) -> State:
         """state[step] as the file has it: well formed, its digest not yet checked."""

@@ -1,9 +1,9 @@
-"""The declared cheat of a cheating run (DESIGN 7): hooks in the honest code, all no-ops here.
+"""The hooks of a declared cheat (DESIGN 7): here every one of them changes nothing.
 
-A cheating run is a signed run plus the override that produced it: the trainer makes the run with
-it, the public prover answers with it, and nothing else differs from an honest party's code. An
-honest run has none. Subclasses are the files of `attacks/`; a run names its override in
-`override.json` and nothing of another party is ever executed.
+A cheating run is a signed run plus the override that produced it. The trainer makes the run with
+it, and the prover answers with it, through the parts of this room and `prover.cheating`; the rest
+is an honest party's code. Subclasses are the files of `attacks/`. A run names its override in
+`override.json`, and no code of another party is ever executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Override:
-    """Every hook an attack may use. Arrays handed over may be changed in place."""
+    """Every hook that an attack may use. It may change the arrays it gets in place."""
 
     def begin(self, job: Job) -> None:
         """Called once before anything else, by trainer and prover alike."""

@@ -1,0 +1,152 @@
+"""The prover of a declared cheat: the honest one, whose states, nodes and answers its hooks change.
+
+A run that was made by a cheat is repeated with that cheat; only the `answer` hook can make the
+prover say anything else than what the repetition gives. `party_of` is the one place where a prover
+is told to cheat: by its owner, never by a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tallystick.commit.signing import PrivateKey, RunCommitment
+from tallystick.job.job import Job
+from tallystick.program.executor import Tap
+from tallystick.program.state import State
+from tallystick.protocol.bodies import Body
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.query import Query
+from tallystick.prover.covered import Notice
+from tallystick.prover.logs import Logs
+from tallystick.prover.prover import Prover
+from tallystick.prover.states import RunStates
+from tallystick.prover.steps import Steps
+from tallystick.run.cheats.attacks import declared_override
+from tallystick.run.cheats.engine import CheatingEngine
+from tallystick.run.cheats.override import Override
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.nodes import NodeTracer
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import JournalContent
+
+
+def party_of(
+    run: Path,
+    key: PrivateKey | None = None,
+    threads: int | None = None,
+    as_attack: bool = False,
+    notice: Notice = lambda _: None,
+) -> Prover:
+    """The prover of the run at `run`; with `as_attack` it plays the cheat that the run's directory
+    declares, without it that file is a stranger. Raises as Prover, and UsageError where no cheat is
+    declared."""
+    if as_attack:
+        return CheatingProver(run, key, threads, notice=notice)
+    return Prover(run, key, threads, notice)
+
+
+class CheatingProver(Prover):
+    """The party that cheats by `override`: the hooks of a cheat that a program made itself, or, for
+    None, those that the run's directory declares."""
+
+    def __init__(
+        self,
+        run: Path,
+        key: PrivateKey | None = None,
+        threads: int | None = None,
+        override: Override | None = None,
+        notice: Notice = lambda _: None,
+    ) -> None:
+        self._given = override
+        super().__init__(run, key, threads, notice)
+
+    def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
+        """The journal as it is: that of a declared cheat is what the cheat made."""
+        given = self._given
+        self._override = declared_override(store, self.job) if given is None else given
+        self._override.begin(self.job)
+        return store.journal(self.job)
+
+    def _run_states(self, store: RunStore, threads: int | None, notice: Notice) -> RunStates:
+        return CheatingStates(store, self.job, self._journal, threads, notice, self._override)
+
+    def _make_good(self, run: RunCommitment, notice: Notice) -> None:
+        """Nothing: what a cheat has signed need not be what its repetition gives."""
+
+    def _begin(self) -> None:
+        self._steps = CheatingSteps(self._states, self._facts, self._override)
+        self._logs = CheatingLogs(self._states)
+
+    def _body(self, query: Query[Any]) -> Body | None:
+        lied = self._override.answer(query, super()._body(query))
+        assert lied is None or isinstance(lied, Body)
+        return lied
+
+
+class CheatingStates(RunStates):
+    """The states of a run that cheats by `override`."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        job: Job,
+        journal: JournalContent,
+        threads: int | None,
+        notice: Callable[[str], None],
+        override: Override,
+    ) -> None:
+        super().__init__(store, job, journal, threads, notice)
+        self._override = override
+
+    def look(self, step: int, tap: Tap) -> tuple[int, int]:
+        self._keep(step)  # the hooks are about to change the state
+        try:
+            return super().look(step, tap)
+        finally:
+            self._live = False
+
+    def _genesis(self) -> State:
+        state = super()._genesis()
+        self._override.genesis(state)
+        return state
+
+    def _stated(self, step: int, root: bytes) -> bytes:
+        return self._override.root(step, root)
+
+    def _make_engine(self, state: State, step: int) -> Engine:
+        logs, lie = self._own_logs(), self._override
+        return CheatingEngine(self.job, state, step, self.threads, log=logs, override=lie)
+
+    def _enter(self, step: int, state: State) -> Engine:
+        engine = super()._enter(step, state)
+        assert isinstance(engine, CheatingEngine)
+        losses = self.journal.losses  # hints: only a cheat that skips steps looks at its last one
+        engine.last_bits = losses[step - 1] if 0 < step <= len(losses) else 0
+        return engine
+
+    def _check(self, step: int, digests: dict[str, bytes]) -> None:
+        """Nothing: a cheat may have committed to another state than it has."""
+
+
+class CheatingSteps(Steps):
+    """A look into the steps of a run that cheats by `override`."""
+
+    def __init__(self, states: RunStates, facts: Facts, override: Override) -> None:
+        super().__init__(states, facts)
+        self._override = override
+
+    def _traced(self, step: int) -> NodeTracer:
+        """The nodes as the cheat states them."""
+        done = self._executed(step)
+        records = enumerate(done.records)
+        done.records = [self._override.record(step, index, record) for index, record in records]
+        return done
+
+
+class CheatingLogs(Logs):
+    """The logs of a cheat, which speaks of them whatever chain they give."""
+
+    def _check_chain(self, step: int, chain: bytes) -> None:
+        """Nothing."""

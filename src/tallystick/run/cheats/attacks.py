@@ -1,0 +1,80 @@
+"""The registry of attacks: the files of `attacks/` by name, and the cheat that a run declares.
+
+The code of an attack is always our own, from this installation; a run directory holds a name and
+numbers (`run.store.declaration`). Each file `attacks/NAME.py` defines `ATTACK`, an `Attack`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from tallystick.checkout import checkout
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.run.cheats.override import Override
+from tallystick.run.store.declaration import Declaration, Params, is_attack_name, read_declaration
+from tallystick.run.store.directory import RunStore
+
+_PACKAGE = "tallystick_attacks"
+_TALLYSTICK = Path(__file__).resolve().parents[2]
+
+
+class Attack(Protocol):
+    """What `ATTACK` of an attack file must offer; it may offer more."""
+
+    def make(self, job: Job, params: Params) -> Override:
+        """The cheat's hooks for `job`. Raises UsageError for parameters it does not know."""
+
+
+def hooks_of(declared: Declaration, job: Job) -> Override:
+    """The hooks that a declaration names. Raises UsageError where this installation has no such
+    attack, or the attack does not take its parameters."""
+    return load_attack(declared.attack).make(job, declared.params)
+
+
+def declared_override(store: RunStore, job: Job) -> Override:
+    """The hooks of the cheat that the run at `store` declares. Raises UsageError where it declares
+    none, or one that this installation does not have."""
+    declared = read_declaration(store.override_path)
+    if declared is None:
+        raise UsageError(
+            f"{store.directory} declares no cheat.",
+            "Play it as the run that it is: no --as-attack.",
+        )
+    return hooks_of(declared, job)
+
+
+def attacks_directory() -> Path:
+    """Where attack files lie: beside `src` in a checkout, inside the package when installed."""
+    home, installed = checkout(), _TALLYSTICK / "attacks"
+    return installed if home is None or installed.is_dir() else home / "attacks"
+
+
+def attack_names() -> list[str]:
+    """Names of all attacks of this installation, sorted."""
+    names = (path.stem for path in attacks_directory().glob("*.py"))
+    return sorted(name for name in names if is_attack_name(name))
+
+
+def load_attack(name: str) -> Attack:
+    """The attack `name`. Raises UsageError where there is none."""
+    known = attack_names()
+    if name not in known:
+        raise UsageError(
+            f"There is no attack {name[:80]!r}.", f"Choose one of: {', '.join(known) or 'none'}."
+        )
+    # Attack files form a package, so that they can share code by relative imports.
+    directory = str(attacks_directory())
+    package = sys.modules.get(_PACKAGE)
+    if package is None or list(package.__path__) != [directory]:
+        for stale in [m for m in sys.modules if m.split(".")[0] == _PACKAGE]:
+            del sys.modules[stale]
+        package = ModuleType(_PACKAGE)
+        package.__path__ = [directory]
+        sys.modules[_PACKAGE] = package
+    attack: Attack = importlib.import_module(f"{_PACKAGE}.{name}").ATTACK
+    return attack

@@ -1,0 +1,121 @@
+"""The engine of a cheat: the honest one, whose inputs, outputs and statements its hooks change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.executor import StepResult, Tap
+from tallystick.program.ir import Node
+from tallystick.run.cheats.override import Override
+from tallystick.run.execute.engine import Engine, Inputs
+from tallystick.run.execute.nodes import NodeTrace, NodeTracer
+
+
+def final_step(job: Job, override: Override) -> int:
+    """The step after which a run with this cheat claims to have ended, if no loss ends it before.
+
+    Raises UsageError for a step that the job has not.
+    """
+    step = override.final_step(job)
+    if not 0 < step <= job.steps:
+        raise UsageError(
+            f"The declared override ends after {step} steps, the job has {job.steps}.",
+            "Give it a step of the job.",
+        )
+    return step
+
+
+@dataclass
+class CheatingEngine(Engine):
+    """An engine that executes `job` as `override` has it. `last_bits` are the bits of the last
+    step's loss, which is the loss of a step that is skipped."""
+
+    override: Override = field(default_factory=Override, kw_only=True)
+    last_bits: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.last_step = final_step(self.job, self.override)
+
+    @exact_environment()
+    def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
+        """Execute the next step, or skip it; a step that is skipped has no trace."""
+        step = self.step
+        self.override.before(step, self.state)
+        found = super().run(trace and not self.override.skips(step))
+        self.override.after(step, self.state)
+        self.last_bits = found[0]
+        return found
+
+    @exact_environment()
+    def look(self, tap: Tap) -> tuple[int, int]:
+        """Look at the next step; the state has then changed as `before` and `node` have it: load
+        it anew. A step that the cheat skips is executed here: its nodes are what the job says."""
+        self.override.before(self.step, self.state)
+        return super().look(tap)
+
+    def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
+        return self.override.root(self.step, super().root(digests))
+
+    def tracer(self) -> NodeTracer:
+        made = super().tracer()
+        made.fresh = self.override.watches(self.step)
+        return made
+
+    @property
+    def chained_log(self) -> bytes | None:
+        log = super().chained_log
+        return None if log is None else self.override.log_digest(self.step, log)
+
+    def stops(self, bits: int) -> bool:
+        """A cheat that names its last step ends there, and goes on where an honest run stops."""
+        return self.last_step == self.job.steps and super().stops(bits)
+
+    def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
+        if not self.override.skips(self.step):
+            return super()._advance(tap)
+        if self.log is not None:  # the run still has to commit to a log of it
+            self._execute(lambda *_: None, advance=False)
+        return self.last_bits, {}
+
+    def _entered(self, bits: int) -> int:
+        return self.override.loss(self.step, bits)
+
+    def _inputs(self) -> Inputs:
+        lie, step = self.override, self.step
+        key = (self.job.commitment.rng_seed, step)
+        batch, scalars = self.batch(lie.data_step(step)), self.scalars(step)
+        lie.batch(step, batch)
+        lie.scalars(step, scalars)
+        return batch, scalars, lie.random_key(step, key)
+
+    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
+        lies = self.override.watches(self.step)
+        return super()._execute(_lying(self.override, self.step, tap) if lies else tap, advance)
+
+
+def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
+    """A tap that lets `lie` change a node's outputs before anybody sees them."""
+
+    def both(
+        index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> None:
+        if tap is None:
+            lie.node(step, index, node, outputs)
+            return
+        # An output may be a view of an input: what the node has read is what was there before.
+        given = [
+            a.copy() if a is not None and any(np.may_share_memory(a, o) for o in outputs) else a
+            for a in inputs
+        ]
+        lie.node(step, index, node, outputs)
+        tap(index, node, given, outputs)
+
+    return both

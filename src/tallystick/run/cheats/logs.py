@@ -1,0 +1,52 @@
+"""The logs of a cheat's trainer: the honest one's, whose entries its hooks change."""
+
+from __future__ import annotations
+
+from tallystick.job.job import Job
+from tallystick.rounding.blocks import Blocks, decode, encode
+from tallystick.rounding.log_file import LogWriter
+from tallystick.rounding.session import Sink
+from tallystick.run.cheats.override import Override
+from tallystick.run.logs.other_run import FollowedRun
+from tallystick.run.logs.trainer_logs import TrainerLogs
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
+
+
+class _LyingSink:
+    """What lets a declared cheat change a log before it is written (Override.log)."""
+
+    def __init__(self, writer: LogWriter, lie: Override) -> None:
+        self._writer, self._lie = writer, lie
+        self.finish, self.discard = writer.finish, writer.discard
+        self.published = writer.published
+
+    def bounded(self, number: int, section_blocks: Blocks) -> None:
+        """Write section `number` as the cheat has it."""
+        section = self._writer.sections[number]
+        honest, _ = decode(section, section_blocks)
+        lied = self._lie.log(self._writer.step, section, honest)
+        self._writer.bounded(number, encode(section, lied))
+
+
+class CheatingLogs(TrainerLogs):
+    """The logs of one call of `train` that cheats by `override`."""
+
+    def __init__(
+        self,
+        override: Override,
+        job: Job,
+        store: RunStore,
+        journal: Journal,
+        followed: FollowedRun | None,
+        compression: int,
+    ) -> None:
+        super().__init__(job, store, journal, followed, compression)
+        self._override = override
+
+    def _into(self, writer: LogWriter) -> Sink:
+        return _LyingSink(writer, self._override)
+
+    def _repeated(self, step: int, digest: bytes) -> bytes:
+        """The digest in the journal: a cheat's own log may hold what no follower keeps."""
+        return self._journal.content.logs[step]

@@ -1,0 +1,82 @@
+"""The trainer of a cheat: what makes the parts of a dishonest run.
+
+A cheating run is a signed run plus the override that produced it. The trainer's own code is the
+honest one's; `Options(maker=…)` is the one place where it is told to cheat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import present
+from tallystick.job.job import Job
+from tallystick.program.state import State
+from tallystick.run.cheats.attacks import hooks_of
+from tallystick.run.cheats.engine import CheatingEngine
+from tallystick.run.cheats.logs import CheatingLogs
+from tallystick.run.cheats.override import Override
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.maker import Maker, begun_otherwise
+from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.store.declaration import Declaration, read_declaration
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
+
+
+@dataclass(frozen=True)
+class Cheat(Maker):
+    """Makes the parts of a run that cheats by `override`. `declared` is written into its directory;
+    None where a program made the hooks itself."""
+
+    override: Override
+    declared: Declaration | None = None
+
+    def begin(self, job: Job, store: RunStore) -> None:
+        """Write down the cheat of a new run; compare it with that of a run that is there."""
+        before = read_declaration(store.override_path)
+        if before is None and self.declared is not None and not present(store.journal_path):
+            write_file(store.override_path, [self.declared.to_bytes()])
+        elif before != self.declared:
+            raise begun_otherwise(store, before)
+        self.override.begin(job)
+
+    def genesis(self, state: State) -> State:
+        self.override.genesis(state)
+        return state
+
+    def genesis_root(self, engine: Engine) -> bytes:
+        return engine.root()  # loading state[0] has hashed the honest one
+
+    def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
+        state = store.read_state(job, step, copy=True)
+        store.check_root(step, self.override.root(step, state.root()), root)
+        return state
+
+    def logs(
+        self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
+    ) -> TrainerLogs | None:
+        make = partial(CheatingLogs, self.override)
+        return trainer_logs(job, store, journal, replay, compress, make)
+
+    def engine(
+        self,
+        job: Job,
+        state: State,
+        step: int,
+        threads: int | None,
+        logs: TrainerLogs | None,
+        losses: Sequence[int],
+    ) -> Engine:
+        last = losses[step - 1] if step else 0
+        lie = self.override
+        return CheatingEngine(job, state, step, threads, log=logs, override=lie, last_bits=last)
+
+
+def declared_cheat(job: Job, declared: Declaration) -> Cheat:
+    """What makes the parts of a run of `job` that cheats as declared. Raises UsageError where this
+    installation has no such attack, or the attack does not take its parameters."""
+    return Cheat(hooks_of(declared, job), declared)

@@ -1,0 +1,68 @@
+"""What a trainer makes of a run, part by part: here as an honest one does.
+
+A trainer that cheats on purpose gets another maker (`run.cheats.training`); the trainer's own code
+knows of no cheat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.program.state import State
+from tallystick.run.execute.engine import Engine
+from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.store.declaration import Declaration, read_declaration
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
+
+
+class Maker:
+    """Makes the parts of a run, and reads them back when the run is taken up again."""
+
+    def begin(self, job: Job, store: RunStore) -> None:
+        """Called once, when the directory is laid out and locked. Raises UsageError where the run
+        that is there was begun by a declared cheat."""
+        before = read_declaration(store.override_path)
+        if before is not None:
+            raise begun_otherwise(store, before)
+
+    def genesis(self, state: State) -> State:
+        """What the run begins from, of the job's state[0]."""
+        return state
+
+    def genesis_root(self, engine: Engine) -> bytes:
+        """The root committed to for state[0], in which `engine` is; loading it has hashed it."""
+        return engine.job.commitment.genesis_root
+
+    def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
+        """A stored state of the run, of the committed root. Raises as RunStore.load_state."""
+        return store.load_state(job, step, root)
+
+    def logs(
+        self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
+    ) -> TrainerLogs | None:
+        """The run's rounding logs; as `trainer_logs`."""
+        return trainer_logs(job, store, journal, replay, compress)
+
+    def engine(
+        self,
+        job: Job,
+        state: State,
+        step: int,
+        threads: int | None,
+        logs: TrainerLogs | None,
+        losses: Sequence[int],
+    ) -> Engine:
+        """What executes the run from state[step] on; `losses` are the bits of those before."""
+        return Engine(job, state, step, threads, log=logs)
+
+
+def begun_otherwise(store: RunStore, before: Declaration | None) -> UsageError:
+    """The directory holds a run that another kind of trainer has begun."""
+    was = f"by the declared override {before.attack}" if before else "without an override"
+    return UsageError(
+        f"{store.directory} holds a run that was begun {was}.", "Choose another --out."
+    )
