@@ -25,6 +25,7 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import MANIFEST, PROGRAM, Job
 from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.opening.quantity import rules
 from tallystick.program.ir import Node, Program
 from tallystick.prover.cheating import CheatingProver
@@ -120,7 +121,8 @@ def largest_node(program: Program, operator: str) -> int:
 def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | None) -> Game:
     """The game of the two runs; the liar is party 0, who opens what one true answer decides."""
     began = time.monotonic()
-    with CheatingProver(liar, None, threads, lie) as bad, Prover(honest, None, threads) as good:
+    context = ExecutionContext(threads)
+    with CheatingProver(liar, None, context, lie) as bad, Prover(honest, None, context) as good:
         played = play(load_terms(job.directory), (bad, good), ARITY)
         executed = good.executed_steps
     verdict = played.verdict
@@ -160,7 +162,7 @@ def told(job: Job, honest: Path, liar: Path, node: int, threads: int | None) -> 
     root = RunStore(honest).journal().run_root
     for pick in range(OneNumber.PICKS):
         lie = OneNumber(node, pick=pick)
-        summary = train_job(job, liar, Options(threads=threads, keep=1, maker=Cheat(lie)))
+        summary = train_job(job, liar, Options(ExecutionContext(threads), keep=1, maker=Cheat(lie)))
         if summary.run_root != root:
             return lie
         shutil.rmtree(liar)
@@ -270,7 +272,7 @@ def rows(
         for operator in operators:
             largest_node(job.program, operator)
         honest = directory / "honest"
-        train_job(job, honest, Options(threads=threads, keep=1))
+        train_job(job, honest, Options(ExecutionContext(threads), keep=1))
         for operator in operators or (WORST,):
             prefix = f"dispute/{name}/{operator}" if operators else f"dispute/{name}"
             found += rows_of(job, directory, honest, operator, prefix, threads)

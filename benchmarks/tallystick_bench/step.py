@@ -281,7 +281,7 @@ def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any
     """
     window = _Window()
     with _timed_steps() as bare:
-        summary = train_job(job, out, Options(threads=threads, keep=1), window)
+        summary = train_job(job, out, Options(ExecutionContext(threads), keep=1), window)
     whole, alone = window.ended - window.began, sum(bare)
     stored = sorted((out / "checkpoints").glob("*.safetensors"))
     return {

@@ -23,6 +23,7 @@ from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
@@ -206,7 +207,7 @@ def train(
     what was found in it. Errors: see `run.trainer.train_job`.
     """
     options = Options(
-        threads=threads,
+        ExecutionContext(threads),
         keep=keep_checkpoints,
         key=_private(key),
         trace=trace,
@@ -235,7 +236,7 @@ def audit(
         Path(run),
         None if job is None else _job(job),
         steps,
-        threads=threads,
+        context=ExecutionContext(threads),
         trust=_publics(trust),
         listener=listener,
     )
@@ -281,11 +282,11 @@ def dispute(
     strangers = set(as_attack) - set(PARTIES)
     if strangers:
         raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
-    terms = _terms(job)
+    terms, context = _terms(job), ExecutionContext(threads)
     with ExitStack() as stack:
         provers = [
             stack.enter_context(
-                party_of(Path(run), _private(key), threads, as_attack=name in as_attack)
+                party_of(Path(run), _private(key), context, as_attack=name in as_attack)
             )
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]

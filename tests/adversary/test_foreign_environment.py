@@ -193,7 +193,7 @@ def _root(run: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_training_disturbed_between_steps(job: Job, clean: Path, mode: str, tmp_path: Path) -> None:
-    train_job(job, tmp_path / "run", Options(threads=2), Stranger(lambda: disturb(mode)))
+    train_job(job, tmp_path / "run", Options(ExecutionContext(2)), Stranger(lambda: disturb(mode)))
     disturb("default")
     assert _root(tmp_path / "run") == _root(clean)
 
@@ -201,7 +201,7 @@ def test_training_disturbed_between_steps(job: Job, clean: Path, mode: str, tmp_
 def test_training_where_torch_flushes_between_steps(job: Job, clean: Path, tmp_path: Path) -> None:
     stranger = Stranger(lambda: torch.set_flush_denormal(True))
     try:
-        train_job(job, tmp_path / "run", Options(threads=2), stranger)
+        train_job(job, tmp_path / "run", Options(ExecutionContext(2)), stranger)
     finally:
         torch.set_flush_denormal(False)
     assert _root(tmp_path / "run") == _root(clean)

@@ -12,6 +12,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.cheats.attacks import attack_names, load_attack
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.nodes import TraceRange
@@ -39,7 +40,8 @@ def train_cheat(
     """Train `job` into `out` with the cheat that is declared. Raises UsageError for unknown names
     and parameters before anything is written, and as train_job."""
     maker = declared_cheat(job, declared)
-    return train_job(job, out, Options(threads, trace=trace, maker=maker), listener)
+    options = Options(ExecutionContext(threads), trace=trace, maker=maker)
+    return train_job(job, out, options, listener)
 
 
 @click.command(short_help="Make a cheating run, to see it convicted.")

@@ -21,6 +21,7 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import AuditReport, audit_run
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
@@ -93,7 +94,7 @@ def audit(
             Path(run),
             loaded,
             segment,
-            threads=threads,
+            context=ExecutionContext(threads),
             trust=load_trust(trust),
             listener=reporter,
         )

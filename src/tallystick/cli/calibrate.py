@@ -10,6 +10,7 @@ from tallystick.cli.output import json_option, print_json, say, threads_option
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import kinds
 from tallystick.rounding.calibrate import ELEMENTS, Threshold
 from tallystick.run.execute.calibration import merge_samples, take_sample
@@ -50,7 +51,8 @@ def sample(
     """Write what this machine's kernels give on JOB's first steps. Needs PyTorch."""
     if present(Path(out)):
         raise UsageError(f"{out} exists already.", "Choose another file.")
-    taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, threads)
+    context = ExecutionContext(threads)
+    taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, context)
     if as_json:
         print_json({"sample": taken.path, "results": len(taken.sample.x), "kind": taken.kind})
         return

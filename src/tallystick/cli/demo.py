@@ -6,8 +6,6 @@ import json
 import shutil
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -24,6 +22,7 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import DATA, Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.environment import check_environment
 from tallystick.run.execute.auditor import AuditReport, audit_run
 from tallystick.run.execute.sampling import sample_bytes
@@ -46,24 +45,11 @@ _MADE = (
 )  # fmt: skip
 
 
-def other_path() -> tuple[str, int]:
+def other_path() -> ExecutionContext:
     """Another instruction set and another number of threads than those in use."""
     here = _core.isa()
     others = [isa for isa in _core.supported_isas() if isa not in (here, "scalar")]
-    return (others[-1] if others else "scalar"), (1 if _core.threads() > 1 else 2)
-
-
-@contextmanager
-def code_path(isa: str, threads: int) -> Iterator[None]:
-    """Run the block on another code path of this machine."""
-    before = _core.isa(), _core.threads()
-    _core.set_isa(isa)
-    _core.set_threads(threads)
-    try:
-        yield
-    finally:
-        _core.set_isa(before[0])
-        _core.set_threads(before[1])
+    return ExecutionContext(1 if _core.threads() > 1 else 2, others[-1] if others else "scalar")
 
 
 def flip_bit(path: Path, tensor: str, byte: int, bit: int) -> None:
@@ -148,18 +134,20 @@ class Demo:
         return run
 
     def audit(self, job: Job, run: Path) -> AuditReport:
-        isa, threads = other_path()
-        self.title(f"Audit it on another code path: {isa}, {threads} thread(s)")
-        with code_path(isa, threads):
-            report = self._audit(job, run)
-        return report
+        context = other_path()
+        self.title(f"Audit it on another code path: {context.isa}, {context.threads} thread(s)")
+        return self._audit(job, run, context=context)
 
     def _audit(
-        self, job: Job | None, run: Path, steps: tuple[int, int] | None = None
+        self,
+        job: Job | None,
+        run: Path,
+        steps: tuple[int, int] | None = None,
+        context: ExecutionContext = DEFAULT,
     ) -> AuditReport:
         reporter = Reporter("audit", self.quiet)
         try:
-            report = audit_run(run, job, steps, listener=reporter)
+            report = audit_run(run, job, steps, context=context, listener=reporter)
         finally:
             reporter.close()
         if report.difference is None:

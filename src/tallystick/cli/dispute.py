@@ -31,6 +31,7 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.job.job_file import load_terms
+from tallystick.kernels.context import ExecutionContext
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -200,7 +201,7 @@ def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: 
     def notice(text: str) -> None:
         note(f"{name}: {text}")
 
-    return party_of(run, _key(key), threads, as_attack=cheats, notice=notice)
+    return party_of(run, _key(key), ExecutionContext(threads), as_attack=cheats, notice=notice)
 
 
 def _say_fault(party: int, why: str) -> None:

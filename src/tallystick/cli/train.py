@@ -22,6 +22,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
 from tallystick.run.logs.other_run import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
@@ -94,7 +95,7 @@ def train(
         )
     loaded = load_job(Path(job))
     options = Options(
-        threads=threads,
+        ExecutionContext(threads),
         keep=keep_checkpoints,
         key=load_private_key(Path(key)) if key else None,
         trace=parse_steps(trace),
@@ -102,7 +103,7 @@ def train(
         compress=zstd,
     )
     if estimate:
-        found = estimate_run(loaded, Path(out), threads, options.kept)
+        found = estimate_run(loaded, Path(out), options.context, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:

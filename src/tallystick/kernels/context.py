@@ -9,8 +9,10 @@ and the best instruction set or TALLYSTICK_ISA.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError, UsageError
@@ -19,6 +21,16 @@ from tallystick.kernels.device import Device
 from tallystick.kernels.environment import exact_environment
 
 MOST_THREADS = 256
+
+
+class _HasContext(Protocol):
+    @property
+    def context(self) -> ExecutionContext: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", bound=_HasContext)
 
 
 class ExecutionContext:
@@ -72,6 +84,17 @@ class ExecutionContext:
                 yield
             finally:
                 _core.leave_context()
+
+
+def in_its_context(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
+    """Decorates a method of an object that has a `context`: it is executed there."""
+
+    @wraps(method)
+    def inside(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.context.entered():
+            return method(self, *args, **kwargs)
+
+    return cast(Callable[Concatenate[T, P], R], inside)
 
 
 # On the processor, the rest left open.
