@@ -46,12 +46,11 @@ class Members:
 
     def hex_of(self, text: JsonValue, name: str, length: int | None = HASH_BYTES) -> bytes:
         """As `hex`, of a value that stands inside of the member `name`."""
-        if isinstance(text, str) and len(text) % 2 == 0 and _HEX.issuperset(text):
-            data = bytes.fromhex(text)
-            if length is None or len(data) == length:
-                return data
-        size = "" if length is None else f"{2 * length} "
-        self.fail(f"{name!r} is not {size}lower-case hexadecimal digits")
+        if not isinstance(text, str) or len(text) % 2 or not _HEX.issuperset(text):
+            self.fail(f"{name!r} is not lower-case hexadecimal digits, two for each byte")
+        if length is not None and len(text) != 2 * length:
+            self.fail(f"{name!r} has {len(text)} hexadecimal digits, not {2 * length}")
+        return bytes.fromhex(text)
 
     def decimal(self, name: str, digits: int) -> int:
         """The number that member `name` spells in at most `digits` digits, without zeros before."""

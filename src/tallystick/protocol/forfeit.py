@@ -60,10 +60,10 @@ def open_forfeit(data: bytes) -> Forfeit:
     members = Members(value, _malformed)
     members.only("job_digest", "kind", "party", "query", "referee", "run_roots")
     if members.value["kind"] != FORFEIT_KIND:
-        _malformed(f"it is no {FORFEIT_KIND}")
+        members.fail(f"it is no {FORFEIT_KIND}")
     party, roots = members.of("party", int), members.of("run_roots", list)
     if party not in (0, 1) or len(roots) != 2:
-        _malformed("it names no party, or not two runs")
+        members.fail("it names no party, or not two runs")
     first, second = (members.hex_of(root, "run root") for root in roots)
     try:
         referee = PublicKey(members.hex("referee"))

@@ -76,11 +76,11 @@ def test_members_of_another_type(
 
 @pytest.mark.parametrize(
     "text",
-    [None, 0, [], "0", "0" * 63, "0" * 66, "A" * 64, "g" * 64, "0" * 64 + "\n", "0" * 63 + "\n",
-     "0x" + "0" * 62, " " * 64, "٠" * 64],
+    [None, 0, [], "0", "", "0" * 63, "0" * 62, "0" * 66, "A" * 64, "g" * 64, "0" * 64 + "\n",
+     "0" * 63 + "\n", "0x" + "0" * 62, " " * 64, "٠" * 64],
 )  # fmt: skip
 def test_what_is_no_digest(text: JsonValue) -> None:
-    with pytest.raises(CorruptFileError, match="'m' is not 64 lower-case hexadecimal digits"):
+    with pytest.raises(CorruptFileError, match=r"'m' (is not lower-case|has \d+) hex"):
         of(m=text).hex("m")
 
 
@@ -90,3 +90,9 @@ def test_what_is_no_digest(text: JsonValue) -> None:
 def test_what_is_no_decimal_number(text: JsonValue) -> None:
     with pytest.raises(CorruptFileError, match=r"'m' is not (a decimal number|a string)"):
         of(m=text).decimal("m", 20)
+
+
+@pytest.mark.parametrize("text", ["abc", "A0", "zz", 0, None])
+def test_what_is_no_bytes_of_any_number(text: JsonValue) -> None:
+    with pytest.raises(CorruptFileError, match="'m' is not lower-case hexadecimal digits"):
+        of(m=text).hex("m", None)
