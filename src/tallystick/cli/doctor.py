@@ -22,7 +22,7 @@ from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
 from tallystick.run.store.version import tallystick_version
 
-_PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
+_PACKAGES = ("numpy", "cryptography", "click", "rich", "torch", "safetensors")
 
 
 def have_torch() -> bool:

@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tallystick.commit.encoding import (
-    HASH_BYTES,
     JsonValue,
     canonical_json,
     check_hash,
     parse_canonical_json,
 )
+from tallystick.commit.members import Members
 from tallystick.commit.points import ORDER, unfit_point
 from tallystick.errors import (
     CannotCheckError,
@@ -208,23 +208,17 @@ class Envelope:
     def from_bytes(data: bytes, limit: int = LIMITS.envelope_bytes) -> Envelope:
         """Inverse of to_bytes for untrusted bytes, at most `limit` of them, checked before they
         are parsed. Raises CorruptFileError."""
-        value = parse_canonical_json(data, "envelope", limit)
-        if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
-            _bad_envelope("it is not a DSSE envelope")
-        kind, signatures = value["payloadType"], value["signatures"]
-        if not isinstance(kind, str) or not isinstance(signatures, list):
-            _bad_envelope("a member has the wrong type")
+        whole = Members(parse_canonical_json(data, "envelope", limit), _bad_envelope)
+        whole.only("payload", "payloadType", "signatures")
+        kind, signatures = whole.of("payloadType", str), whole.of("signatures", list)
         if len(signatures) > LIMITS.signatures:
             _bad_envelope("it has too many signatures")
         found = []
         for item in signatures:
-            if not isinstance(item, dict) or set(item) != {"keyid", "sig"}:
-                _bad_envelope("a signature is malformed")
-            key_id = item["keyid"]
-            if not isinstance(key_id, str):
-                _bad_envelope("a key id is not a string")
-            found.append(Signature(key_id, _from_base64(item["sig"])))
-        return Envelope(kind, _from_base64(value["payload"]), tuple(found))
+            one = Members(item, _bad_envelope)
+            one.only("keyid", "sig")
+            found.append(Signature(one.of("keyid", str), _from_base64(one.of("sig", str))))
+        return Envelope(kind, _from_base64(whole.of("payload", str)), tuple(found))
 
 
 def _bad_envelope(why: str) -> NoReturn:
@@ -233,15 +227,14 @@ def _bad_envelope(why: str) -> NoReturn:
     )
 
 
-def _from_base64(text: JsonValue) -> bytes:
-    if isinstance(text, str):
-        try:
-            data = base64.b64decode(text.encode("ascii"), validate=True)
-        except (ValueError, binascii.Error):
-            data = None
-        # Padding bits are free in base64: only the one canonical spelling is taken.
-        if data is not None and base64.b64encode(data).decode("ascii") == text:
-            return data
+def _from_base64(text: str) -> bytes:
+    try:
+        data = base64.b64decode(text.encode("ascii"), validate=True)
+    except (ValueError, binascii.Error):
+        data = None
+    # Padding bits are free in base64: only the one canonical spelling is taken.
+    if data is not None and base64.b64encode(data).decode("ascii") == text:
+        return data
     _bad_envelope("a value is not canonical base64")
 
 
@@ -348,25 +341,21 @@ class RunCommitment:
     def from_payload(payload: bytes) -> RunCommitment:
         """Parse an untrusted payload. Raises CorruptFileError."""
         value = parse_canonical_json(payload, "run commitment", LIMITS.commitment_bytes)
-        names = {
+        members = Members(value, _bad_statement)
+        members.only(
             "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
             "signer",
-        }  # fmt: skip
-        if not isinstance(value, dict) or set(value) != names:
-            _bad_statement("its members are not the expected ones")
-        if value["kind"] != RUN_COMMITMENT_KIND:
-            _bad_statement(f"its kind is {value['kind']!r}")
-        step, count = value["final_step"], value["checkpoints"]
-        if type(step) is not int or type(count) is not int:
-            _bad_statement("a number is not an integer")
+        )  # fmt: skip
+        if (kind := members.value["kind"]) != RUN_COMMITMENT_KIND:
+            _bad_statement(f"its kind is {kind!r}")
         try:
             return RunCommitment(
-                job_digest=_hex32(value["job_digest"]),
-                run_root=_hex32(value["run_root"]),
-                final_step=step,
-                final_state_root=_hex32(value["final_state_root"]),
-                checkpoints=count,
-                signer=PublicKey(_hex32(value["signer"])),
+                job_digest=members.hex("job_digest"),
+                run_root=members.hex("run_root"),
+                final_step=members.of("final_step", int),
+                final_state_root=members.hex("final_state_root"),
+                checkpoints=members.of("checkpoints", int),
+                signer=PublicKey(members.hex("signer")),
             )
         except UsageError as error:
             _bad_statement(error.message)
@@ -376,15 +365,6 @@ def _bad_statement(why: str) -> NoReturn:
     raise CorruptFileError(
         f"The run commitment is malformed: {why}.", "Ask the trainer for an intact copy."
     )
-
-
-def _hex32(text: JsonValue) -> bytes:
-    if isinstance(text, str) and len(text) == 2 * HASH_BYTES and set(text) <= set(_HEX):
-        return bytes.fromhex(text)
-    _bad_statement("a digest is not 64 lower-case hexadecimal digits")
-
-
-_HEX = "0123456789abcdef"
 
 
 def sign_run(key: PrivateKey, commitment: RunCommitment) -> Envelope:
