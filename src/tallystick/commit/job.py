@@ -12,7 +12,7 @@ from tallystick.limits import LIMITS
 JOB_TAG = tag("job/1")
 SCALARS_TAG = tag("scalars/1")
 FORMAT_VERSION = 1
-# The program reads the random seed as i64 (NUMERICS 8.3), whatever width its layout has.
+# The program reads the random seed as i64 (NUMERICS 8.3), although its layout is wider.
 RNG_SEED_MAX = (1 << 63) - 1
 
 ScalarTable = float | Sequence[float]
