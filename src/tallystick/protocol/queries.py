@@ -1,8 +1,8 @@
-"""What the referee asks: one class per kind (PROTOCOL 2.1).
+"""The referee's queries: one class per kind (PROTOCOL 2.1).
 
-A class says everything about its kind: its fields, which are its layout; whether such a query
-makes sense about a job and a run (`check`); the body of its answer and that body's layout
-(`layout`); and how long a true body is at most (`most`, 2.6.1).
+A class defines its kind. Its fields are its layout. `check` refuses a query that does not fit a job
+and a run. `layout` gives the body of the answer and that body's layout. `most` is the greatest
+length of a true body (2.6.1).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class States(Query[b.RootsBody]):
 
 @dataclass(frozen=True)
 class Loss(Query[b.LossBody]):
-    """What the loss chain of state[step + 1] was made of."""
+    """The parts of the loss chain of state[step + 1]."""
 
     KIND = 3
     layout = Layout(b.LossBody, (HASH, U32, hashes()))
@@ -303,7 +303,7 @@ class Values(Query[b.BytesBody]):
     view: View
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        """The operator's rule, which the prover asks, says whether there is such a quantity."""
+        """The quantity itself is not checked here: the prover asks the operator's rule for it."""
         _check_node(self.step, self.node, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
@@ -386,7 +386,7 @@ KINDS: dict[int, type[Query[Any]]] = {
         Values, Opening, Record, Log, LogHashes, LogBlock,
     )
 }  # fmt: skip
-# By the type that a field is declared with.
+# By the declared type of a field.
 _ITEMS = {
     "int": U64,
     "Side": U8,
@@ -413,7 +413,7 @@ def encode_query(query: Query[Any]) -> bytes:
 def decode_query(data: bytes) -> Query[Any]:
     """Inverse of encode_query for untrusted bytes. Raises CorruptFileError.
 
-    Only the layout is checked; whether the run has such a step or node, `Query.check` says.
+    Only the layout is checked; `Query.check` refuses a step or a node that the run does not have.
     """
     if len(data) > LIMITS.query_bytes:
         raise CorruptFileError("A query is longer than any query is.", "Refuse it.")
