@@ -145,7 +145,7 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
 
 
 def _say_followed(report: FollowReport) -> None:
-    """What speaks against the run whose logs this one has followed."""
+    """Print the findings against the run whose logs this run has followed."""
     say(f"followed    run {report.run_root[:16]}…: {'MATCH' if report.accepted else 'MISMATCH'}")
     if report.left:
         taken = f"{report.taken} are not the nearest value"
