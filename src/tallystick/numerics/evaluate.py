@@ -1,5 +1,7 @@
-"""One operator on numpy arrays, without torch: what a referee runs and what anyone checks
-spec/NUMERICS.md with (DESIGN 9)."""
+"""One operator on numpy arrays, without torch (DESIGN 9).
+
+A referee runs it, and anyone can check spec/NUMERICS.md with it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def _operand(op: str, position: int, x: object) -> np.ndarray | None:
 
 
 def _fits_kernels(x: np.ndarray) -> bool:
-    """Whether strides are whole elements; views of records and of bytes may have others."""
+    """True if strides are whole elements. Views of records and of bytes may have others."""
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
 
 
