@@ -1,4 +1,4 @@
-"""Optimizer descriptions: what a job says about its update rule (NUMERICS 11). No torch."""
+"""Optimizer descriptions: a job's update rule (NUMERICS 11). Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The canonical text of a program, its strict parser, and its digest (PROGRAM 2, 4).
 
-The parser reads leniently and then demands that writing the result again gives the very bytes
-that were read, so that there is one text per program and no second way to spell anything.
+The parser reads leniently. Then it writes the result again and demands the same bytes. So each
+program has one text, and each part has one spelling.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _format_attr(value: AttrValue) -> str:
 
 
 def attribute_text(attrs: Attrs) -> str:
-    """Attributes as a node line has them between braces (PROGRAM 2.6); node digests cover it."""
+    """The text between the braces of a node line (PROGRAM 2.6); node digests cover it."""
     return ", ".join(f"{name}={_format_attr(attrs[name])}" for name in sorted(attrs))
 
 
@@ -88,7 +88,7 @@ def program_digest(program: Program) -> bytes:
 
 
 class _MalformedError(Exception):
-    """A line that is not of the grammar; carries what is wrong with it."""
+    """A line that does not follow the grammar; carries the fault."""
 
 
 def _integer(text: str) -> int:

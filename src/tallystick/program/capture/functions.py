@@ -1,8 +1,8 @@
-"""Functionals that mean something else in a program than torch's kernels: lowered before tracing.
+"""Functionals with another meaning in a program than in torch's kernels: lowered before tracing.
 
 A TorchFunctionMode sees calls from the model. Python functionals that call others run with the
-mode switched off (torch disables a mode inside its own handler), so the same replacements are
-also put into `torch.nn.functional` while a trace runs.
+mode switched off, because torch disables a mode inside its own handler. So this module also puts
+the same replacements into `torch.nn.functional` while a trace runs.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Lowering(TorchFunctionMode):
                 input, weight, bias, running_mean, running_var, training, momentum, eps
             )
             return y
-        # Clones, because autograd keeps what it is given for the gradient, which reads none of it.
+        # Clones: autograd keeps its arguments for the gradient, although the gradient reads none.
         running = (running_mean.clone(), running_var.clone())
         y, _, _, mean, var = torch.ops.aten._native_batch_norm_legit_functional(
             input, weight, bias, *running, training, momentum, eps
@@ -230,7 +230,7 @@ class Lowering(TorchFunctionMode):
         return result
 
     def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """`torch.tensor(3.0)` becomes a full node; anything larger is not a constant of ours."""
+        """`torch.tensor(3.0)` becomes a full node; a program has no larger constants."""
         data = kwargs.pop("s", data)
         if isinstance(data, Tensor):
             dtype = kwargs.get("dtype") or (args[0] if args else None)

@@ -22,7 +22,7 @@ def _base(node: fx.Node) -> str:
 
 
 def _compute_dtype(node: fx.Node, left: Any, right: Any) -> str:
-    """The dtype both operands are brought to before the operation, as torch promotes."""
+    """The dtype to which the operation converts both operands, by torch's promotion."""
     if _base(node) in _COMPARISONS:
         a = left.meta["val"] if isinstance(left, fx.Node) else left
         b = right.meta["val"] if isinstance(right, fx.Node) else right
