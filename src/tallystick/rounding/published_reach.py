@@ -127,7 +127,7 @@ def _is_sum(call: Call) -> bool:
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
-    """The positions, i64[m], of an output that lie in the piece, counted there; and their indices."""
+    """The output positions that lie in the piece, counted there, i64[m]; and their indices."""
     rows, columns = piece.w.shape
     step = piece.row_step if rows > 1 else max(columns, 1)
     row, column = np.divmod(positions - piece.start, max(step, 1))
