@@ -61,7 +61,7 @@ NB_MODULE(_core, m) {
   define(m, "set_isa", &set_isa_by_name, nb::arg("name"));
   define(m, "threads", &tallystick::thread_count);
   define(m, "set_threads", &tallystick::set_thread_count, nb::arg("n"));
-  // About the environment itself, and so outside of any guard.
+  // These functions are about the environment itself, so they are outside of any guard.
   m.def("fp_environment_ok", &tallystick::fp_environment_ok,
         "Whether the calling thread has the environment of NUMERICS 1.7, found out by arithmetic.");
   m.def("fp_environment_enter", &tallystick::fp_environment_enter,

@@ -13,8 +13,8 @@ constexpr const char* kNames[] = {"scalar", "avx2", "avx512", "neon"};
 Isa initial_isa() {
   Isa isa;
   const char* forced = std::getenv("TALLYSTICK_ISA");
-  // An unknown or unsupported name is refused with a sentence by the Python side, which sees the
-  // same variable; here the safe choice is the portable path.
+  // The Python side sees the same variable and refuses an unknown or unsupported name with a
+  // sentence. Here the safe choice is the portable path.
   if (forced && *forced) return isa_from_name(forced, &isa) && isa_supported(isa) ? isa : Isa::scalar;
   return best_isa();
 }

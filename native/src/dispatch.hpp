@@ -1,4 +1,4 @@
-// Which instruction set runs. Chosen once at start from the machine and TALLYSTICK_ISA; the
+// The instruction set in use. It is chosen once at start from the machine and TALLYSTICK_ISA. The
 // choice never changes a bit (NUMERICS 1.8), only the speed.
 #pragma once
 

@@ -8,9 +8,9 @@ namespace tallystick {
 using TaskFn = void (*)(void* ctx, size_t task);
 
 // Runs fn(ctx, 0..n_tasks-1), on the calling thread and the pool's. Returns when all are done.
-// Calls from inside a task run serially on that thread. Concurrent calls from several threads
-// are serialised. What a task throws (no memory) is thrown here once no task runs any more. Where
-// the system gives no threads, fewer of them or the caller alone do the work.
+// Calls from inside a task run serially on that thread. Concurrent calls from several threads are
+// serialised. The error of a task (no memory) is thrown here once no task runs any more. Where the
+// system gives no threads, fewer threads or the caller alone do the work.
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx);
 
 int thread_count();
