@@ -24,7 +24,10 @@ Checkpoint = tuple[int, bytes]
 def checkpoint_steps(last_step: int, interval: int) -> list[int]:
     """Steps that are committed: 0 (genesis), every `interval`-th, and the last one (6.2)."""
     if last_step < 0 or interval < 1:
-        raise UsageError("Steps must not be negative and the interval not below 1.", "Fix the job.")
+        raise UsageError(
+            f"{last_step} steps at interval {interval} are out of range.",
+            "Choose a number of steps from 0 and an interval from 1.",
+        )
     if last_step // interval + 2 > LIMITS.checkpoints:
         raise UsageError(
             f"{last_step} steps at interval {interval} exceed {LIMITS.checkpoints} checkpoints.",

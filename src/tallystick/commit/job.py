@@ -94,7 +94,7 @@ class JobCommitment:
                     f"The job's {name} is {value!r}.", f"Choose an integer from {low} to {high}."
                 )
         if not isinstance(self.stop_on_non_finite, bool):
-            raise UsageError("stop_on_non_finite must be true or false.", "Fix the job.")
+            raise UsageError("stop_on_non_finite is neither true nor false.", "Choose one.")
 
     def digest(self) -> bytes:
         """The job digest, 32 bytes (COMMITMENTS 7.2)."""

@@ -56,7 +56,10 @@ class Section:
     def block_of(self, element: int) -> int:
         """The block that has flat element `element`'s entry, or shows that the element has none."""
         if not 0 <= element < self.elements:
-            raise UsageError(f"No element {element} of {self.elements}.", "Ask within it.")
+            raise UsageError(
+                f"The output has {self.elements} elements, no element {element}.",
+                "Name an element of the output.",
+            )
         if self.form == BOUNDED:
             return element // BLOCK_ELEMENTS
         return element // ENTRIES_PER_BYTE // BLOCK_BYTES

@@ -109,9 +109,12 @@ def batch_indices(seed: int, n_records: int, step: int, batch: int) -> I64:
     if not 1 <= n_records <= LIMITS.records:
         raise UsageError(f"There are {n_records} records.", "A job with batches needs at least 1.")
     if not 1 <= batch <= LIMITS.batch_size or not 0 <= step <= LIMITS.steps:
-        raise UsageError(f"Step {step} with batch {batch} is out of range.", "Fix the job.")
+        raise UsageError(
+            f"Step {step} with batch {batch} is out of range.",
+            f"Choose a step of 0 to {LIMITS.steps} and a batch of 1 to {LIMITS.batch_size}.",
+        )
     if not 0 <= seed <= U64_MAX:
-        raise UsageError("The order seed must be an unsigned 64-bit integer.", "Fix the job.")
+        raise UsageError("The order seed is out of range.", "Choose one from 0 to 2^64 - 1.")
     out = np.empty(batch, dtype=np.int64)
     first, done = step * batch, 0
     while done < batch:

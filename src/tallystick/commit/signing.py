@@ -71,7 +71,7 @@ class PublicKey:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
         why = unfit_point(self.raw)
         if why:
-            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
+            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Make another key.")
 
     @property
     def key_id(self) -> str:
@@ -326,9 +326,11 @@ class RunCommitment:
         check_hash(self.run_root, "run root")
         check_hash(self.final_state_root, "final state root")
         if not 0 <= self.final_step <= LIMITS.steps:
-            raise UsageError("The final step is out of range.", "Fix the run.")
+            raise UsageError("The final step is out of range.", f"Give 0 to {LIMITS.steps}.")
         if not 1 <= self.checkpoints <= LIMITS.checkpoints:
-            raise UsageError("The number of checkpoints is out of range.", "Fix the run.")
+            raise UsageError(
+                "The number of checkpoints is out of range.", f"Give 1 to {LIMITS.checkpoints}."
+            )
 
     def payload(self) -> bytes:
         """Canonical JSON of the statement (COMMITMENTS 9.5)."""

@@ -232,7 +232,9 @@ class TensorOpening:
         """
         size = self.header.itemsize
         if not 0 <= start <= stop <= self.header.elements:
-            raise UsageError(f"No elements {start}:{stop} in this tensor.", "Ask within it.")
+            raise UsageError(
+                f"The tensor has no elements {start}:{stop}.", "Name elements of the tensor."
+            )
         parts = []
         for index in range(start * size // LEAF_BYTES, -(-stop * size // LEAF_BYTES)):
             if index not in self.leaves:
@@ -309,7 +311,9 @@ def open_tensor(
     wanted: set[int] = set()
     for start, stop in ranges:
         if not 0 <= start <= stop <= header.elements:
-            raise UsageError(f"No elements {start}:{stop} in this tensor.", "Ask within it.")
+            raise UsageError(
+                f"The tensor has no elements {start}:{stop}.", "Name elements of the tensor."
+            )
         if start < stop:
             wanted.update(range(header.leaf_of(start), header.leaf_of(stop - 1) + 1))
     indices: Sequence[int] = sorted(wanted or {0})

@@ -149,7 +149,7 @@ def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> 
     if len(data) != size:
         raise CorruptFileError(
             f"The {what} {path} had {size} bytes and changed while it was read.",
-            "Try again when nothing writes it.",
+            "Try again when no process writes it.",
         )
     return data
 
@@ -204,7 +204,7 @@ def _listed(
                     if len(found) == limit:
                         raise CorruptFileError(
                             f"The directory {directory} has more than {limit} entries.",
-                            "Remove what does not belong there.",
+                            "Remove the files that do not belong there.",
                         )
                     with suppress(FileNotFoundError):  # a writer has just renamed it
                         seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN

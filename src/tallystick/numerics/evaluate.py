@@ -53,6 +53,9 @@ def _operand(op: str, position: int, x: object) -> np.ndarray | None:
     return x
 
 
+_ROWS = "Compare the call with the operator's rows in spec/NUMERICS.md, 15.4 and 16."
+
+
 def _fits_kernels(x: np.ndarray) -> bool:
     """True if strides are whole elements. Views of records and of bytes may have others."""
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
@@ -87,7 +90,8 @@ def _resolve(
         raise UsageError(f"{op}: more than one overload fits: {names}.", "Name one of them.")
     if len(errors) > 1:
         tried = " ".join(str(e) for e in errors)
-        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}")
+        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}", _ROWS)
+    errors[0].next_action = errors[0].next_action or _ROWS
     raise errors[0]
 
 

@@ -72,7 +72,7 @@ class EvidenceHead:
         if sha256(body) != data[-HASH_BYTES:]:
             raise CorruptFileError(
                 "The evidence file was altered or cut off: its digest does not match.",
-                "Ask for an intact copy; nobody can be judged by this one.",
+                "Ask for an intact copy; this one gives no verdict.",
             )
         source = Reader(body, "evidence file")
         source.expect(EVIDENCE_TAG)

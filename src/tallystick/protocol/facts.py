@@ -123,7 +123,7 @@ class Facts:
             for there, _, type_ in self.operands(node):
                 if there == number:
                     return type_
-        raise UsageError(f"Node {node} has no operand {number} on side {side}.", "Ask the program.")
+        raise UsageError(f"Node {node} has no operand {number} on side {side}.", "See the program.")
 
     def header_at(self, node: int, side: int, number: int) -> TensorHeader:
         """The header of an operand or an output of a node. Raises UsageError as `type_at`."""

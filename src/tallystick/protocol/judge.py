@@ -116,8 +116,8 @@ def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]
         raise CannotCheckError(
             f"The game ended by silence, which rests on the word of referee "
             f"{word.referee.key_id[:16]} alone.",
-            "Pass --trust-referee with that referee's public key if you take its word; trust in "
-            "the signer of a run (--trust) is something else.",
+            "Pass --trust-referee with that referee's public key if you believe it. Trust in the "
+            "signer of a run (--trust) does not count here.",
         )
     referee.silent(word.party)
     return word.referee.key_id

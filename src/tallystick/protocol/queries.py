@@ -126,7 +126,9 @@ class Slot(Query[b.SlotBody]):
     def check(self, facts: Facts, run: RunCommitment) -> None:
         below(self.step, run.final_step + 1, "state")
         if self.name not in facts.program.state_types and self.name not in CHAIN_SLOTS:
-            raise UsageError(f"The state has no slot {self.name[:80]!r}.", "Ask the program.")
+            raise UsageError(
+                f"The state has no slot {self.name[:80]!r}.", "Name a slot of the program."
+            )
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         return HASH_BYTES + _slot_path(facts)
@@ -316,13 +318,13 @@ class Values(Query[b.BytesBody]):
 def _check_log(step: int, facts: Facts, run: RunCommitment) -> None:
     below(step, run.final_step, "step")
     if not facts.contract.keeps_log:
-        raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
+        raise UsageError("This job's contract keeps no logs.", "Send no query about logs.")
 
 
 def _section(number: int, step: int, facts: Facts, run: RunCommitment) -> Section:
     _check_log(step, facts, run)
     if number >= len(facts.sections):
-        raise UsageError(f"There is no section {number}.", "Ask the program.")
+        raise UsageError(f"There is no section {number}.", "Name a section of the program.")
     return facts.sections[number]
 
 
@@ -371,7 +373,7 @@ class LogBlock(Query[b.BlockBody]):
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
         if self.block >= _section(self.section, self.step, facts, run).blocks:
-            raise UsageError(f"There is no block {self.block}.", "Ask within the section.")
+            raise UsageError(f"There is no block {self.block}.", "Name a block of the section.")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         blocks = facts.sections[self.section].blocks

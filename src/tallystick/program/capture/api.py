@@ -53,7 +53,10 @@ class CapturedStep:
             state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
         missing = sorted(set(self.program.state_types) - set(state))
         if missing:
-            raise UsageError(f"The weights have no {missing[0]}.")
+            raise UsageError(
+                f"The weights have no {missing[0]}.",
+                "Give an array for every parameter and buffer of the module.",
+            )
         return {name: state[name] for name in self.program.state_types}
 
 
@@ -68,7 +71,10 @@ class _Model:
     @classmethod
     def of(cls, module: nn.Module) -> _Model:
         if not isinstance(module, nn.Module):
-            raise UsageError(f"capture needs a torch.nn.Module, got {type(module).__name__}.")
+            raise UsageError(
+                f"capture needs a torch.nn.Module, got {type(module).__name__}.",
+                "Pass the module itself, not its class or its weights.",
+            )
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         for kind, tensors in (("param", parameters), ("buffer", buffers)):
             for name, tensor in tensors.items():
@@ -266,7 +272,10 @@ def capture_forward(
             return {"logits": returned}
         if isinstance(returned, dict) and all(isinstance(v, Tensor) for v in returned.values()):
             return {f"output.{k}": v for k, v in returned.items()}
-        raise UsageError("The forward function must return a tensor or a dict of tensors.")
+        raise UsageError(
+            "The forward function does not return a tensor or a dict of tensors.",
+            "Return one tensor, or name several in a dict.",
+        )
 
     run = forward or (lambda m, b: m(**b))
     return _capture_without_step(module, run, batch, collect, resolve_contract(contract))

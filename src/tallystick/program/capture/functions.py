@@ -115,7 +115,7 @@ class Lowering(TorchFunctionMode):
     ) -> Tensor:
         """mask_scale over a fresh dropout_mask (NUMERICS 8.4, 8.5)."""
         if not 0.0 <= p <= 1.0:
-            raise UsageError(f"dropout probability must be in [0, 1], got {p}.")
+            raise UsageError(f"The dropout probability is {p}.", "Choose one from 0 to 1.")
         if not training or p == 0.0:
             return input
         if p == 1.0:
@@ -153,7 +153,7 @@ class Lowering(TorchFunctionMode):
         scores = torch.matmul(query, key.transpose(-2, -1)) * factor
         if is_causal:
             if attn_mask is not None:
-                raise UsageError("Attention takes attn_mask or is_causal, not both.")
+                raise UsageError("Attention has attn_mask and is_causal.", "Pass one of them.")
             ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
             scores = scores.masked_fill(ones.triu(1), float("-inf"))
         elif attn_mask is not None and attn_mask.dtype == torch.bool:

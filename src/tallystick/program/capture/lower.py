@@ -215,7 +215,7 @@ class Lowerer:
                     f"The model uses a tensor constant ({node.target}).",
                     "Register it as a buffer (register_buffer), so that it is part of the state.",
                 )
-        raise UsageError("The traced graph has no output.")
+        raise UsageError("The traced graph has no output.", "Return a tensor from the module.")
 
     def _call(self, node: fx.Node) -> Results:
         if node.target is operator.getitem:

@@ -223,7 +223,9 @@ def _box(node: fx.Node, a: Arguments) -> tuple[list[tuple[int, int]], tuple[int,
     whole = x.is_contiguous() and x.storage_offset() == 0
     whole = whole and x.untyped_storage().nbytes() == x.numel() * x.element_size()
     if wanted or offset or not whole:
-        raise UnsupportedOperatorError("as_strided is defined for slices only.")
+        raise UnsupportedOperatorError(
+            "as_strided is defined for slices only.", "Use slices, view, expand or permute."
+        )
     return box, tuple(int(n) for n in size)
 
 
@@ -376,7 +378,10 @@ def _flip(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.index_add")
 def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["alpha"] != 1:
-        raise UnsupportedOperatorError("index_add with alpha is not defined by the contract.")
+        raise UnsupportedOperatorError(
+            "index_add with alpha is not defined by the contract.",
+            "Multiply the source by alpha first.",
+        )
     x = lo.value(a["self"])
     index = lo.cast(lo.value(a["index"]), "i64")
     return lo.emit(
@@ -407,7 +412,9 @@ def _index(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.index_put")
 def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if not a["accumulate"]:
-        raise UnsupportedOperatorError("Assignment by index tensors is not defined.")
+        raise UnsupportedOperatorError(
+            "Assignment by index tensors is not defined.", "Use where with a mask, or index_add."
+        )
     dim, index = _single_index(lo, a["indices"])
     x, values = lo.value(a["self"]), lo.value(a["values"])
     shape, count = lo.shape(x), lo.type(index).numel
@@ -448,4 +455,7 @@ def _random(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
 def _value_dependent(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    raise UnsupportedOperatorError("The model's shape or control flow depends on tensor values.")
+    raise UnsupportedOperatorError(
+        "The model's shape or control flow depends on tensor values.",
+        "Use torch.where for a choice by value, or pass the value in the batch.",
+    )
