@@ -274,8 +274,8 @@ def dispute(
     `as_attack` names it ("A", "B"); then it plays the cheat that its directory declares. `on_event`
     receives each finding on the way.
 
-    Raises UsageError for runs of two jobs, for an unknown party and for a wrong key,
-    CannotCheckError for an unfinished run or a machine that fails (that convicts no party),
+    Raises UsageError for runs of two jobs, for an unknown party and for a wrong key. Raises
+    CannotCheckError for an unfinished run or a machine that fails; that convicts no party. Raises
     CounterpartyError for damaged files, StorageError.
     """
     strangers = set(as_attack) - set(PARTIES)

@@ -90,7 +90,7 @@ def examine() -> tuple[dict[str, Any], str]:
     return facts, refusal
 
 
-@click.command(short_help="What this machine and this build can do.")
+@click.command(short_help="Check the abilities of this machine and this build.")
 @json_option
 def doctor(as_json: bool) -> None:
     """Instruction set, floating-point environment, versions, memory, disk, GPU."""

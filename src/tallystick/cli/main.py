@@ -125,7 +125,7 @@ def run(arguments: list[str]) -> int:
         _say_usage_error(error)
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        note("tallystick: interrupted; nothing is lost.")
+        note("tallystick: interrupted; no committed work is lost.")
         note("  Run the same command again.")
         return CANNOT_CHECK
     except BrokenPipeError:

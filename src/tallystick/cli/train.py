@@ -70,7 +70,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
-@click.option("--estimate", is_flag=True, help="Only say what the run will take.")
+@click.option("--estimate", is_flag=True, help="Only print the time, disk and memory of the run.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
 def train(

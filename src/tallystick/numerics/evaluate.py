@@ -110,11 +110,11 @@ def evaluate(
     (`aten.add`) where the operands and attributes fit only one.
 
     Returns a new C-contiguous array, or a tuple of them where the operator has several outputs
-    (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
-    attributes that do not fit, UnsupportedOperatorError for an unknown operator,
-    UnsupportedVersionError for an unknown contract or one that keeps a log, and
+    (NUMERICS names their order). Raises UsageError, which names the operator, for operands or
+    attributes that do not fit; UnsupportedOperatorError for an unknown operator;
+    UnsupportedVersionError for an unknown contract or one that keeps a log. Raises
     EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
-    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
+    needs, flushes subnormals or does not round to nearest, and cannot be set (NUMERICS 1.7).
     """
     meaning = without_log(contract)
     check_environment()

@@ -233,11 +233,9 @@ def examine(
         if forged:
             why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
         elif unmade:
-            why[party] = f"no kernel rounds to its value {value!s}, whatever {shown[party]} says"
+            why[party] = f"no kernel rounds to its value {value!s}, with any entry"
         else:
-            why[party] = (
-                f"its value {value!s} is not what the {shown[party]} in its log makes of it"
-            )
+            why[party] = f"its value {value!s} does not follow from the {shown[party]} in its log"
     return Outcome(
         (wrong[0], wrong[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
         (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),

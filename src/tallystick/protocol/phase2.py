@@ -279,7 +279,7 @@ def commit(game: Game, given: DisputedOutput) -> Rounds:
         after[LOG_CHAIN_SLOT] = log_chain
         true.append((after[LOSS_CHAIN_SLOT], log_chain, state_root(after)))
     guilt = {
-        p: ("5.8", f"output {given.output} of its COMMIT node is not what its inputs make")
+        p: ("5.8", f"output {given.output} of its COMMIT node does not follow from its inputs")
         for p in BOTH
         if given.at.records[p].outputs != true[p]
     }

@@ -104,7 +104,7 @@ def element(game: Game, at: ClaimedElement) -> Rounds:
     play = resolve(_quantity(game, at), at.claims, source, (), at.entries, published)
     outcome = yield from _played(game, at, play, source, headers)
     claimed = _convicted_below(game, at, outcome)
-    game.story.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
+    game.story.note(3, "6.12", "each may follow from that party's own log", claimed)
     return Next(UNDECIDED)
 
 
@@ -156,7 +156,7 @@ def _played(
         except (OutsideOperandError, *_RULE_FAULTS) as error:
             if isinstance(error, OutsideOperandError) or refused_operands(error):
                 # Kernels refuse such operands: no party can have executed this node honestly.
-                why = f"its operands, as both state them, are none the operator takes: {error}"
+                why = f"the operator refuses its operands, as both state them: {error}"
                 raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
             raise CannotCheckError(
                 f"The opening rule of {game.story.place.operator} fails: {error}.", "Report it."

@@ -154,7 +154,7 @@ class Referee:
         guilt: dict[int, tuple[str, str]] = {}
         for party, answer in sorted(self._answers.items()):
             if answer.status == UNABLE and not answer.body:
-                guilt[party] = ("2.8", "it cannot open what it has committed to")
+                guilt[party] = ("2.8", "it cannot open its own commitment")
                 continue
             try:
                 if answer.status != ANSWERED:

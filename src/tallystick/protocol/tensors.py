@@ -47,7 +47,7 @@ def part_guilt(
         if whole is None:
             guilt[party] = ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")
         elif whole != known[party]:
-            guilt[party] = (clause, "hashes it has stated do not combine to what it stated before")
+            guilt[party] = (clause, "its hashes do not combine to its earlier statement")
     return guilt
 
 
