@@ -2,11 +2,11 @@
 
     python benchmarks/check_tiles.py [--isa avx2] [--threads 2] [--set n_layer=12 ...]
 
-By default GPT-2 124M (batch 8, sequence 64, dropout 0.1, AdamW, clipping). The step runs node by
-node; after each node, sampled tiles of its outputs (tiles.py), and small outputs whole, are
-computed again by the scalar kernels and must have the same bits. Views are checked against
-numpy's. The root of the whole next state is printed, to compare runs on several instruction
-sets. Exit code 1 at a difference. No node is left out: an operator without a rule fails.
+The default is GPT-2 124M (batch 8, sequence 64, dropout 0.1, AdamW, clipping). The step runs node
+by node. After each node, the scalar kernels compute sampled tiles of its outputs again (tiles.py),
+and small outputs whole; the bits must be the same. Views are checked against numpy's. The script
+prints the root of the whole next state, to compare runs on several instruction sets. The exit code
+is 1 at a difference. No node is left out: an operator without a rule fails.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCALAR = ExecutionContext(isa="scalar")
 
 @dataclass
 class Count:
-    """What was checked of one operator. Elements are of outputs; a tile may overlap another."""
+    """The counts of one operator's checks. Elements are of outputs; a tile may overlap another."""
 
     nodes: int = 0
     whole: int = 0
@@ -154,7 +154,7 @@ def check_step(
     began = time.perf_counter()
     checker, executor = Checker(isa, sampler), Executor(program, ExecutionContext(threads, isa))
     result = executor.run_step(state, batch, scalars, (0, 0), checker.tap)
-    # The commit node's operands are the next state in slot order: nothing else may be in it.
+    # The commit node's operands are the whole next state in slot order.
     state_wrong = [
         f"next state {slot}"
         for slot, seen in zip(program.state_types, checker.committed, strict=True)

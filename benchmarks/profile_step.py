@@ -1,4 +1,4 @@
-"""Where a training step's time goes, operator by operator, and torch's beside it.
+"""A training step's time, operator by operator, beside torch's.
 
     python benchmarks/profile_step.py [--threads 2] [--steps 3] [--isa avx2] [--torch]
                                       [--set n_layer=12 ...]
@@ -31,7 +31,7 @@ Array = np.ndarray
 
 
 class ProfiledExecutor(Executor):
-    """Executes as its parent does and notes the seconds and size of each call."""
+    """Executes like its parent and notes the seconds and size of each call."""
 
     def profile(self, steps: int, run: Callable[[], object]) -> dict[str, tuple[float, ...]]:
         """Medians over `steps` of seconds, with calls, bytes and flops, by operator."""

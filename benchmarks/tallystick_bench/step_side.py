@@ -53,7 +53,7 @@ class TorchStep:
         self.optimizer: Any = None
 
     def use(self, variant: str) -> None:
-        """Continue with another variant of AdamW, on the moments there are."""
+        """Continue with another variant of AdamW, on the present moments."""
         import torch
 
         options = {"fused": variant == "fused", "foreach": variant == "foreach"}

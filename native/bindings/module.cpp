@@ -61,7 +61,7 @@ NB_MODULE(_core, m) {
   define(m, "isa", +[] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
   define(m, "supported_isas", &supported_isas);
   define(m, "threads", &tallystick::thread_count);
-  // Of the process's default context, which a thread uses that has entered none.
+  // These set the process's default context. A thread that has entered no context uses it.
   define(
       m, "set_isa",
       +[](const std::string& name) { tallystick::default_context().set_isa(isa_called(name)); },
@@ -81,7 +81,7 @@ NB_MODULE(_core, m) {
   // The calling thread computes in `context`, which the caller keeps, until it leaves it.
   define(m, "enter_context", &tallystick::enter_context, nb::arg("context"));
   define(m, "leave_context", &tallystick::leave_context);
-  // About the environment itself, and so outside of any guard.
+  // These functions are about the environment itself, so they are outside of any guard.
   m.def("fp_environment_ok", &tallystick::fp_environment_ok,
         "Whether the calling thread has the environment of NUMERICS 1.7, found out by arithmetic.");
   m.def("fp_environment_enter", &tallystick::fp_environment_enter,

@@ -1,4 +1,4 @@
-// Which instruction set runs: the calling thread's context says it (context.hpp). The choice never
+// The instruction set in use. The calling thread's context names it (context.hpp). The choice never
 // changes a bit (NUMERICS 1.8), only the speed.
 #pragma once
 

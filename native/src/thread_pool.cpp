@@ -45,7 +45,7 @@ struct Job {
   std::exception_ptr error;  // of the first task that failed; guarded by `failed`'s owner
 };
 
-// For the time of a stretch of tasks: calls from inside of them run serially.
+// Marks the time of a stretch of tasks: calls from inside of them run serially.
 struct InsideTask {
   InsideTask() { inside_task = true; }
   ~InsideTask() { inside_task = false; }
@@ -55,7 +55,7 @@ struct InsideTask {
 
 class Pool {
  public:
-  // As many workers as the system gives, be it none: a limit on threads or memory costs time, and
+  // As many workers as the system gives, perhaps none: a limit on threads or memory costs time, and
   // never a bit or an error.
   Pool(int workers, Context& context) {
     try {
@@ -76,7 +76,7 @@ class Pool {
     wake_.notify_all();
     for (auto& t : threads_) t.join();
   }
-  // Rethrows what the first failing task threw; tasks that had not begun are left out then.
+  // Rethrows the error of the first failing task; tasks that had not begun are left out then.
   void run(size_t n_tasks, TaskFn fn, void* ctx) {
     keep_off_this_cpu();
     {
@@ -91,8 +91,8 @@ class Pool {
     }
     wake_.notify_all();
     drain();
-    // Only workers that joined are waited for: on a busy machine one that has not even woken
-    // may take milliseconds, and finds the job closed.
+    // The caller waits only for workers that joined. On a busy machine a worker that has not even
+    // woken may take milliseconds, and finds the job closed.
     {
       std::lock_guard<std::mutex> lock(mutex_);
       open_ = false;
@@ -109,8 +109,9 @@ class Pool {
   }
 
  private:
-  // Linux likes to wake a thread where its waker runs, and then lets it wait there for up to a
-  // tick (4 ms) though another processor is idle: a worker may not run on the caller's.
+  // Linux often wakes a thread on its waker's processor, and then lets it wait there for up to a
+  // tick (4 ms) though another processor is idle. So a worker may not run on the caller's
+  // processor.
   void keep_off_this_cpu() {
 #if defined(__linux__)
     const int cpu = sched_getcpu();
@@ -123,7 +124,7 @@ class Pool {
     for (auto& t : threads_) pthread_setaffinity_np(t.native_handle(), sizeof allowed, &allowed);
 #endif
   }
-  // Never throws: others may still be at work on the caller's data.
+  // Never throws: other threads may still be at work on the caller's data.
   void drain() noexcept {
     const InsideTask inside;
     try {
@@ -150,7 +151,7 @@ class Pool {
         if (!open_) continue;
         active_.fetch_add(1, std::memory_order_relaxed);
       }
-      fp_environment_enter();  // each time: what runs in this thread beside us is not ours
+      fp_environment_enter();  // each time: other code may have run in this thread
       drain();
       active_.fetch_sub(1, std::memory_order_release);
     }

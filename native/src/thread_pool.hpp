@@ -10,8 +10,9 @@ using TaskFn = void (*)(void* ctx, size_t task);
 
 // Runs fn(ctx, 0..n_tasks-1), on the calling thread and the pool's. Returns when all are done.
 // Calls from inside a task run serially on that thread. Concurrent calls in one context are
-// serialised; those of two contexts are not. What a task throws (no memory) is thrown here once no task runs any more. Where
-// the system gives no threads, fewer of them or the caller alone do the work.
+// serialised; calls in two contexts are not. The error of a task (no memory) is thrown here once no
+// task runs any more. Where the system gives no threads, fewer threads or the caller alone do the
+// work.
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx);
 
 // Of the calling thread's context.

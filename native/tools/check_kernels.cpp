@@ -118,7 +118,7 @@ bool above(const Case& c) {
 
 struct Tally {
   size_t calls = 0, wrong = 0;
-  size_t missed = 0;  // calls that are right although they give a finite binary32
+  size_t missed = 0;  // calls whose bits are right although a finite binary32 is among them
 };
 
 bool gives_finite(const Case& c) {

@@ -1,4 +1,4 @@
-"""What an output of a program is, for tables: its operator class and its place in the step."""
+"""An output's operator class and its place in the step, for tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLASSES = (
     "other reductions",
     "optimizer",
 )
-# Where in the step: the paper logs the first two.
+# Places in the step. The paper logs the first two.
 PLACES = ("forward", "input gradients", "parameter gradients", "optimizer")
 
 
@@ -52,7 +52,7 @@ def class_of(operator: str) -> str:
 
 
 def loss_node(program: Program) -> int:
-    """Index of the node that yields the loss; what comes after it is the backward pass."""
+    """Index of the node that yields the loss; the later nodes are the backward pass."""
     return program.output_values["loss"].node
 
 

@@ -49,7 +49,7 @@ def train_cheat(
 @click.argument("job", required=False, type=click.Path())
 @click.option("--out", type=click.Path(), help="The run directory to make.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
-@click.option("--list", "listed", is_flag=True, help="Say which attacks there are.")
+@click.option("--list", "listed", is_flag=True, help="List the attacks.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @threads_option
 @json_option
@@ -65,7 +65,8 @@ def attack(
 ) -> None:
     """Train JOB with the cheat NAME into --out: a signed run, and the declaration of its cheat.
 
-    `dispute` answers for it with the same code as for an honest run; `--as-attack` plays the cheat.
+    `dispute` answers for the run with the same code as for an honest one, and plays the cheat with
+    `--as-attack`.
     """
     if listed:
         _list(as_json)

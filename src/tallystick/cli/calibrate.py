@@ -48,7 +48,7 @@ def sample(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Write what this machine's kernels give on JOB's first steps. Needs PyTorch."""
+    """Write the results of this machine's kernels on JOB's first steps. Needs PyTorch."""
     if present(Path(out)):
         raise UsageError(f"{out} exists already.", "Choose another file.")
     context = ExecutionContext(threads)
@@ -67,7 +67,7 @@ def sample(
 @click.option("--out", required=True, type=click.Path(), help="Directory for the new job.")
 @json_option
 def merge(path: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Compare samples of JOB from two or more machines: a job with the thresholds they allow."""
+    """Compare samples of JOB from two or more machines, and make a job with their thresholds."""
     made, found = merge_samples(load_job(Path(path)), [Path(f) for f in files], Path(out))
     if as_json:
         rows = [

@@ -46,7 +46,7 @@ _MADE = (
 
 
 def other_path() -> ExecutionContext:
-    """Another instruction set and another number of threads than those in use."""
+    """A context with an instruction set and a number of threads that are not in use."""
     here = _core.isa()
     others = [isa for isa in _core.supported_isas() if isa not in (here, "scalar")]
     return ExecutionContext(1 if _core.threads() > 1 else 2, others[-1] if others else "scalar")
@@ -79,7 +79,7 @@ def _fresh(out: Path) -> None:
         if strangers or not present(out / "job" / "job.json"):
             what = f" ({strangers[0]})" if strangers else ""
             raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
-        for name in _MADE:  # only what a demo made, never the directory of somebody else
+        for name in _MADE:  # only files of a demo, never another directory
             path = out / name
             if is_directory(path) and not path.is_symlink():
                 shutil.rmtree(path)
@@ -89,7 +89,7 @@ def _fresh(out: Path) -> None:
 
 
 class Demo:
-    """The scenes in order; each prints what it shows and returns what it found."""
+    """The scenes in order. Each prints its findings and returns them."""
 
     def __init__(self, out: Path, text: Path | None, steps: int, quiet: bool) -> None:
         self.out, self.text, self.steps, self.quiet = out, text, steps, quiet

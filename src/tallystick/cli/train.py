@@ -71,7 +71,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
-@click.option("--estimate", is_flag=True, help="Only say what the run will take.")
+@click.option("--estimate", is_flag=True, help="Only print the time, disk and memory of the run.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
 def train(
@@ -146,7 +146,7 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
 
 
 def _say_followed(report: FollowReport) -> None:
-    """What speaks against the run whose logs this one has followed."""
+    """Print the findings against the run whose logs this run has followed."""
     say(f"followed    run {report.run_root[:16]}…: {'MATCH' if report.accepted else 'MISMATCH'}")
     if report.left:
         taken = f"{report.taken} are not the nearest value"

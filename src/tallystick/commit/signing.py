@@ -1,7 +1,7 @@
 """Ed25519 keys, DSSE envelopes and the run commitment statement (COMMITMENTS 9).
 
-The signature covers the exact payload bytes through DSSE's pre-authentication encoding; a
-payload is parsed only after its bytes are known to be canonical JSON.
+The signature covers the exact payload bytes through DSSE's pre-authentication encoding. A payload
+is parsed only after the check that its bytes are canonical JSON.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 
 
 # ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
-# OpenSSL also says "invalid" when memory is short. So a signature is refused only after this many
-# refusals, and after each the library must accept a signature known to be good: RFC 8032, 7.1.
+# OpenSSL answers "invalid" also when memory is short. A signature is refused only after this many
+# refusals. After each of them the library must accept a known good signature: RFC 8032, 7.1.
 _REFUSALS = 2
 _KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 _KNOWN_SIGNATURE = bytes.fromhex(
@@ -61,7 +61,7 @@ _KNOWN_SIGNATURE = bytes.fromhex(
 class PublicKey:
     """An Ed25519 public key: 32 raw bytes, canonical and not of small order (COMMITMENTS 9.1.1).
 
-    Raises UsageError for any others; a parser of another party's bytes converts that.
+    Raises UsageError for any others. A parser of another party's bytes converts that error.
     """
 
     raw: bytes
@@ -71,18 +71,18 @@ class PublicKey:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
         why = unfit_point(self.raw)
         if why:
-            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
+            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Make another key.")
 
     @property
     def key_id(self) -> str:
-        """Hexadecimal SHA-256 of the raw key: how signers are named (COMMITMENTS 9.1)."""
+        """Hexadecimal SHA-256 of the raw key, the name of a signer (COMMITMENTS 9.1)."""
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """True if `signature` is this key's over `message`, in its one form (9.1.1).
 
-        Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
-        it finds no memory, and an honest party must not lose its word by that.
+        Raises MachineFaultError where the library cannot decide. OpenSSL answers "invalid" also
+        when it finds no memory, and that must not invalidate an honest party's signature.
         """
         if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= ORDER:
             return False
@@ -112,7 +112,7 @@ class PublicKey:
 
 
 class PrivateKey:
-    """An Ed25519 signing key. Its secret is in no repr and no error message."""
+    """An Ed25519 signing key. No repr and no error message shows its secret."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != 32:
@@ -232,7 +232,7 @@ def _from_base64(text: str) -> bytes:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (ValueError, binascii.Error):
         data = None
-    # Padding bits are free in base64: only the one canonical spelling is taken.
+    # Base64 leaves padding bits free, so the parser takes only the one canonical spelling.
     if data is not None and base64.b64encode(data).decode("ascii") == text:
         return data
     _bad_envelope("a value is not canonical base64")
@@ -246,9 +246,9 @@ def sign_envelope(key: PrivateKey, payload_type: str, payload: bytes) -> Envelop
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verified envelope says: its payload, its signer, and whether we trust that signer.
+    """The content of a verified envelope: its payload, its signer, and our trust in that signer.
 
-    `trusted` is None when no trust list was given: the signer is then merely consistent.
+    `trusted` is None without a trust list: the signature is then consistent, and no more is known.
     """
 
     payload: bytes
@@ -305,7 +305,7 @@ def verify_envelope(
 
 @dataclass(frozen=True)
 class RunCommitment:
-    """What a trainer signs about a finished run; the key it names is the one that signs it."""
+    """A trainer's signed statement about a finished run. The key that it names signs it."""
 
     job_digest: bytes
     run_root: bytes
@@ -319,9 +319,11 @@ class RunCommitment:
         check_hash(self.run_root, "run root")
         check_hash(self.final_state_root, "final state root")
         if not 0 <= self.final_step <= LIMITS.steps:
-            raise UsageError("The final step is out of range.", "Fix the run.")
+            raise UsageError("The final step is out of range.", f"Give 0 to {LIMITS.steps}.")
         if not 1 <= self.checkpoints <= LIMITS.checkpoints:
-            raise UsageError("The number of checkpoints is out of range.", "Fix the run.")
+            raise UsageError(
+                "The number of checkpoints is out of range.", f"Give 1 to {LIMITS.checkpoints}."
+            )
 
     def payload(self) -> bytes:
         """Canonical JSON of the statement (COMMITMENTS 9.5)."""

@@ -1,5 +1,7 @@
-"""One operator on numpy arrays, without torch: what a referee runs and what anyone checks
-spec/NUMERICS.md with (DESIGN 9)."""
+"""One operator on numpy arrays, without torch (DESIGN 9).
+
+A referee runs it, and anyone can check spec/NUMERICS.md with it.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,11 @@ def _operand(op: str, position: int, x: object) -> np.ndarray | None:
     return x
 
 
+_ROWS = "Compare the call with the operator's rows in spec/NUMERICS.md, 15.4 and 16."
+
+
 def _fits_kernels(x: np.ndarray) -> bool:
-    """Whether strides are whole elements; views of records and of bytes may have others."""
+    """True if strides are whole elements. Views of records and of bytes may have others."""
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
 
 
@@ -86,7 +91,8 @@ def _resolve(
         raise UsageError(f"{op}: more than one overload fits: {names}.", "Name one of them.")
     if len(errors) > 1:
         tried = " ".join(str(e) for e in errors)
-        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}")
+        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}", _ROWS)
+    errors[0].next_action = errors[0].next_action or _ROWS
     raise errors[0]
 
 
@@ -105,11 +111,11 @@ def evaluate(
     (`aten.add`) where the operands and attributes fit only one.
 
     Returns a new C-contiguous array, or a tuple of them where the operator has several outputs
-    (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
-    attributes that do not fit, UnsupportedOperatorError for an unknown operator,
-    UnsupportedVersionError for an unknown contract or one that keeps a log, and
+    (NUMERICS names their order). Raises UsageError, which names the operator, for operands or
+    attributes that do not fit; UnsupportedOperatorError for an unknown operator;
+    UnsupportedVersionError for an unknown contract or one that keeps a log. Raises
     EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
-    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
+    needs, flushes subnormals or does not round to nearest, and cannot be set (NUMERICS 1.7).
     """
     meaning = without_log(contract)
     check_environment()

@@ -1,7 +1,7 @@
 """The program: one training step (or inference) as a topologically sorted list of operators.
 
-A program is data. Its meaning is its nodes' meaning under `contract`; its identity is the
-digest of its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
+A program is data. Its meaning is its nodes' meaning under `contract`. Its identity is the digest of
+its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strided layouts without memory: where a view's elements lie inside its storage."""
+"""Strided layouts without memory: the places of a view's elements inside its storage."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
         return reshaped(place, tuple(int(n) for n in size))
     dtype = DTYPES[place.dtype]
     reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True) if n > 1)
-    # Never touched, so the operating system never gives it pages.
+    # No code touches it, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
     array = np.ndarray(place.shape, dtype, memory, 0, place.strides)
     result = view[op](attrs, array)

@@ -23,7 +23,7 @@ FORFEIT_KIND = "tallystick/forfeit/1"
 
 @dataclass(frozen=True)
 class Forfeit:
-    """Party `party` gave no answer to `query` in time, says the holder of the key `referee`."""
+    """The statement of key `referee` that party `party` did not answer `query` in time."""
 
     job_digest: bytes
     run_roots: tuple[bytes, bytes]
@@ -32,7 +32,7 @@ class Forfeit:
     referee: PublicKey
 
     def payload(self) -> bytes:
-        """The canonical JSON that is signed."""
+        """The signed canonical JSON."""
         return canonical_json(
             {
                 "job_digest": self.job_digest.hex(),
@@ -53,7 +53,7 @@ def sign_forfeit(key: PrivateKey, forfeit: Forfeit) -> bytes:
 def open_forfeit(data: bytes) -> Forfeit:
     """The forfeit in an untrusted envelope, signed by exactly the key it names.
 
-    Raises CounterpartyError. Whether that key is to be believed is the reader's matter.
+    Raises CounterpartyError. The caller decides whether it believes that key.
     """
     envelope = Envelope.from_bytes(data, LIMITS.forfeit_bytes)
     value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.forfeit_bytes)

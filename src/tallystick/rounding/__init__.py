@@ -1,1 +1,1 @@
-"""Rounding logs of `replay/1`: what they say, the files that carry them, writing and following."""
+"""Rounding logs of `replay/1`: their content, their files, recording and following them."""

@@ -1,7 +1,7 @@
 """Recording and following bounded rounding logs (NUMERICS 14.2 to 14.8).
 
-Both decide the pieces of `numerics.rounded`: where no boundary is near, a piece's value is the
-rounded product, and what is left is the recorder's entry or the follower's exact sum.
+Both decide the pieces of `numerics.rounded`. Where no boundary is near, a piece's value is the
+rounded product. For the other elements the recorder writes an entry, or the follower sums exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tallystick.rounding.rules import around, indices_of, read_beyond_doubt, val
 from tallystick.rounding.session import LogSource, MakeSink, Session
 
 Array = np.ndarray
-# Accumulator records fetched at a time: 80 bytes each, of as many operands as the terms have.
+# Accumulator records fetched at a time: 80 bytes each, and the operands of their terms.
 _AT_ONCE = 4096
 _FORGED = "no admissible kernel's result is near the boundary that it reads"
 
@@ -49,7 +49,7 @@ class _Collector:
 
 
 class _Bounded(Session):
-    """What recorder and follower share: the nodes that have sections, and what ends a node."""
+    """Shared by recorder and follower: the nodes that have sections, and the end of a node."""
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         outputs = [
@@ -70,12 +70,12 @@ class _Bounded(Session):
         return run
 
     def _decider(self, number: int) -> tuple[Callable[[Piece], None], Callable[[], Entries]]:
-        """What decides the pieces of section `number`, and then gives its entries."""
+        """The object that decides the pieces of section `number`, and then gives its entries."""
         raise NotImplementedError
 
 
 class BoundedRecorder(_Bounded):
-    """A trainer: its own products' rounding, and an entry wherever a boundary is near (14.6)."""
+    """A trainer: rounds its own products, and writes an entry where a boundary is near (14.6)."""
 
     def __init__(self, program: Program, sink: MakeSink | None = None) -> None:
         super().__init__(program, sink)
@@ -102,10 +102,10 @@ class BoundedRecorder(_Bounded):
 
 
 class BoundedFollower(_Bounded):
-    """An auditor: the values that job and log give (14.5), by the rules of 14.6.
+    """An auditor: computes the values that job and log give (14.5), by the rules of 14.6.
 
-    Its own log has the followed one's entries without those that are forged (14.7), so an honest
-    log gives the same digest. With `count_taken` every entry's element is summed exactly, and
+    Its own log has the followed one's entries without the forged ones (14.7), so an honest log
+    gives the same digest. With `count_taken` the follower sums every entry's element exactly, and
     `choices.taken` is exact.
     """
 
@@ -120,7 +120,7 @@ class BoundedFollower(_Bounded):
         self._count_taken = count_taken
 
     def _followed(self, number: int) -> Entries:
-        """The followed log's entries of section `number`; none where they cannot be read."""
+        """The followed log's entries of section `number`; empty where they cannot be read."""
         if self._reader is None:
             return Entries.none()
         try:
@@ -162,8 +162,10 @@ class BoundedFollower(_Bounded):
         return decide, kept.entries
 
     def _apply(self, number: int, piece: Piece, at: Array, directions: Array, flat: Array) -> Array:
-        """Give the elements `at` the values that their entries call for, and say which of the
-        entries are not forged; `flat` holds R(w) (14.6, 14.7)."""
+        """Give the elements `at` their entries' values; a mask of the entries that are not forged.
+
+        `flat` holds R(w) (14.6, 14.7).
+        """
         bits = self.contract.bits
         w, bounds = piece.w.reshape(-1)[at], piece.bound(at)
         near = around(w, bounds, bits)
@@ -188,7 +190,7 @@ class BoundedFollower(_Bounded):
     def _judged(
         self, piece: Piece, at: Array, bounds: Array, directions: Array, flat: Array
     ) -> Array:
-        """Decide entries by the exact sum: values go to `flat`; which of them are forged."""
+        """Decide entries by the exact sum. Values go to `flat`. A mask of the forged entries."""
         grid = Grid(self.contract.bits)
         records = piece.accumulators(at)
         chosen = np.zeros(len(at), np.int64)
@@ -211,7 +213,7 @@ class BoundedFollower(_Bounded):
 
 
 def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
-    """Positions in the piece of those entries that are of its elements, and their directions."""
+    """Positions in the piece of the entries for its elements, and their directions."""
     rows, columns = piece.w.shape
     end = piece.start + (rows - 1) * piece.row_step + columns if rows and columns else piece.start
     first, last = np.searchsorted(entries.positions, (piece.start, end))

@@ -1,10 +1,10 @@
 """Thresholds for the published form from two kinds of hardware (Algorithm 4; NUMERICS 14.9).
 
-Every machine computes the same operators on the same operands and keeps what it got, in binary64,
-for elements near a rounding boundary. To have the same operands everywhere, the steps themselves
-run by the ordinary kernels of `ordered/1`, which are a function of the job; the stock kernels'
-results go into the sample only. Where two machines' results round to opposite sides, the distance
-to the rounded value is one that a log must still record, so the threshold must lie below it.
+Every machine computes the same operators on the same operands. It keeps its binary64 results for
+elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
+the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
+into the sample only. Where two machines' results round to opposite sides, a log must still record
+an element at that distance from the rounded value. So the threshold must lie below that distance.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from tallystick.kernels.stock.stock import Stock
 
 Array = np.ndarray
-# Elements are kept whose distance from a boundary is at most this part of their power of two:
-# above any stock kernel's error, at one element in a few dozen.
+# The sample keeps elements at most this part of their power of two away from a boundary. That is
+# above any stock kernel's error, and holds for one element in a few dozen.
 REACH = 2.0**-30
-ELEMENTS = 1 << 16  # elements of an output that are looked at, unless a caller says otherwise
-_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has so many (8.2)
+ELEMENTS = 1 << 16  # the default number of elements of an output that the sampler looks at
+_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has as many draws (8.2)
 _UNIT = 40  # thresholds are in units of 2^-40 (14.1)
 
 
@@ -49,7 +49,7 @@ def rounded(x: Array, bits: int) -> Array:
 
 
 def near_boundary(x: Array, bits: int) -> Array:
-    """bool: whether x f64 lies within REACH of a boundary; never where R(x) is not finite."""
+    """bool: True where x f64 lies within REACH of a boundary; False where R(x) is not finite."""
     r = rounded(x, bits)
     finite = np.isfinite(r) & (x != 0)
     index = indices_of(np.where(finite, r, np.float32(1)), bits)
@@ -71,9 +71,9 @@ def powers(x: Array, decimal: bool) -> Array:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one machine got: element `element` of section `section` at step `step` was `x`.
+    """One machine's results: element `element` of section `section` at step `step` was `x`.
 
-    i64[n] each, x f64[n]; ascending by (step, section, element), none twice.
+    The columns are i64[n], x is f64[n]; strictly ascending by (step, section, element).
     """
 
     step: Array
@@ -82,7 +82,7 @@ class Sample:
     x: Array
 
     def check(self, sections: Sequence[Section], steps: int) -> None:
-        """Raise UsageError unless the columns are what a Sampler makes (they may be anyone's)."""
+        """Raise UsageError unless a Sampler can have made the columns; any party may send them."""
         columns = (self.step, self.section, self.element)
         if any(c.dtype != np.int64 or c.shape != self.x.shape or c.ndim != 1 for c in columns):
             _misfit("its columns are not equally long lists of integers")
@@ -137,7 +137,7 @@ class Sampler:
         return bytes(32)
 
     def abort(self) -> None:
-        """Nothing is kept of a step that failed."""
+        """Drop the results of a step that failed."""
         self._parts = [part for part in self._parts if part[0] != self._step]
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
@@ -167,7 +167,7 @@ class Sampler:
         self._parts.append((self._step, number, positions[near], x[positions[near]]))
 
     def _chosen(self, number: int, size: int) -> Array:
-        """i64: positions that are looked at, the same on every machine."""
+        """i64: the positions in the sample, the same on every machine."""
         if size <= self._elements:
             return np.arange(size, dtype=np.int64)
         words: Array = np.empty(2 * self._elements, np.uint32)
@@ -176,7 +176,7 @@ class Sampler:
         return np.unique(drawn.astype(np.int64))
 
     def sample(self) -> Sample:
-        """What has been kept."""
+        """The results so far."""
         parts = sorted(self._parts, key=lambda part: part[:2])
         counts = [len(part[2]) for part in parts]
         empty = [np.empty(0, np.int64)]
@@ -201,9 +201,12 @@ def published_contract(program: Program) -> Contract:
 
 @dataclass(frozen=True)
 class Threshold:
-    """What calibration found for one operator: T; pairs of results that rounded to opposite sides;
-    of those, the ones so close to a rounded value that not even the smallest T records them;
-    elements that two machines kept."""
+    """The result of a calibration for one operator.
+
+    It has T; the number of pairs of results that rounded to opposite sides; the number of those
+    that even the smallest T does not record, because they are too close to a rounded value; and the
+    number of elements that two machines kept.
+    """
 
     operator: str
     number: int
@@ -213,8 +216,10 @@ class Threshold:
 
 
 def calibrate(program: Program, samples: Sequence[Sample]) -> list[Threshold]:
-    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`, which have
-    been checked. Raises UsageError for fewer than two."""
+    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`.
+
+    The caller has checked the samples. Raises UsageError for fewer than two.
+    """
     if len(samples) < 2:
         raise UsageError("A calibration compares machines.", "Give samples of two or more.")
     contract = published_contract(program)
@@ -250,7 +255,7 @@ def _tau(number: int) -> float:
 
 
 def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Array, Array]:
-    """P of Algorithm 4 (lines 7 to 16), and exp of each result it came from."""
+    """P of Algorithm 4 (lines 7 to 16), and exp of each element's result."""
     r1, r2 = rounded(y1, bits), rounded(y2, bits)
     opposite = (r1 != r2) & (((y1 > r1) & (y2 < r2)) | ((y1 < r1) & (y2 > r2)))
     y, r = (
@@ -261,8 +266,10 @@ def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Arra
 
 
 def search(distances: Array, scales: Array, bits: int) -> int:
-    """The binary search of Algorithm 4 (lines 19 to 35) over whole T: at least 0.25·2^-23, and
-    below 0.5·2^(9-b), where nothing would be logged."""
+    """The binary search of Algorithm 4 (lines 19 to 35) over whole T.
+
+    T is at least 0.25·2^-23, and below 0.5·2^(9-b), at which no element would be logged.
+    """
     lower, upper = 1 << (_UNIT - 25), 1 << (_UNIT + 8 - bits)
     while upper - lower > 1:
         middle = (lower + upper) // 2
@@ -274,10 +281,11 @@ def search(distances: Array, scales: Array, bits: int) -> int:
 
 
 def with_thresholds(contract: Contract, found: Sequence[Threshold]) -> Contract:
-    """`contract` with the thresholds found, of which none is exceeded.
+    """`contract` with the thresholds found; no operator's threshold is larger than that.
 
-    The default is the most frequent number. Operators below it are named; if an identifier could
-    not hold them all, a smaller default stands for them: it logs more, and is as safe.
+    The default is the most frequent number. The identifier names the operators with another
+    number or, for want of room, only those below the default. If it cannot hold these either, a
+    smaller default stands for them. That logs more and is as safe.
     """
     numbers = sorted({t.number for t in found})
     counts = {n: sum(t.number == n for t in found) for n in numbers}

@@ -1,4 +1,4 @@
-"""Five entries to a byte (COMMITMENTS 10.3), and optional compression of what a file stores."""
+"""Five entries to a byte (COMMITMENTS 10.3), and the optional compression in a file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ZSTD = 1
 CODECS = {"raw": RAW, "zstd": ZSTD}
 
 _POWERS = (1, 3, 9, 27, 81)
-# The five entries of every byte; those above 242 are refused before it is looked into.
+# The five entries of every byte. Bytes above 242 are refused before a look into this table.
 _DIGITS = np.array([[byte // p % 3 for p in _POWERS] for byte in range(256)], np.uint8)
-_WINDOW = 1 << 27  # the most a frame may ask the decompressor to hold
+_WINDOW = 1 << 27  # the most memory that a frame may demand of the decompressor
 _PART = 1 << 20  # bytes unpacked or packed at a time: temporaries stay small
 
 
@@ -87,7 +87,7 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def largest_stored(codec: int, size: int) -> int:
-    """The most bytes that `compress` makes of `size` bytes."""
+    """The most bytes of `compress` for `size` bytes."""
     # zstd's own bound is size/256 more, and 64 for small ones.
     return size if codec == RAW or not size else size + (size >> 8) + 1024
 
@@ -95,7 +95,7 @@ def largest_stored(codec: int, size: int) -> int:
 def decompress(codec: int, stored: bytes, size: int) -> bytes:
     """The `size` bytes that `stored` holds; never allocates more than that.
 
-    Raises CorruptFileError where it holds another number of bytes, or is no frame.
+    Raises CorruptFileError for another number of bytes, or where `stored` is no frame.
     """
     if codec == RAW or not size:
         if len(stored) != size:

@@ -1,8 +1,8 @@
 """Recording and following published rounding logs (NUMERICS 14.9, 14.10).
 
-Both compute every logged output by stock kernels in binary64 and round it; a recorder writes down
-on which side each value lay, a follower takes the recorder's side. The kernels are torch's, which
-is loaded with a session and not before.
+Both compute every logged output by stock kernels in binary64 and round it. A recorder writes down
+the side on which each value lay; a follower takes the recorder's side. The kernels are torch's. A
+session loads torch, and no earlier step does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
 _AT_ONCE = ENTRIES_PER_BYTE << 15
-# Corrections of an output, beside one in a hundred, that two kernels may well need.
+# The corrections of an output that two kernels may well need, beside one in a hundred.
 _PLAUSIBLE = 4
 
 
@@ -72,7 +72,7 @@ def load_stock() -> Stock:
 
 
 def check_program(program: Program) -> None:
-    """Every logged node of `program` can run under the published form.
+    """Check that every logged node of `program` can run under the published form.
 
     Raises UnsupportedOperatorError, naming the operator, and CannotCheckError without torch.
     """
@@ -91,7 +91,7 @@ def check_program(program: Program) -> None:
 
 
 class _Published(Session):
-    """What recorder and follower share: x of every logged output, cut where that saves memory."""
+    """Shared by recorder and follower: x of every logged output, cut where that saves memory."""
 
     def __init__(
         self,
@@ -161,8 +161,10 @@ class _Published(Session):
         raise NotImplementedError
 
     def _settle(self, call: Call, x: Array, out: Array, packed: Array) -> None:
-        """Give `out` its value, x (f64) being what the stock kernel made of it, and `packed` the
-        entries that go into this session's log."""
+        """Give `out` its value, and `packed` the entries of this session's log.
+
+        x (f64) is the stock kernel's result.
+        """
         raise NotImplementedError
 
     def _log(self, call: Call, x: Array, out: Array, packed: Array) -> None:
@@ -173,17 +175,17 @@ class _Published(Session):
         )
 
     def _plus(self, call: Call) -> bool:
-        """Whether a zero of this output is +0 (13.2)."""
+        """True if a zero of this output is +0 (13.2)."""
         return call.spec.name in self.contract.rounded_operators
 
 
 def _can_be_cut(x: Array | None, count: int) -> bool:
-    """Whether a stretch of a call's elements needs all of x, or just as long a stretch of it."""
+    """True if a stretch of a call's elements needs only the same stretch of x, not all of x."""
     return x is None or x.size == 1 or (x.size == count and x.flags.c_contiguous)
 
 
 def _flat(x: Array) -> Array:
-    """x with at most one axis; without one it stays so, for to torch that is another thing."""
+    """x with at most one axis. A 0-d x stays 0-d, because torch treats it differently."""
     return x.reshape(-1) if x.ndim else x
 
 
@@ -198,7 +200,7 @@ class _Part:
 
 
 class PublishedRecorder(_Published):
-    """A trainer (Algorithm 2): rounds, and logs on which side of the rounded value x lay."""
+    """A trainer (Algorithm 2): rounds x, and logs the side of the rounded value on which x lay."""
 
     def __init__(
         self, program: Program, sink: MakeSink | None = None, stock: Stock | None = None
@@ -215,9 +217,9 @@ class PublishedRecorder(_Published):
 class PublishedFollower(_Published):
     """An auditor (Algorithm 3): rounds as the followed log says.
 
-    Its own log is the followed one, but for entries that are forged (14.10), which are replaced by
-    its own; where the followed log cannot be read it records. So an honest log gives the same
-    digest. When after a forged entry the log turns out to speak of other values, it records too.
+    Its own log is the followed one, with its own entries in place of the forged ones (14.10). Where
+    it cannot read the followed log, it records. So an honest log gives the same digest. If the log
+    is found to be about other values after a forged entry, the auditor records too.
     """
 
     def __init__(
@@ -256,7 +258,7 @@ class PublishedFollower(_Published):
         return data
 
     def _clean(self, number: int, data: Array) -> None:
-        """Bytes that are none (COMMITMENTS 10.3) are findings, and read as five entries 1."""
+        """Report invalid bytes (COMMITMENTS 10.3) as findings, and read each as five entries 1."""
         bad = np.flatnonzero(data > LARGEST_BYTE)
         keep = self.findings.room_for(len(bad))
         for at in bad[:keep].tolist():
@@ -272,7 +274,7 @@ class PublishedFollower(_Published):
                 data[-1] = filled
 
     def _kept(self, part: _Part) -> Sequence[Array | None]:
-        """Operands that an output is written over are copied: entries are judged by them after."""
+        """Copy operands that an output will overwrite: entries are judged by them afterwards."""
         return [
             x.copy()
             if x is not None and any(np.may_share_memory(x, o) for o in part.outputs)
@@ -287,8 +289,8 @@ class PublishedFollower(_Published):
         bits, plus = self.contract.bits, self._plus(call)
         changed = int(_core.published_follow(x, packed, bits, plus, out))
         if self._misled and changed > _PLAUSIBLE + x.size // 100:
-            # After a forged entry the log may speak of other values than these: to follow it would
-            # spoil them. This party's own entries are as good as any.
+            # After a forged entry the log may be about other values than these, and following it
+            # would spoil them. This party's own entries are valid too.
             self._lost = True
             self._log(call, x, out, packed)
             return
@@ -298,8 +300,10 @@ class PublishedFollower(_Published):
         self.corrections.add(section.node <= self._last_forward, changed)
 
     def _judge(self, call: Call, x: Array, out: Array, packed: Array) -> int:
-        """Leave out entries that would give an element a value that no kernel rounds to (14.10):
-        both `out` and `packed` become this party's own there. How many were left out."""
+        """Leave out entries that give an element a value to which no kernel rounds (14.10).
+
+        There `out` and `packed` get this party's own values. Returns the number of such entries.
+        """
         own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
         self._log(call, x, own, entries)
         followed = out.reshape(-1)

@@ -1,7 +1,7 @@
-"""How the parties of `bench ovt` compute a step: an executor under a contract, with its session.
+"""The arms of `bench ovt`: a party's executor under a contract, with its session.
 
-Arms: `ordered`, `rounded` (contracts without a log); `bounded`, `published` (recorder or follower
-of a log); `round` (the published form's kernels, rounded, nothing logged or followed); `float32`
+The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
+or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
 (stock float32 kernels). The kinds of hardware are those of `rounding.emulated`.
 """
 
@@ -26,7 +26,7 @@ from tallystick.rounding.session import Session, Sink
 from tallystick_bench.ovt.models import under
 from tallystick_bench.ovt.parties.party import Arm, Given
 
-if TYPE_CHECKING:  # with it comes torch, which the other arms do without
+if TYPE_CHECKING:  # it loads torch, which the other arms do not need
     from tallystick_bench.ovt.parties.unlogged import Unlogged
 
 # The kinds compared: this machine as it is, another order of sums, the libraries without AVX. (MKL
@@ -61,8 +61,7 @@ class Plain:
 
 
 class Logged:
-    """A recorder, or a follower where `step` is given a log; its own log is a file in
-    `directory`."""
+    """A recorder, or a follower where `step` gets a log. Its own log is a file in `directory`."""
 
     def __init__(
         self, job: Job, program: Program, kind: Kind, directory: Path, threads: int, follows: bool,
@@ -98,8 +97,10 @@ class Logged:
         return PublishedRecorder(program, self._writer, kind.stock())
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
-        """Take the step; see `Arm`. Raises CannotCheckError where an honest log is spoken
-        against: that would be a fault of ours."""
+        """Take the step; see `Arm`.
+
+        Raises CannotCheckError for a finding against an honest log, which would be a fault of ours.
+        """
         self._followed, session = log, self.session
         left, taken = session.choices.left, session.choices.taken
         session.begin(given.step)
@@ -123,7 +124,7 @@ class Logged:
         return found
 
     def close(self) -> None:
-        """Drop what an unfinished step has written."""
+        """Drop the files of an unfinished step."""
         self.session.discard()
 
 
@@ -137,8 +138,10 @@ def open_arm(
     threads: int,
     compress: bool = False,
 ) -> Arm:
-    """The arm called `arm` under `contract` on a kind of hardware; a follower if `follows`. Logs go
-    to `directory`, compressed if `compress`."""
+    """The arm called `arm` under `contract` on a kind of hardware; a follower if `follows`.
+
+    Logs go to `directory`, compressed if `compress`.
+    """
     if contract is None:
         from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 

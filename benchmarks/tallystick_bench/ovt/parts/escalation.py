@@ -1,4 +1,4 @@
-"""`bench ovt`, escalation: what share of `rounded/1`'s elements is summed exactly, and the cost."""
+"""`bench ovt`, escalation: the share of `rounded/1`'s elements summed exactly, and its cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BITS, QUICK_BITS = (32, 28, 24), (32,)
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {"step": "the second"}
 
 
