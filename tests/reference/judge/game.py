@@ -43,10 +43,6 @@ class UndecidedError(Exception):
     """1.5.1."""
 
 
-class NotWrittenError(Exception):
-    """What this judge does not judge yet, by name."""
-
-
 @dataclass
 class Party:
     """A run commitment, and what the party has proved and stated so far."""

@@ -25,7 +25,6 @@ from reference.logs import C
 from reference.rounded import rounded_record
 
 
-
 def squares(x: Element, which: int) -> Q:
     """SUM64(a*a) or SUM64(b*b): a and b by 7.3, whichever is read first."""
     dot = dot_of(x)

@@ -164,7 +164,7 @@ def scale_of(var: Any, eps: float) -> Any:
 
 def batch_norm(x: Element) -> Q:
     c, n, p = channel(x, 0, x.output == 0)
-    wide = F64(n)
+    size = F64(n)
 
     def plain(read: Any, numbers: range) -> Any:
         return wide((yield from read(0, [p(i) for i in numbers])))
@@ -173,10 +173,10 @@ def batch_norm(x: Element) -> Q:
         d = (yield from plain(read, numbers)) - m
         return d * d
 
-    m64 = local("m", lambda s: s / wide, sums("SUM64(x)", n, plain, dtype="f64"), dtype="f64")
+    m64 = local("m", lambda s: s / size, sums("SUM64(x)", n, plain, dtype="f64"), dtype="f64")
     q = sums("q", n, squares, m64, dtype="f64")
     mean = local("mean", narrow, m64)
-    var = local("var", lambda v: v / wide, q, dtype="f64")
+    var = local("var", lambda v: v / size, q, dtype="f64")
     rstd = local("rstd", lambda v: scale_of(v, x.attrs["eps"]), var)
     rate = rn32(x.attrs["momentum"])
 

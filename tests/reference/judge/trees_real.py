@@ -48,7 +48,7 @@ def gelu(op: str, attrs: Any, v: list[P]) -> P:
 
 def power(a: P, y: float) -> P:
     """10.9.2."""
-    whole = math.isinf(y) or y == math.floor(y)
+    whole = math.isinf(y) or (y == y and y == math.floor(y))
     odd = whole and not math.isinf(y) and math.fmod(y, 2.0) != 0
     if not np.isfinite(a.x):
         return P(math.nan)
