@@ -20,6 +20,7 @@ from typing import Any
 import kernel_format as fmt
 from adversary.games import make_job
 from evidence_format import ROOT, Bundle, Case, encode, load
+from evidence_later import clauses_later
 from evidence_operators import CONTRACTS, another, later, operators, parts
 from judged import judged
 from operator_job import golden, operator_job
@@ -320,6 +321,7 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     **{f"operators-{k}": lambda m, c=c: operators(m, c) for k, c in CONTRACTS.items()},  # type: ignore[misc]
     "operators-later": later,
     "parts-published": parts,
+    "clauses-later": clauses_later,
     "clauses": clauses,
     "sums": long_sums,
     "logs": logs,

@@ -318,7 +318,7 @@ class Referee:
             fits = fits and r.outputs[2] == self.parties[p].stated[t + 1]
             wrong.append((p, not fits))
         convict(wrong, "5.3")
-        j, _ = yield from descend(
+        j, leaves = yield from descend(
             lambda first, count: ask.node_hashes(t, first, count),
             n,
             lambda p, whole: whole == trees[p],
@@ -327,11 +327,11 @@ class Referee:
         records = commits
         if j != n - 1:
             records = yield from both(ask.node(t, j))
-        wrong = []
-        for p, r in sorted(records.items()):
-            fits = self.in_tree(r, j, trees[p]) and self.fits_program(r, nodes[j])
-            wrong.append((p, not fits))
-        convict(wrong, "5.5")
+            wrong = []
+            for p, r in sorted(records.items()):
+                leaf = leaf_hash(r.digest(self.program.digest, t, j))
+                wrong.append((p, leaf != leaves[p] or not self.fits_program(r, nodes[j])))
+            convict(wrong, "5.5")
         present = [k for k, o in enumerate(nodes[j].operands) if o is not None]
         for k, x, y in zip(present, records[0].inputs, records[1].inputs, strict=True):
             if nodes[j].operands[k] == ("input", "chain.log") and self.log_before:
