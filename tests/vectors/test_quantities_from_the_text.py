@@ -132,14 +132,18 @@ def nasty(case: fmt.Case, rng: np.random.Generator) -> fmt.Case:
     return replace(case, inputs=inputs, attrs=attrs)
 
 
-def differences(case: fmt.Case, contract: str, rng: np.random.Generator) -> Iterator[str | None]:
-    """One for each value that was compared; None where it is the same."""
+def differences(
+    case: fmt.Case, contract: str, rng: np.random.Generator | None
+) -> Iterator[str | None]:
+    """One for each value that was compared; None where it is the same. Without `rng` of every
+    element."""
     operands = tuple(None if x is None else type_of(x) for x in case.inputs)
     types = tuple(type_of(y) for y in case.outputs)
     whole, source = Whole(case.inputs), WholeSource(case.inputs)
     given = [None if t is None else (t.dtype, t.shape) for t in operands]
     for out, y in enumerate(case.outputs):
-        for e in sorted({0, y.size - 1, *(int(k) for k in rng.integers(0, y.size, 2))}):
+        drawn = range(y.size) if rng is None else rng.integers(0, y.size, 2)
+        for e in sorted({0, y.size - 1, *map(int, drawn)}):
             site = ours.Site(case.op, case.attrs, operands, types, out, e, contract)
             rule = ours.opening_rule(site)
             kind = (types[out].dtype, types[out].shape)
@@ -169,3 +173,12 @@ def test_the_code_states_what_the_text_says(form: str) -> None:
     assert not wrong, f"{len(wrong)} of {compared}:\n" + "\n".join(wrong[:5])
     least = {"ordered": 18, "rounded": 23, "bounded": 23, "published": 80}
     assert len(ops) >= least[form], sorted(ops)
+
+
+@pytest.mark.parametrize("exponent", [*ODD["exponent"], 2.5, 3.0, -2.0, -0.5, 1.0])
+def test_powers_of_every_kind_of_number(exponent: float) -> None:
+    """OPENING 10.9.2, line by line: every base with every kind of exponent."""
+    call = fmt.Case("aten.pow.Tensor_Scalar", {"exponent": exponent}, (NASTY,), (NASTY,))
+    found = [*differences(call, find_contract(CONTRACTS["published"]).text, None)]
+    assert len(found) == NASTY.size
+    assert not any(found), [f for f in found if f]
