@@ -21,6 +21,8 @@ from typing import Any
 
 from adversary.games import MOVES, Answers, Table, liars, make_job
 from reference.judge.evidence import judge as by_the_text
+from unit.protocol import log_scenarios
+from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import sha256
@@ -31,6 +33,8 @@ from tallystick.run.job import Job
 
 End = tuple[Any, ...]
 REFUSED = ("refused",)
+Pair = tuple[Answers, Answers]
+WIDE = {"bounded": 6000, "published": 12000}  # several blocks of a log
 
 
 def package(job: Job, evidence: bytes) -> End:
@@ -51,10 +55,32 @@ def text(job: Job, evidence: bytes) -> End:
     return found["undecided"], sorted(found["convicted"])
 
 
-def played(job: Job, honest: Answers, cheats: list[Answers], rng: random.Random) -> bytes | None:
+def plain_pairs(job: Job, more: int, rng: random.Random) -> list[Pair]:
+    """The honest party and a liar: every scenario, and so many random lies."""
+    party = Party(job)
+    honest = Answers(party)
+    return [(honest, cheat) for cheat in liars(job, party, rng, more)]
+
+
+def log_pairs(job: Job, form: str, most: int, rng: random.Random) -> list[Pair]:
+    """The same with lies about a log, so many of them; the honest party follows a bounded log."""
+    bounded = form == "bounded"
+    told = [*(log_scenarios.BOUNDED if bounded else log_scenarios.PUBLISHED).values()]
+    found = []
+    for scenario in rng.sample(told, min(most, len(told))):
+        choose = (lambda *_: 0) if bounded else None
+        cheat = LogParty(job, log_scenarios.lie(scenario), choose=choose)
+        follows = cheat if bounded and scenario.clause is not None else None
+        honest = LogParty(job, choose=choose, follows=follows)
+        found.append((Answers(honest), Answers(cheat)))
+    return found
+
+
+def played(job: Job, pairs: list[Pair], rng: random.Random) -> bytes | None:
     """Evidence of one game; None of one that ends by silence."""
     arity, seat = rng.choice([2, 5, 20]), rng.randrange(2)
-    table = Table(job, honest, rng.choice(cheats), seat, arity)
+    honest, cheat = rng.choice(pairs)
+    table = Table(job, honest, cheat, seat, arity)
     odds = rng.choice([0.0, 0.02, 0.1, 0.3])
     for _ in range(10_000):
         if table.referee.verdict is not None:
@@ -72,13 +98,11 @@ def played(job: Job, honest: Answers, cheats: list[Answers], rng: random.Random)
 
 
 def disagreements(
-    job: Job, games: int, more_liars: int, rng: random.Random, ends: Counter[str]
+    job: Job, games: int, pairs: list[Pair], rng: random.Random, ends: Counter[str]
 ) -> Iterator[str]:
     """What the two judges see differently; `ends` counts how the games ended."""
-    party = Party(job)
-    honest, cheats = Answers(party), liars(job, party, rng, more_liars)
     for number in range(games):
-        evidence = played(job, honest, cheats, rng)
+        evidence = played(job, pairs, rng)
         if evidence is None:
             ends["silence"] += 1
             continue
@@ -102,9 +126,15 @@ def main() -> None:
     given = parser.parse_args()
     rng, ends, wrong = random.Random(given.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as scratch:
-        for contract in ("ordered/1", "rounded/1;b=27"):
-            job = make_job(Path(scratch) / contract.partition("/")[0], contract)
-            for what in disagreements(job, given.games // 2, 60, rng, ends):
+        for contract in ("ordered/1", "rounded/1;b=27", "bounded", "published"):
+            where = Path(scratch) / contract.partition("/")[0]
+            if "/" in contract:
+                job = make_job(where, contract)
+                pairs = plain_pairs(job, 60, rng)
+            else:
+                job = make_log_job(where, form=contract, wide=WIDE[contract])
+                pairs = log_pairs(job, contract, 99, rng)
+            for what in disagreements(job, given.games // 4, pairs, rng, ends):
                 wrong += 1
                 print(f"{contract}, {what}", file=sys.stderr)
     print(json.dumps({"games": given.games, "wrong": wrong, "ends": dict(ends)}, indent=2))
