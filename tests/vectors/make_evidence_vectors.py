@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import kernel_format as fmt
-import numpy as np
 from adversary.games import make_job
-from evidence_format import ROOT, Bundle, Case, encode
+from evidence_format import ROOT, Bundle, Case, encode, load
+from evidence_later import clauses_later
+from evidence_operators import CONTRACTS, another, later, operators, parts
 from judged import judged
 from operator_job import golden, operator_job
 from unit.protocol import log_scenarios, scenarios
@@ -34,7 +35,6 @@ from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
@@ -68,73 +68,25 @@ class Maker:
         number = self._numbers[job.directory]
         self.bundle.cases.append(Case(name, number, evidence, code, found, tuple(referees)))
 
-    def game(self, job: Job, name: str, parties: Sequence[Any], arity: int = 20) -> None:
-        """A game played to its end."""
+    def game(
+        self,
+        job: Job,
+        name: str,
+        parties: Sequence[Any],
+        arity: int = 20,
+        kept: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """A game played to its end, and stored if it is `kept`; whether it is."""
         played = play(job.terms, parties, arity, key=REFEREE)
+        if not kept():
+            return False
         self.add(job, name, played.evidence.to_bytes(), [PEM] if played.verdict.forfeit else [])
+        return True
 
     def both_seats(self, job: Job, name: str, honest: Any, cheat: Any, arity: int = 20) -> None:
         """The cheat as party 0 and as party 1."""
         self.game(job, f"{name}, party 0", (cheat, honest), arity)
         self.game(job, f"{name}, party 1", (honest, cheat), arity)
-
-
-# -- every operator --------------------------------------------------------------------------------
-CONTRACTS = {"ordered": "ordered/1", "rounded": "rounded/1;b=27", "bounded": "replay/1;b=27",
-             "published": "replay/1;b=27;form=published"}  # fmt: skip
-LATER = ("aten.cumsum",)
-NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
-
-
-def another(index: int, out: int) -> Callable[[int, int, Node, Sequence[Array]], None]:
-    """A `node` hook: the middle element of an output is another one."""
-
-    def hook(_: int, at: int, node: Node, outputs: Sequence[Array]) -> None:
-        if at != index:
-            return
-        flat = outputs[out].reshape(-1)
-        place = flat.size // 2
-        old = flat[place]
-        if flat.dtype == bool:
-            flat[place] = not old
-        elif flat.dtype.kind != "f":
-            flat[place] = old + 1
-        elif np.isfinite(old):
-            flat[place] = old * flat.dtype.type(1.5) if abs(old) >= 1 else old + 1
-        else:
-            flat[place] = 1
-
-    return hook
-
-
-def operators(maker: Maker, contract: str) -> None:
-    """A false element of each output of golden calls: all operators, or those that are treated."""
-    every = contract in ("ordered/1", CONTRACTS["published"])
-    names = set(all_ops()) - set(LATER) if every else rounded_operators()
-    false_outputs(maker, contract, golden(2 if every else 4, 1500, names))
-
-
-def later(maker: Maker) -> None:
-    """The same for operators that came after those bundles were made."""
-    for contract in ("ordered/1", CONTRACTS["published"]):
-        false_outputs(maker, contract, golden(2, 1500, LATER))
-
-
-def false_outputs(maker: Maker, contract: str, cases: Sequence[fmt.Case]) -> None:
-    """Games about a false element of each output, by turns as party 0 and party 1."""
-    logs = contract.startswith("replay")
-    kind = LogParty if logs else Party
-    text = find_contract(contract).text
-    for first in range(0, len(cases), NODES):
-        some = cases[first : first + NODES]
-        job = operator_job(maker.scratch / f"{contract.partition(';')[0]}{first}", text, some)
-        honest = kind(job)
-        for number, case in enumerate(some):
-            for out in range(len(case.outputs)):
-                cheat = kind(job, Lie(node=another(number, out)))
-                seat = (first + number) % 2
-                parties = (cheat, honest) if seat == 0 else (honest, cheat)
-                maker.game(job, f"{case.op}, output {out}, call {first + number}", parties)
 
 
 # -- every clause ----------------------------------------------------------------------------------
@@ -370,12 +322,20 @@ def play_query(honest: Party, cheat: Party) -> bytes:
 MAKERS: dict[str, Callable[[Maker], None]] = {
     **{f"operators-{k}": lambda m, c=c: operators(m, c) for k, c in CONTRACTS.items()},  # type: ignore[misc]
     "operators-later": later,
+    "parts-published": parts,
+    "clauses-later": clauses_later,
     "clauses": clauses,
     "sums": long_sums,
     "logs": logs,
     "attacks": attacks,
     "refusals": refusals,
 }
+
+
+def differing(stored: Bundle, made: Bundle) -> list[str]:
+    """Names of the cases that are not the stored ones, or that one of the two lacks."""
+    old, new = ({c.name: (b.jobs[c.job], c) for c in b.cases} for b in (stored, made))
+    return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
 def main() -> None:
@@ -398,6 +358,8 @@ def main() -> None:
             same = (ROOT / f"{name}.json").read_text() == text
             same = same and (ROOT / f"{name}.bin").read_bytes() == data
             print(f"{name}: {'the same bytes' if same else 'OTHER BYTES'}", file=sys.stderr)
+            for case in () if same else differing(load(name), maker.bundle):
+                print(f"    {case}", file=sys.stderr)
             wrong |= not same
             continue
         (ROOT / f"{name}.json").write_text(text)

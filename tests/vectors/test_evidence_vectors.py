@@ -34,9 +34,11 @@ def test_every_convicting_clause_and_operator_is_there() -> None:
     cases = {name: load(name).cases for name in bundles()}
     found = {c["clause"] for some in cases.values() for k in some for c in convicted(k.found)}
     assert found == CLAUSES
-    for name in ("operators-ordered", "operators-published"):
-        assert {case.name.split(",")[0] for case in cases[name]} <= set(all_ops())
-    assert len({case.name.split(",")[0] for case in cases["operators-ordered"]}) >= 116
+    ops = {name: {case.name.split(",")[0] for case in some} for name, some in cases.items()}
+    assert set().union(*(ops[n] for n in ops if n.startswith("operators-"))) == set(all_ops())
+    assert ops["operators-published"] < set(all_ops())
+    # Of data movement, comparisons, masks and f64 outputs nothing is stated below the element.
+    assert len(ops["parts-published"] & set(all_ops())) >= 81
 
 
 def convicted(found: dict) -> list[dict]:

@@ -8,16 +8,7 @@ from typing import Any
 from reference.judge import messages as ask
 from reference.judge.element import Below
 from reference.judge.encoding import MalformedError
-from reference.judge.game import (
-    BOTH,
-    Play,
-    Referee,
-    UndecidedError,
-    VerdictError,
-    asked,
-    convict,
-    descend,
-)
+from reference.judge.game import Referee
 from reference.judge.logs import Section, open_block, sections
 from reference.judge.merkle import (
     LEAF,
@@ -33,6 +24,15 @@ from reference.judge.merkle import (
     width,
 )
 from reference.judge.quantities import Element
+from reference.judge.rounds import (
+    BOTH,
+    Play,
+    UndecidedError,
+    VerdictError,
+    asked,
+    convict,
+    descend,
+)
 from reference.judge.trees import quantity
 
 FALSE = "6.13"

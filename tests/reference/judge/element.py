@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from reference.judge import messages as ask
-from reference.judge.game import BOTH, Play, Referee, UndecidedError, VerdictError, both, convict
-from reference.judge.game import first_element as find_element
+from reference.judge.game import Referee
 from reference.judge.merkle import LEAF, NUMPY, elements, width
 from reference.judge.quantities import WIDTHS, Element, Q, RefusedError, block, decode, encode
+from reference.judge.rounds import BOTH, Play, UndecidedError, VerdictError, both, convict
+from reference.judge.rounds import first_element as find_element
 from reference.judge.trees import quantity
 
 EXECUTED = [(0, "6.5"), (1, "6.5")]

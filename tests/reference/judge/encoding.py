@@ -115,6 +115,22 @@ def _no_float(_text: str) -> Any:
     raise MalformedError("a float")
 
 
+def dumped(value: Any, depth: int = 0) -> str:
+    """Canonical JSON (1.8 to 1.11); raises MalformedError for a value that has none."""
+    if depth > 64:
+        raise MalformedError("nested too deeply")
+    if isinstance(value, list):
+        return "[" + ",".join(dumped(v, depth + 1) for v in value) + "]"
+    if isinstance(value, dict):
+        # RFC 8785 sorts by UTF-16 code units.
+        keys = sorted(value, key=lambda k: k.encode("utf-16-be"))
+        pairs = (f"{dumped(k)}:{dumped(value[k], depth + 1)}" for k in keys)
+        return "{" + ",".join(pairs) + "}"
+    if type(value) is int and abs(value) >= 2**53:
+        raise MalformedError("an integer out of range")
+    return json.dumps(value, ensure_ascii=False)
+
+
 def canonical_json(data: bytes) -> Any:
     """The value of canonical JSON (1.8 to 1.11); raises MalformedError."""
     try:
@@ -124,8 +140,7 @@ def canonical_json(data: bytes) -> Any:
             parse_float=_no_float,
             parse_constant=_no_float,
         )
-        again = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        same = again.encode() == data
+        same = dumped(value).encode() == data
     except (ValueError, RecursionError) as error:
         raise MalformedError("no canonical JSON") from error
     if not same:

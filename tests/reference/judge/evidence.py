@@ -20,7 +20,8 @@ from reference.judge.encoding import (
     sha,
     signed,
 )
-from reference.judge.game import Party, Referee, UndecidedError, VerdictError
+from reference.judge.game import Referee
+from reference.judge.rounds import Party, UndecidedError, VerdictError
 from reference.judge.terms import Terms
 
 COMMITMENT = "application/vnd.tallystick.run-commitment.v1+json"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 from reference.judge import messages as ask
-from reference.judge.encoding import MalformedError, Reader, sha, tag, text, u32, u64
+from reference.judge.encoding import sha, tag, text, u32, u64
 from reference.judge.merkle import (
     Type,
     by_inclusion,
@@ -15,125 +11,25 @@ from reference.judge.merkle import (
     canonical,
     digest_of_bytes,
     elements,
-    join,
     leaf_hash,
-    leaves_of,
     outside,
-    parts,
     size,
     tensor_digest,
     width,
 )
+from reference.judge.rounds import (
+    BOTH,
+    CHAIN,
+    Party,
+    Play,
+    VerdictError,
+    asked,
+    both,
+    convict,
+    descend,
+    first_element,
+)
 from reference.judge.terms import Node, Terms
-
-Play = Generator[dict[int, bytes], dict[int, tuple[int, bytes]], Any]
-CHAIN: Type = ("u8", (32,))
-BOTH = (0, 1)
-
-
-class VerdictError(Exception):
-    """The game ends with these convictions (1.4); with none, in agreement."""
-
-    def __init__(self, convicted: list[tuple[int, str]]) -> None:
-        super().__init__(str(convicted))
-        self.convicted = convicted
-
-
-class UndecidedError(Exception):
-    """1.5.1."""
-
-
-class NotWrittenError(Exception):
-    """What this judge does not judge yet, by name."""
-
-
-@dataclass
-class Party:
-    """A run commitment, and what the party has proved and stated so far."""
-
-    run_root: bytes
-    final_root: bytes
-    final: int
-    checkpoints: int
-    signer: bytes
-    proved: dict[int, bytes] = field(default_factory=dict)
-    stated: dict[int, bytes] = field(default_factory=dict)
-
-
-def convict(bad: Sequence[tuple[int, bool]], clause: str) -> None:
-    """Convicts each party whose statement was bad."""
-    found = [(p, clause) for p, wrong in bad if wrong]
-    if found:
-        raise VerdictError(found)
-
-
-def asked(queries: dict[int, ask.Query]) -> Play:
-    """What the bodies say, by party; a body that does not follow 2.1 convicts (2.7, 2.8)."""
-    got = yield {p: q.data for p, q in queries.items()}
-    bad: list[tuple[int, str]] = []
-    out = {}
-    for p in sorted(queries):
-        status, body = got[p]
-        if status == 1 and not body:
-            bad.append((p, "2.8"))
-            continue
-        try:
-            if status != 0:
-                raise MalformedError("another status")
-            r = Reader(body)
-            out[p] = queries[p].read(r)
-            r.end()
-        except MalformedError:
-            bad.append((p, "2.7"))
-    if bad:
-        raise VerdictError(bad)
-    return out
-
-
-def both(query: ask.Query) -> Play:
-    return (yield from asked({0: query, 1: query}))
-
-
-def descend(
-    query: Callable[[int, int], ask.Query],
-    count: int,
-    fits: Callable[[int, bytes], bool],
-    clause: str,
-) -> Play:
-    """(first differing leaf, its hash by party; {} where there is one leaf only) (2.4)."""
-    first, known = 0, {}
-    while count > 1:
-        found = yield from both(query(first, count))
-        whole = {p: join(list(found[p]), count) for p in BOTH}
-        wrong = [(p, known[p] != whole[p] if known else not fits(p, whole[p])) for p in BOTH]
-        convict(wrong, clause)
-        at = next(i for i in range(len(found[0])) if found[0][i] != found[1][i])
-        known = {p: found[p][at] for p in BOTH}
-        first, count = parts(first, count)[at]
-    return first, known
-
-
-def first_element(place: ask.Place, kind: Type, digests: Sequence[bytes]) -> Play:
-    """(the first differing element, its bytes by party) of two tensors (6.1)."""
-    if elements(kind) == 0:
-        convict([(p, digests[p] != digest_of_bytes(kind, b"")) for p in BOTH], "6.1")
-    leaf, known = yield from descend(
-        lambda first, count: ask.tensor_hashes(place, first, count),
-        leaves_of(kind),
-        lambda p, whole: tensor_digest(kind, whole) == digests[p],
-        "6.1",
-    )
-    data = yield from both(ask.leaf(place, leaf, kind))
-    wrong = []
-    for p in BOTH:
-        hashed = leaf_hash(data[p])
-        fits = hashed == known[p] if known else tensor_digest(kind, hashed) == digests[p]
-        wrong.append((p, not fits or not canonical(kind[0], data[p])))
-    convict(wrong, "6.1")
-    w = width(kind[0])
-    cut = [[data[p][i : i + w] for i in range(0, len(data[p]), w)] for p in BOTH]
-    at = next(i for i in range(len(cut[0])) if cut[0][i] != cut[1][i])
-    return leaf * 2048 // w + at, [cut[p][at] for p in BOTH]
 
 
 class Referee:
@@ -322,7 +218,7 @@ class Referee:
             fits = fits and r.outputs[2] == self.parties[p].stated[t + 1]
             wrong.append((p, not fits))
         convict(wrong, "5.3")
-        j, _ = yield from descend(
+        j, leaves = yield from descend(
             lambda first, count: ask.node_hashes(t, first, count),
             n,
             lambda p, whole: whole == trees[p],
@@ -331,11 +227,11 @@ class Referee:
         records = commits
         if j != n - 1:
             records = yield from both(ask.node(t, j))
-        wrong = []
-        for p, r in sorted(records.items()):
-            fits = self.in_tree(r, j, trees[p]) and self.fits_program(r, nodes[j])
-            wrong.append((p, not fits))
-        convict(wrong, "5.5")
+            wrong = []
+            for p, r in sorted(records.items()):
+                leaf = leaf_hash(r.digest(self.program.digest, t, j))
+                wrong.append((p, leaf != leaves[p] or not self.fits_program(r, nodes[j])))
+            convict(wrong, "5.5")
         present = [k for k, o in enumerate(nodes[j].operands) if o is not None]
         for k, x, y in zip(present, records[0].inputs, records[1].inputs, strict=True):
             if nodes[j].operands[k] == ("input", "chain.log") and self.log_before:

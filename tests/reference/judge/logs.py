@@ -10,8 +10,9 @@ import numpy as np
 
 from reference.judge import messages as ask
 from reference.judge.encoding import MalformedError, sha, tag, u8, u64
-from reference.judge.game import BOTH, CHAIN, Play, Referee, both, convict
+from reference.judge.game import Referee
 from reference.judge.merkle import by_inclusion, digest_of_bytes, elements, leaf_hash, root
+from reference.judge.rounds import BOTH, CHAIN, Play, both, convict
 from reference.judge.trees_exact import ROUNDED
 from reference.judge.trees_move import MOVE
 from reference.logs import number, order

@@ -29,7 +29,12 @@ class RefusedError(Exception):
 class Q:
     """A quantity. `f` by kind: local (read, *needs); tree (read, numbers, *needs);
     chain (read, first, last, state, *needs); extremum: the position of element i in operand 0;
-    terms: the quantity of term i; logged (game part, *needs)."""
+    terms: the quantity of term i; logged (game part, *needs).
+
+    `lifted` is the lifted formula of a local, where it is another one (OPENING 9.3.4). `values` is
+    what a link-by-link sum adds: (read, first, last) -> (what the state begins with, or None; the
+    values that are added).
+    """
 
     kind: str
     dtype: str
@@ -40,6 +45,8 @@ class Q:
     start: Any = ZERO
     stretch: int = 256
     word: str = "max"
+    lifted: Any = None
+    values: Any = None
 
 
 def encode(dtype: str, value: Any) -> bytes:
@@ -74,6 +81,19 @@ def block(dtype: str, values: Sequence[Any]) -> Any:
     array = np.array(values, F32 if dtype == "f32" else F64)
     with np.errstate(all="ignore"):
         return sum_columns(array.reshape(-1, 1))[0]
+
+
+def added(name: str, count: int, values: Any, start: Any = ZERO) -> Q:
+    """A chain whose links add values, one after the other (7.4.2, 7.5.1)."""
+
+    def f(read: Any, first: int, last: int, state: Any) -> Any:
+        begin, found = yield from values(read, first, last)
+        state = state if begin is None else begin
+        for v in found:
+            state = state + v
+        return state
+
+    return Q("chain", "f32", name, f, count=count, start=start, values=values)
 
 
 def at(f: int, shape: Shape) -> list[int]:

@@ -128,6 +128,18 @@ class P:
         e = (((self.e * abs(b.x) + b.e * abs(self.x)) + self.e * b.e) + C * abs(x)) + t
         return made(x, e, self, b)
 
+    def __radd__(self, other: Any) -> P:
+        return of(other) + self
+
+    def __rsub__(self, other: Any) -> P:
+        return of(other) - self
+
+    def __rmul__(self, other: Any) -> P:
+        return of(other) * self
+
+    def __rtruediv__(self, other: Any) -> P:
+        return of(other) / self
+
     def __truediv__(self, other: Any) -> P:
         b = of(other)
         s, x = abs(b.x) - b.e, self.x / b.x
@@ -138,6 +150,14 @@ class P:
 
 def of(v: Any) -> P:
     return v if isinstance(v, P) else P(v)
+
+
+def widened(a: P, n: int) -> P:
+    """10.5."""
+    e = a.e + (F64(n + 16) * W) * abs(a.x)
+    if np.isinf(a.x) and a.e == 0:
+        e = F64(0)
+    return P(a.x, INF if np.isnan(e) else e)
 
 
 def made(x: Any, e: Any, *arguments: P) -> P:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from reference.judge.encoding import RefusedError, sha, tag, text, u8, u32, u64
+from reference.judge.encoding import RefusedError, sha, tag, text, u64
+from reference.judge.manifest import read_manifest, schema_of
 from reference.judge.merkle import Type, digest_of_bytes, size
 from reference.rand import philox
 
@@ -62,7 +62,11 @@ def _attr(s: str) -> Any:
         return [_attr(t) for t in s[1:-1].split(",") if t]
     if s in ("true", "false"):
         return s == "true"
-    return int(s) if re.fullmatch(r"-?[0-9]+", s) else float.fromhex(s)
+    if re.fullmatch(r"-?[0-9]+", s):
+        if str(int(s)) != s:
+            raise RefusedError(f"no integer: {s}")
+        return int(s)
+    return float.fromhex(s)
 
 
 def _value(s: str) -> Value | None:
@@ -106,12 +110,15 @@ def read_program(data: bytes) -> Program:
     commit = program.nodes[-1]
     if commit.op != "tallystick.commit":
         raise RefusedError("a program without a commit node")
+    loss = program.outputs.get("loss")
+    if loss is None or program.type_of(loss) != ("f32", ()):
+        raise RefusedError("a program without a loss (COMMITMENTS 7.4)")
     names = [s for s in program.slots() if not s.startswith("chain.")]
     commit.attr_bytes = u64(len(names)) + b"".join(text(n) for n in names)
     chain: Type = ("u8", (32,))
     for name in ("chain.loss", "chain.log"):
         program.inputs[name] = ("state", chain)
-    commit.operands += [program.outputs["loss"], ("input", "chain.loss"), ("input", "chain.log")]
+    commit.operands += [loss, ("input", "chain.loss"), ("input", "chain.log")]
     return program
 
 
@@ -123,53 +130,38 @@ class Terms:
     """What the referee holds of a job (PROTOCOL 1.1)."""
 
     def __init__(self, job_json: bytes, program_text: bytes) -> None:
-        manifest = json.loads(job_json)
+        manifest = read_manifest(job_json)
         c = manifest["commitment"]
         self.program = read_program(program_text)
         self.contract: str = c["contract"]
         self.genesis = bytes.fromhex(c["genesis_root"])
         self.data_root = bytes.fromhex(c["data_root"])
-        names = ("record_count", "batch_size", "order_seed", "rng_seed", "steps")
-        numbers = {n: int(c[n]) for n in (*names, "checkpoint_interval")}
-        self.records, self.batch = numbers["record_count"], numbers["batch_size"]
-        self.order_seed, self.rng_seed = numbers["order_seed"], numbers["rng_seed"]
-        self.steps, self.interval = numbers["steps"], numbers["checkpoint_interval"]
+        self.records, self.batch = c["record_count"], c["batch_size"]
+        self.order_seed, self.rng_seed = int(c["order_seed"]), int(c["rng_seed"])
+        self.steps, self.interval = c["steps"], c["checkpoint_interval"]
         self.stops: bool = c["stop_on_non_finite"]
         self.scalars = manifest["scalars"]
-        self.schema: list[tuple[str, Type]] = [
-            (f["name"], (f["dtype"], tuple(f["shape"]))) for f in manifest["schema"]
-        ]
-        self.schema.sort(key=lambda f: f[0].encode())
-        scalars = tag("scalars/1") + u64(len(self.scalars))
-        for name in sorted(self.scalars, key=str.encode):
-            v = self.scalars[name]
-            table = v if isinstance(v, list) else [v]
-            scalars += text(name) + u8(isinstance(v, list)) + u64(len(table))
-            scalars += b"".join(struct.pack("<d", _number(x)) for x in table)
-        if sha(scalars).hex() != c["scalars_digest"]:
-            raise RefusedError("other scalars")
+        self.schema = schema_of(manifest["schema"])
         if self.program.digest.hex() != c["program_digest"]:
             raise RefusedError("another program")
-        if self.program.contract != self.contract:
+        self.digest = bytes.fromhex(manifest["job_digest"])
+        self.fit()
+
+    def fit(self) -> None:
+        """COMMITMENTS 7.4."""
+        program = self.program
+        of = {
+            kind: {n.partition(".")[2]: t for n, (k, t) in program.inputs.items() if k == kind}
+            for kind in ("batch", "scalar")
+        }
+        batch = {n: (dtype, (self.batch, *shape)) for n, (dtype, shape) in self.schema}
+        tables = [v for v in self.scalars.values() if isinstance(v, list)]
+        if program.contract != self.contract:
             raise RefusedError("another contract")
-        self.digest = sha(
-            tag("job/1")
-            + u32(int(c["format_version"]))
-            + text(self.contract)
-            + self.program.digest
-            + self.genesis
-            + self.data_root
-            + u64(self.records)
-            + u64(self.batch)
-            + u64(self.order_seed)
-            + u64(self.rng_seed)
-            + u64(self.steps)
-            + u64(self.interval)
-            + bytes.fromhex(c["scalars_digest"])
-            + u8(self.stops)
-        )
-        if self.digest.hex() != manifest["job_digest"]:
-            raise RefusedError("another job digest")
+        if of["batch"] != batch or set(of["scalar"]) != set(self.scalars):
+            raise RefusedError("another batch, or other scalars")
+        if any(len(t) != self.steps for t in tables):
+            raise RefusedError("a table that is not as long as the steps")
 
     def checkpoints(self, final: int) -> int:
         """How many there are in a run that ends at step `final` (COMMITMENTS 6.2)."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from reference.exact import elementary
-from reference.floats import F32, fma, rn32_int
+from reference.floats import F32, rn32_int
+from reference.judge.either import by_count, call, fma
 from reference.judge.quantities import Element, Q, RefusedError
+from reference.judge.real import P
 from reference.judge.trees_move import one
 from reference.judge.trees_norm import exp, local, sums
+from reference.judge.trees_point import done
 
 
 def target(x: Element, read: Any, k: int, r: int, classes: int) -> Any:
@@ -49,7 +51,7 @@ def cross_entropy(x: Element) -> Q:
             t = yield from target(x, read, 1, r, v)
             if t is None:
                 return F32(0)
-            return elementary("log", s)[()] - ((yield from one(read, 0, r * v + t)) - m)
+            return call("log", s) - ((yield from one(read, 0, r * v + t)) - m)
 
         return Q("local", "f32", "l_r", f, [m_of(r), s_of(r)])
 
@@ -60,7 +62,7 @@ def cross_entropy(x: Element) -> Q:
     losses = Q("terms", "f32", "SUM(l)", loss_of, count=rows)
     if x.attrs["reduction"] == "sum":
         return losses
-    return local("loss", lambda s, c: s / rn32_int(c), losses, count(x, 1))
+    return local("loss", lambda s, c: by_count(s, c), losses, count(x, 1))
 
 
 def cross_entropy_backward(x: Element) -> Q:
@@ -75,9 +77,9 @@ def cross_entropy_backward(x: Element) -> Q:
         a = yield from one(read, 1, x.e)
         m = yield from one(read, 3, r)
         s = yield from one(read, 4, r)
-        c = g / rn32_int(counted[0]) if counted else g
+        c = by_count(g, counted[0]) if counted else g
         p = exp(a - m) / s
-        return fma(p, c, -c)[()] if t == x.e % v else p * c
+        return fma(p, c, -c) if t == x.e % v else p * c
 
     return Q("local", "f32", "out", f, [count(x, 2)] if reduction == "mean" else [])
 
@@ -85,7 +87,9 @@ def cross_entropy_backward(x: Element) -> Q:
 def nll(x: Element) -> Q:
     rows, v = x.shape(0)
     if x.output:
-        return local("total_weight", rn32_int, count(x, 1))
+        q = local("total_weight", rn32_int, count(x, 1))
+        q.lifted = lambda _r, n: done(P(n))
+        return q
 
     def terms(read: Any, numbers: Any) -> Any:
         found = yield from read(1, list(numbers))
@@ -106,7 +110,7 @@ def nll(x: Element) -> Q:
     losses = sums("SUM(l)", rows, terms)
     if x.attrs["reduction"] == "sum":
         return losses
-    return local("loss", lambda s, c: s / rn32_int(c), losses, count(x, 1))
+    return local("loss", lambda s, c: by_count(s, c), losses, count(x, 1))
 
 
 def nll_backward(x: Element) -> Q:
@@ -137,7 +141,7 @@ def mse(x: Element) -> Q:
     q = sums("SUM(q)", n, terms)
     if x.attrs["reduction"] == "sum":
         return q
-    return local("loss", lambda s: s / rn32_int(n), q)
+    return local("loss", lambda s: by_count(s, n), q)
 
 
 LOSS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reference.floats import F32, F64
-from reference.judge.quantities import Element, Q, RefusedError, at, bcast, flat
+from reference.judge.quantities import Element, Q, RefusedError, added, at, bcast, flat
 from reference.move import DTYPES, constant
 
 
@@ -123,18 +123,15 @@ def scatter(x: Element, row: int, rows: int, k: int, count: int, places: Any) ->
     """A chain "d": indices in operand k[places(i)[0]], values in places(i)[1] (7.5.1)."""
     values, starts = (2, True) if x.op == "aten.index_add" else (0, False)
 
-    def f(read: Any, first: int, last: int, state: Any) -> Any:
-        if starts and first == 0:
-            state = yield from one(read, 0, x.e)
+    def added_values(read: Any, first: int, last: int) -> Any:
+        begin = (yield from one(read, 0, x.e)) if starts and first == 0 else None
         found = yield from read(k, [places(i)[0] for i in range(first, last)])
         if any(not 0 <= int(v) < rows for v in found):
             raise RefusedError
         mine = [i for i in range(first, last) if int(found[i - first]) == row]
-        for v in (yield from read(values, [places(i)[1] for i in mine])):
-            state = state + v
-        return state
+        return begin, (yield from read(values, [places(i)[1] for i in mine]))
 
-    return Q("chain", "f32", "d", f, count=count)
+    return added("d", count, added_values)
 
 
 def embedding_backward(x: Element) -> Q:

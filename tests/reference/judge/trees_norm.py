@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
-from reference.exact import elementary
-from reference.floats import F32, F64, fma, rn32, rn32_int
+from reference.floats import F64, rn32
+from reference.judge.either import by_count, call, fma, narrow, rounded, sqrt, wide
 from reference.judge.quantities import Element, Q
 from reference.judge.trees_dot import masked
 from reference.judge.trees_move import one
@@ -16,7 +14,7 @@ from reference.judge.trees_point import done
 
 
 def exp(v: Any) -> Any:
-    return elementary("exp", v)[()]
+    return call("exp", v)
 
 
 def local(name: str, f: Any, *needs: Q, dtype: str = "f32") -> Q:
@@ -55,7 +53,7 @@ def softmax(x: Element) -> Q:
 
     if x.op == "aten._softmax":
         return Q("local", "f32", "y", y, [m, s])
-    return Q("local", "f32", "y", log_y, [m, local("l", lambda v: elementary("log", v)[()], s)])
+    return Q("local", "f32", "y", log_y, [m, local("l", lambda v: call("log", v), s)])
 
 
 def softmax_backward(x: Element) -> Q:
@@ -79,7 +77,7 @@ def affine(x: Element, read: Any, h: Any, c: int) -> Any:
     w = (yield from one(read, 1, c)) if x.has(1) else None
     b = (yield from one(read, 2, c)) if x.has(2) else None
     if w is not None and b is not None:
-        return fma(h, w, b)[()]
+        return fma(h, w, b)
     if w is not None:
         return h * w
     return h + b if b is not None else h
@@ -96,11 +94,10 @@ def layer_norm(x: Element) -> Q:
         d = (yield from plain(read, numbers)) - average
         return d * d
 
-    size = rn32_int(n)
-    mean = local("mean", lambda s: s / size, sums("SUM(x)", n, plain))
-    var = local("var", lambda s: s / size, sums("SUM(d*d)", n, squares, mean))
+    mean = local("mean", lambda s: by_count(s, n), sums("SUM(x)", n, plain))
+    var = local("var", lambda s: by_count(s, n), sums("SUM(d*d)", n, squares, mean))
     eps = rn32(x.attrs["eps"])
-    rstd = local("rstd", lambda v: elementary("rsqrt", v + eps)[()], var)
+    rstd = local("rstd", lambda v: call("rsqrt", v + eps), var)
     if x.output:
         return (mean, rstd)[x.output - 1]
 
@@ -137,9 +134,8 @@ def layer_norm_backward(x: Element) -> Q:
         m = yield from one(read, 2, r)
         return k * ((v - m) * (yield from one(read, 3, r)))
 
-    size = rn32_int(n)
-    s1 = local("s1", lambda s: s / size, sums("SUM(k)", n, k_of))
-    s2 = local("s2", lambda s: s / size, sums("SUM(k*h)", n, k_h))
+    s1 = local("s1", lambda s: by_count(s, n), sums("SUM(k)", n, k_of))
+    s2 = local("s2", lambda s: by_count(s, n), sums("SUM(k*h)", n, k_h))
 
     def dx(read: Any, first: Any, second: Any) -> Any:
         k = yield from one(read, 0, x.e)
@@ -161,29 +157,33 @@ def channel(x: Element, k: int, whole: bool) -> tuple[int, int, Any]:
     return c, shape[0] * j, lambda i: ((i // j) * shape[1] + c) * j + i % j
 
 
+def scale_of(var: Any, eps: float) -> Any:
+    """RN32(1 / √(var + eps)) (7.7.2)."""
+    return narrow(F64(1) / sqrt(var + rounded(var, eps)))
+
+
 def batch_norm(x: Element) -> Q:
     c, n, p = channel(x, 0, x.output == 0)
-    wide = F64(n)
+    size = F64(n)
 
     def plain(read: Any, numbers: range) -> Any:
-        return (yield from read(0, [p(i) for i in numbers])).astype(F64)
+        return wide((yield from read(0, [p(i) for i in numbers])))
 
     def squares(read: Any, numbers: range, m: Any) -> Any:
         d = (yield from plain(read, numbers)) - m
         return d * d
 
-    m64 = local("m", lambda s: s / wide, sums("SUM64(x)", n, plain, dtype="f64"), dtype="f64")
+    m64 = local("m", lambda s: s / size, sums("SUM64(x)", n, plain, dtype="f64"), dtype="f64")
     q = sums("q", n, squares, m64, dtype="f64")
-    mean = local("mean", F32, m64)
-    var = local("var", lambda v: v / wide, q, dtype="f64")
-    eps = F64(x.attrs["eps"])
-    rstd = local("rstd", lambda v: F32(F64(1) / np.sqrt(v + eps)), var)
+    mean = local("mean", narrow, m64)
+    var = local("var", lambda v: v / size, q, dtype="f64")
+    rstd = local("rstd", lambda v: scale_of(v, x.attrs["eps"]), var)
     rate = rn32(x.attrs["momentum"])
 
     def running(k: int) -> Any:
         def f(read: Any, new: Any) -> Any:
             old = yield from one(read, k, c)
-            return fma(rate, new - old, old)[()]
+            return fma(rate, new - old, old)
 
         return f
 
@@ -198,7 +198,7 @@ def batch_norm(x: Element) -> Q:
     if x.output == 3:
         return Q("local", "f32", "running_mean", running(3), [mean])
     fewer = F64(max(n - 1, 0))
-    u = local("u", F32, local("q/(n - 1)", lambda v: v / fewer, q, dtype="f64"))
+    u = local("u", narrow, local("q/(n - 1)", lambda v: v / fewer, q, dtype="f64"))
     return Q("local", "f32", "running_var", running(4), [u])
 
 
@@ -209,7 +209,7 @@ def by_running(x: Element) -> Q:
     def y(read: Any) -> Any:
         v = yield from one(read, 0, x.e)
         mean = yield from one(read, 3, c)
-        rstd = elementary("rsqrt", (yield from one(read, 4, c)) + eps)[()]
+        rstd = call("rsqrt", (yield from one(read, 4, c)) + eps)
         return (yield from affine(x, read, (v - mean) * rstd, c))
 
     return Q("local", "f32", "y", y)
@@ -219,11 +219,11 @@ def batch_norm_backward(x: Element) -> Q:
     which, train = masked(x), x.attrs["train"]
     c, n, p = channel(x, 1, which == 0)
     a, b = (5, 6) if train else (3, 4)
-    eps, size = rn32(x.attrs["eps"]), rn32_int(n)
+    eps = rn32(x.attrs["eps"])
 
     def scale(read: Any) -> Any:
         v = yield from one(read, b, c)
-        return v if train else elementary("rsqrt", v + eps)[()]
+        return v if train else call("rsqrt", v + eps)
 
     def g_of(read: Any, numbers: range) -> Any:
         return (yield from read(0, [p(i) for i in numbers]))
@@ -246,12 +246,12 @@ def batch_norm_backward(x: Element) -> Q:
         rstd = yield from scale(read)
         if train:
             h = (v - m) * rstd
-            out = fma(-h, s[1], out - s[0])[()]
+            out = fma(-h, s[1], out - s[0])
         r = rstd * (yield from one(read, 2, c)) if x.has(2) else rstd
         return out * r
 
-    s1 = local("s1", lambda s: s / size, db)
-    s2 = local("s2", lambda s: s / size, dw)
+    s1 = local("s1", lambda s: by_count(s, n), db)
+    s2 = local("s2", lambda s: by_count(s, n), dw)
     return Q("local", "f32", "dx", dx, [s1, s2] if train else [])
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from reference.floats import F32, minimum, rn32, rn32_int
+from reference.floats import F32, F64, minimum, rn32
+from reference.judge.either import by_count, sqrt
 from reference.judge.quantities import Element, Q, RefusedError, bcast
+from reference.judge.real import P, of
 from reference.ops import REFERENCE
 
 _DATA = "add sub mul div eq ne lt le gt ge".split()
@@ -51,7 +53,7 @@ def mse_backward(x: Element) -> Q:
         b = (yield from read(2, [x.e]))[0]
         d = (F32(2) * (a - b)) * g
         n = int(np.prod(x.shape(1), dtype=object))
-        return d / rn32_int(n) if x.attrs["reduction"] == "mean" else d
+        return by_count(d, n) if x.attrs["reduction"] == "mean" else d
 
     return Q("local", "f32", "out", f)
 
@@ -64,14 +66,19 @@ def clip(x: Element) -> Q:
         return Q("local", "f32", f"s[{i}]", f)
 
     total = Q("terms", "f32", "total", term, count=len(x.operands))
-    norm = Q("local", "f32", "norm", lambda _r, t: done(np.sqrt(t)), [total])
+    norm = Q("local", "f32", "norm", lambda _r, t: done(sqrt(t)), [total])
     if x.output == 1:
         return norm
 
     def f(_read: Any, n: Any) -> Any:
         return done(minimum(rn32(x.attrs["max_norm"]) / (n + rn32(1e-6)), F32(1))[()])
 
-    return Q("local", "f32", "coefficient", f, [norm])
+    def real(_read: Any, n: P) -> Any:
+        """9.3.4."""
+        found = of(x.attrs["max_norm"]) / (n + 1e-6)
+        return done(P(min(found.x, F64(1)) if found.x == found.x else found.x, found.e))
+
+    return Q("local", "f32", "coefficient", f, [norm], lifted=real)
 
 
 def random(x: Element) -> Q:

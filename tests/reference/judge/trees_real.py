@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reference.floats import rn32
+from reference.judge.lift import lift
 from reference.judge.logs import Bounded
 from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.judge.real import F64, P, function, of
@@ -47,7 +48,7 @@ def gelu(op: str, attrs: Any, v: list[P]) -> P:
 
 def power(a: P, y: float) -> P:
     """10.9.2."""
-    whole = math.isinf(y) or y == math.floor(y)
+    whole = math.isinf(y) or (y == y and y == math.floor(y))
     odd = whole and not math.isinf(y) and math.fmod(y, 2.0) != 0
     if not np.isfinite(a.x):
         return P(math.nan)
@@ -179,11 +180,13 @@ def limits(agreed: Any, contract: str) -> Bounded | None:
     return Bounded(Fraction(float(agreed[0])), float(agreed[1]), bits_of(contract))
 
 
-def extreme(q: Q, contract: str) -> Q:
-    """R(x) of an extremum, which is lifted to itself (9.2)."""
+def real_value(tree: Q, contract: str) -> Q:
+    """R(x) of an operator's tree, lifted (9.1). An extremum is lifted to itself (9.2)."""
+    q = lift(tree)
 
     def reach(_read: Any, agreed: Any) -> Any:
-        return limits((F64(agreed), F64(0)), contract), {}
+        pair = agreed if q.dtype == "real" else (F64(agreed), F64(0))
+        return limits(pair, contract), {}
         yield
 
     return Q("logged", "f32", "R(x)", reach, [q])

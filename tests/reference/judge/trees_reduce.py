@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from reference.floats import F32, F64, rn32_int
-from reference.judge.quantities import Element, Q, at
+from reference.floats import F32, F64
+from reference.judge.either import by_count, narrow, wide
+from reference.judge.quantities import Element, Q, added, at
 from reference.judge.trees_point import done
 from reference.sums import axes_of
 
@@ -46,7 +47,7 @@ def total(x: Element) -> Q:
 
 def mean(x: Element) -> Q:
     n, _ = places(x)
-    return Q("local", "f32", "mean", lambda _r, s: done(s / rn32_int(n)), [total(x)])
+    return Q("local", "f32", "mean", lambda _r, s: done(by_count(s, n)), [total(x)])
 
 
 def extreme(word: str) -> Any:
@@ -59,18 +60,18 @@ def extreme(word: str) -> Any:
 
 def var_mean(x: Element) -> Q:
     n, _ = places(x)
-    sums = terms(x, "SUM64(x)", lambda v: v.astype(F64), "f64")
+    sums = terms(x, "SUM64(x)", wide, "f64")
     average = Q("local", "f64", "mean", lambda _r, s: done(s / F64(n)), [sums])
     if x.output == 1:
-        return Q("local", "f32", "RN32(mean)", lambda _r, m: done(F32(m)), [average])
+        return Q("local", "f32", "RN32(mean)", lambda _r, m: done(narrow(m)), [average])
 
     def squares(v: Any, m: Any) -> Any:
-        d = v.astype(F64) - m
+        d = wide(v) - m
         return d * d
 
     q = terms(x, "SUM64(d*d)", squares, "f64", [average])
     d = F64(max(float(n) - x.attrs["correction"], 0.0))
-    return Q("local", "f32", "RN32(var)", lambda _r, s: done(F32(s / d)), [q])
+    return Q("local", "f32", "RN32(var)", lambda _r, s: done(narrow(s / d)), [q])
 
 
 def cumsum(x: Element) -> Q:
@@ -80,12 +81,10 @@ def cumsum(x: Element) -> Q:
     j = x.e // inner % shape[a]
     base = x.e - j * inner
 
-    def f(read: Any, first: int, last: int, state: Any) -> Any:
-        for v in (yield from read(0, [base + i * inner for i in range(first, last)])):
-            state = state + v
-        return state
+    def values(read: Any, first: int, last: int) -> Any:
+        return None, (yield from read(0, [base + i * inner for i in range(first, last)]))
 
-    return Q("chain", "f32", "y", f, count=j + 1, start=F32(-0.0))
+    return added("y", j + 1, values, F32(-0.0))
 
 
 REDUCE: dict[str, Any] = {
