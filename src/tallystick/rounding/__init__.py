@@ -1,1 +1,1 @@
-"""Rounding logs of `replay/1`: what they say, the files that carry them, writing and following."""
+"""Rounding logs of `replay/1`: what they say, recording, following and judging them; no disk."""

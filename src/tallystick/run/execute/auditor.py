@@ -30,8 +30,8 @@ from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.engine import Engine, check_environment, is_finite
 from tallystick.run.execute.listener import Listener, Silent, Steady
 from tallystick.run.execute.nodes import NodeTrace
-from tallystick.run.logs.findings_record import finding_sentence
-from tallystick.run.logs.rerun import OwnLogs, own_logs
+from tallystick.run.logs.own import OwnLogs, own_logs
+from tallystick.run.logs.report import finding_sentence
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
@@ -145,8 +145,8 @@ class _Audit:
             self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
         if engine.step == self.claim.last_step:
             self._check_end(engine, agreed)
-        if self.logs is not None and self.logs.findings:
-            self._forged(self.logs.findings[0], step)
+        if self.logs is not None and self.logs.reported:
+            self._forged(self.logs.reported[0], step)
         return engine.step
 
     def _forged(self, found: dict[str, Any], began: int) -> None:
@@ -350,8 +350,8 @@ def audit_run(
         seconds=time.monotonic() - began,
         difference=audit.difference,
         notices=notices,
-        choices=(audit.logs.left, audit.logs.taken) if audit.logs else None,
-        findings=audit.logs.findings if audit.logs else [],
+        choices=(audit.logs.choices.left, audit.logs.choices.taken) if audit.logs else None,
+        findings=audit.logs.reported if audit.logs else [],
         unnamed=audit.logs.unnamed if audit.logs else 0,
     )
 

@@ -37,7 +37,7 @@ from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.maker import Maker
 from tallystick.run.execute.nodes import TraceRange, traced
-from tallystick.run.logs.trainer_logs import TrainerLogs
+from tallystick.run.logs.training import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary

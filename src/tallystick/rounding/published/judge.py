@@ -1,4 +1,4 @@
-"""What a published log's entries may make of a call's elements (NUMERICS 14.10).
+"""Judging entries of a published log (NUMERICS 14.10): which values they may give an element.
 
 A follower asks about the few elements whose value an entry changes: sums of products by the exact
 sums of their terms, all others by their opening rules.
@@ -6,21 +6,19 @@ sums of their terms, all others by their opening rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.kernels.rounded import Piece, run_rounded
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
-from tallystick.numerics.registry import OpSpec, summed_operators
-from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+from tallystick.numerics.registry import summed_operators
+from tallystick.numerics.types import DTYPE_NAMES, TensorType
 from tallystick.opening.accumulators import parts
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.rounded import exact_sum
 from tallystick.opening.values import WholeSource, needs_of
+from tallystick.rounding.published.call import Call
 
 Array = np.ndarray
 # Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
@@ -28,20 +26,6 @@ _EXACT_AT_ONCE = 4096
 # False values of one output, of an operator that is no sum, after which the rest is not looked at:
 # each costs an evaluation of an opening rule, in Python.
 _FALSE_LOOKED_AT = 16
-
-
-@dataclass(frozen=True)
-class Call:
-    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
-    the log; its first element is element `offset` of the output."""
-
-    spec: OpSpec
-    out: int
-    number: int
-    attrs: Attrs
-    inputs: Sequence[Array | None]
-    outputs: Sequence[Array]
-    offset: int = 0
 
 
 def entries_at(packed: Array, positions: Array) -> Array:
