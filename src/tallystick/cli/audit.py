@@ -21,7 +21,8 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.run.execute.auditor import AuditReport, audit_run
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
 

@@ -360,30 +360,3 @@ class RunStore:
 def state_file_bytes(state: State) -> int:
     """Bytes a checkpoint file of `state` takes."""
     return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})
-
-
-def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
-    """The checkpoints of a run of `steps` steps whose `keep` states lie evenly: the end, and
-    before it no gap of more than steps / keep + interval."""
-    at = (steps * k // keep // interval * interval for k in range(1, keep))
-    return frozenset({steps, *at} - {0})
-
-
-def to_drop(
-    stored: list[int], keep: int, pauses: set[int], wanted: frozenset[int] = frozenset()
-) -> int | None:
-    """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
-
-    The newest always stays. States of pauses go first: no commitment covers them; then those
-    that are not `wanted`.
-    """
-    if len(stored) <= max(1, keep):
-        return None
-    for step in stored[:-1]:
-        if step in pauses:
-            return step
-    # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
-    points = [0, *stored]
-    gaps = {points[i]: points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)}
-    spare = {step: gap for step, gap in gaps.items() if step not in wanted} or gaps
-    return min(spare, key=lambda step: (spare[step], step))
