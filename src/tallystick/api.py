@@ -41,11 +41,11 @@ from tallystick.protocol.verdict import Place as Place
 from tallystick.protocol.verdict import Verdict as Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
-from tallystick.run.execute.auditor import AuditReport as AuditReport
-from tallystick.run.execute.auditor import Difference as Difference
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.audit_report import AuditReport as AuditReport
+from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from tallystick.job.recipes.base import Sources
 from tallystick.numerics.contracts import parse_contract
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
-from tallystick.rounding.codec import pack, unpack
-from tallystick.rounding.published import PublishedRecorder
+from tallystick.rounding.packed import pack, unpack
+from tallystick.rounding.published.record import Record
 from tallystick.rounding.sections import sections_of
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
@@ -50,24 +50,24 @@ BITS, STEPS, AT = 32, 2, 0
 NAMED = "one step, and the entry that names it"
 SIZES = {"doubled": -1, "a bit in the middle": 12, "the smallest step": 0, NAMED: 0}
 
-# Session, call, x, out, packed: what a trainer has settled.
+# Step, call, x, out, packed: what a trainer has settled.
 Settled = Callable[[Any, Any, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 @contextmanager
 def settling(then: Settled) -> Iterator[None]:
     """`then` is called for every output that a trainer has rounded and logged."""
-    plain = PublishedRecorder._settle
+    plain = Record.settle
 
-    def settle(self: Any, call: Any, x: Any, out: Any, packed: Any) -> None:
-        plain(self, call, x, out, packed)
-        then(self, call, x, out, packed)
+    def settle(self: Any, step: Any, call: Any, x: Any, out: Any, packed: Any) -> None:
+        plain(self, step, call, x, out, packed)
+        then(step, call, x, out, packed)
 
-    PublishedRecorder._settle = settle  # type: ignore[method-assign]
+    Record.settle = settle  # type: ignore[method-assign]
     try:
         yield
     finally:
-        PublishedRecorder._settle = plain  # type: ignore[method-assign]
+        Record.settle = plain  # type: ignore[method-assign]
 
 
 def exact_elements(job: Job, directory: Path) -> dict[int, int]:
@@ -75,9 +75,9 @@ def exact_elements(job: Job, directory: Path) -> dict[int, int]:
     that is not. Outputs are small here, so no call is cut."""
     found: dict[int, int] = {}
 
-    def look(session: Any, call: Any, x: np.ndarray, out: np.ndarray, _: np.ndarray) -> None:
+    def look(step: Any, call: Any, x: np.ndarray, out: np.ndarray, _: np.ndarray) -> None:
         exact = np.flatnonzero((x.reshape(-1) == out.reshape(-1)) & np.isfinite(out.reshape(-1)))
-        if session._step == AT and len(exact):
+        if step.number == AT and len(exact):
             found[call.number] = int(max(exact, key=lambda k: out.reshape(-1)[k] != 0))
 
     with settling(look):
@@ -89,8 +89,8 @@ def exact_elements(job: Job, directory: Path) -> dict[int, int]:
 def naming(number: int, element: int) -> Settled:
     """The entry of an element of a section is the one that names its lowest bit's change."""
 
-    def craft(session: Any, call: Any, _: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
-        if (session._step, call.number) != (AT, number):
+    def craft(step: Any, call: Any, _: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
+        if (step.number, call.number) != (AT, number):
             return
         value = out.reshape(-1)[element : element + 1]
         other = (value.view(np.uint32) ^ 1).view(np.float32)

@@ -15,9 +15,10 @@ from tallystick.commit.log import PUBLISHED
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.stock.stock import Stock
-from tallystick.rounding.log_file import LogDirectory
-from tallystick.rounding.log_reader import open_log
-from tallystick.rounding.published import PublishedFollower, PublishedRecorder
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs.reader import expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 
 pytestmark = [
@@ -44,13 +45,13 @@ def test_cpu_and_gpu_follow_each_other(
     sources = Sources(text=text) if recipe == "gpt2" else Sources()
     job = new_job(recipe, tmp_path / "job", SETTINGS[recipe], sources, steps=STEPS)
     program = under(job.program, "replay/1;form=published")
-    sections = PublishedRecorder(program).sections
-    logs = LogDirectory(tmp_path / "logs", DIGEST, sections, PUBLISHED)
-    recorder = PublishedRecorder(program, logs.writer, Stock(first))
+    logged = LoggedProgram(program)
+    logs = LogDirectory(tmp_path / "logs", DIGEST, logged.sections, PUBLISHED)
+    recorder = LoggedSteps(program, sink=logs.writer, stock=Stock(first))
     trainer = Steps(job, program, recorder)
     trainer.run(0, STEPS)
-    expected = recorder.expected(DIGEST)
-    follower = PublishedFollower(
+    expected = expected_of(logged, DIGEST)
+    follower = LoggedSteps(
         program, lambda step: open_log(tmp_path / "logs", step, expected), stock=Stock(second)
     )
     auditor = Steps(job, program, follower)

@@ -21,25 +21,25 @@ def under(program: Program, contract: str) -> Program:
 
 
 class Steps:
-    """A job's steps under a session, or anything else with `kernels` and `begin`."""
+    """A job's steps under LoggedSteps, or anything else with `kernels` and `begin`."""
 
-    def __init__(self, job: Job, program: Program, session: Any) -> None:
+    def __init__(self, job: Job, program: Program, logs: Any) -> None:
         self.engine = Engine(job, job.genesis())
-        self.session = session
+        self.logs = logs
         self.state = {k: v.copy() for k, v in job.genesis().slots.items()}
-        self.executor = Executor(program, kernels=session.kernels)
+        self.executor = Executor(program, kernels=logs.kernels)
         self.digests: list[bytes] = []
 
     def run(self, first: int, last: int, seen: Callable[[int], None] | None = None) -> None:
         """Steps first..last-1; `seen(step)` after each."""
         for step in range(first, last):
-            self.session.begin(step)
+            self.logs.begin(step)
             key = (self.engine.job.commitment.rng_seed, step)
             self.executor.run_step(
                 self.state, self.engine.batch(step), self.engine.scalars(step), key
             )
-            if hasattr(self.session, "finish"):
-                self.digests.append(self.session.finish())
+            if hasattr(self.logs, "finish"):
+                self.digests.append(self.logs.finish())
             if seen is not None:
                 seen(step)
 

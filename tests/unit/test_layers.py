@@ -34,8 +34,9 @@ LEVELS = {
     "cli": 14,
     "__main__": 15,
 }
-# The pure game may be moved to a browser or a server: its room takes nothing from the disk.
-SANS_IO = ("protocol",)
+# The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
+# rooms take nothing from the disk.
+SANS_IO = ("protocol", "rounding")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = ("program/capture/", "job/recipes/", "kernels/stock/")
 # What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
@@ -200,6 +201,7 @@ def test_the_check_sees_violations() -> None:
     assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.job.job import Job")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.disk.files import free_bytes")
+    assert violations(SOURCE / "rounding" / "bounded" / "x.py", "import tallystick.disk.regular")
     assert violations(SOURCE / "job" / "x.py", "from tallystick.run.store.journal import Journal")
     assert violations(SOURCE / "cli" / "x.py", "import torch")
     assert violations(SOURCE / "cli" / "x.py", "from tallystick_bench.machine import machine")

@@ -10,6 +10,7 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 from operator_job import golden, operator_job
+from tallystick.run.job import Job
 from unit.protocol.log_simulator import LogParty
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
@@ -20,7 +21,6 @@ from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BytesBody
-from tallystick.run.job import Job
 
 CONTRACTS = {"ordered": "ordered/1", "rounded": "rounded/1;b=27", "bounded": "replay/1;b=27",
              "published": "replay/1;b=27;form=published"}  # fmt: skip

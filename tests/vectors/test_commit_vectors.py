@@ -26,7 +26,8 @@ from tallystick.commit import (
 )
 from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
-from tallystick.rounding import blocks, codec
+from tallystick.rounding import blocks
+from tallystick.rounding.packed import pack
 
 HERE = Path(__file__).resolve().parent
 VECTORS = HERE.parents[1] / "vectors" / "commit"
@@ -263,7 +264,7 @@ def test_log() -> None:  # COMMITMENTS 10
     for case in v["published"]:
         codes = np.frombuffer(case["entries"].encode(), np.uint8) - ord("0")
         section = log.Section(case["node"], case["output"], len(codes), log.PUBLISHED)
-        data = codec.pack(codes)
+        data = pack(codes)
         assert sha256(data).hex() == case["bytes_sha256"]
         assert section.digest(log.packed_root(data)).hex() == case["digest"]
         made[case["digest"]] = section.digest(log.packed_root(data))

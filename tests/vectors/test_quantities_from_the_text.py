@@ -18,11 +18,11 @@ from operator_job import golden
 from reference.judge.element import better
 from reference.judge.quantities import Element, Q, RefusedError, block, decode, encode
 from reference.judge.trees import quantity
-
-from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.opening import quantity as ours
 from tallystick.numerics.opening.values import WholeSource
 from tallystick.numerics.opening.views import View, locate, view_values
+
+from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import type_of
 

@@ -22,9 +22,10 @@ from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
-from tallystick.rounding import blocks, codec
+from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Blocks, Entries
-from tallystick.rounding.bounded import BoundedFollower
+from tallystick.rounding.packed import pack, unpack
+from tallystick.rounding.steps import LoggedSteps
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 ISAS = list(_core.supported_isas())
@@ -110,7 +111,7 @@ def test_bounded_logs(case: Case) -> None:
     program = builder.finish({"grad.0": value})
     for log in case["logs"]:
         held: Any = Held(bytes.fromhex(log["block"]))
-        follower = BoundedFollower(program, lambda _step, held=held: held)
+        follower = LoggedSteps(program, lambda _step, held=held: held)
         executor = Executor(program, kernels=follower.kernels)
         follower.begin(0)
         result = executor.run_step({}, batch)
@@ -158,7 +159,7 @@ def test_published_values(bits: int, isa: str) -> None:
     x = np.array([f64(c["x"]) for c in cases])
     for c in (0, 1, 2):
         want = f32([case["values"][c] for case in cases])
-        packed = np.frombuffer(codec.pack(np.full(x.size, c, np.uint8)), np.uint8)
+        packed = np.frombuffer(pack(np.full(x.size, c, np.uint8)), np.uint8)
         for plus in (False, True):
             out = np.empty(x.size, np.float32)
             _core.published_follow(x, packed, bits, plus, out)
@@ -179,7 +180,7 @@ def test_published_entries() -> None:
             decimal = case["scale"] == "decimal"
             _core.published_log(x, case["T"], decimal, case["b"], False, out, packed)
             assert packed.tobytes() == data, (case["b"], case["scale"], case["T"], isa)
-        assert "".join(map(str, codec.unpack(data, x.size).tolist())) == case["entries"]
+        assert "".join(map(str, unpack(data, x.size).tolist())) == case["entries"]
     assert {"0", "1", "2"} <= set("".join(c["entries"] for c in PUBLISHED_LOGS["entries"]))
 
 
@@ -189,11 +190,11 @@ def test_packed_entries(case: Case) -> None:
     data, count = bytes.fromhex(case["bytes"]), case["elements"]
     if case.get("refused"):
         with pytest.raises(CorruptFileError):
-            codec.unpack(data, count)
+            unpack(data, count)
         return
-    entries = codec.unpack(data, count)
+    entries = unpack(data, count)
     assert "".join(map(str, entries.tolist())) == case["entries"]
-    assert codec.pack(entries) == data
+    assert pack(entries) == data
 
 
 def test_published_reach() -> None:

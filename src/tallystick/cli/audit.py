@@ -22,7 +22,8 @@ from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
-from tallystick.run.execute.auditor import AuditReport, audit_run
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
 

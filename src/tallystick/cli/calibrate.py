@@ -12,7 +12,8 @@ from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import kinds
-from tallystick.rounding.calibrate import ELEMENTS, Threshold
+from tallystick.rounding.calibration.sample import ELEMENTS
+from tallystick.rounding.calibration.thresholds import Threshold
 from tallystick.run.execute.calibration import merge_samples, take_sample
 
 _KINDS = ", ".join(kind.name for kind in kinds())

@@ -24,9 +24,10 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.environment import check_environment
-from tallystick.run.execute.auditor import AuditReport, audit_run
+from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.sampling import sample_bytes
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore, checkpoint_name

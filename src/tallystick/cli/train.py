@@ -23,10 +23,11 @@ from tallystick.disk.keys import load_private_key
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
-from tallystick.run.execute.trainer import DEFAULT_KEEP, Options, RunSummary, train_job
-from tallystick.run.logs.other_run import FollowReport
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
+from tallystick.run.store.keeping import DEFAULT_KEEP
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:

@@ -35,7 +35,7 @@ from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slots
-from tallystick.rounding.published import check_program
+from tallystick.rounding.published.stock import check_program
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep

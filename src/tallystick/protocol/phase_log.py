@@ -39,7 +39,7 @@ from tallystick.protocol.results import (
 )
 from tallystick.protocol.tensors import descend, known_hashes, part_guilt
 from tallystick.rounding.blocks import decode_block
-from tallystick.rounding.codec import unpack
+from tallystick.rounding.packed import unpack
 
 Pair = tuple[LogBody, LogBody]
 NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)

@@ -14,7 +14,7 @@ from tallystick.commit.signing import RunCommitment
 from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
 from tallystick.job.job import Job
 from tallystick.prover.states import RunStates
-from tallystick.run.logs.rerun import LogShape, keeps_log
+from tallystick.run.logs.shape import LogShape, keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
 

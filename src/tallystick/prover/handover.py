@@ -35,9 +35,9 @@ from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, encode_
 from tallystick.protocol.query import Query
 from tallystick.prover.local import Party
 from tallystick.rounding.blocks import WORD, Blocks
-from tallystick.rounding.log_file import LogDirectory, log_path
-from tallystick.rounding.log_reader import Expected, open_log
 from tallystick.rounding.sections import operators_of
+from tallystick.run.logs.reader import Expected, open_log
+from tallystick.run.logs.writer import LogDirectory, log_path
 
 
 def hand_over(

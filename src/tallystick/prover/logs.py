@@ -14,8 +14,8 @@ from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
 from tallystick.prover.states import RunStates
 from tallystick.rounding.blocks import Blocks
-from tallystick.rounding.log_reader import LogReader
-from tallystick.run.logs.rerun import LogShape
+from tallystick.run.logs.reader import LogReader
+from tallystick.run.logs.shape import LogShape
 
 
 class Logs:

@@ -34,7 +34,7 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-from tallystick.run.logs.rerun import OwnLogs, own_logs
+from tallystick.run.logs.own import OwnLogs, own_logs
 from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
 from tallystick.run.store.journal import JournalContent
 

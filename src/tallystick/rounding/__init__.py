@@ -1,1 +1,1 @@
-"""Rounding logs of `replay/1`: their content, their files, recording and following them."""
+"""Rounding logs of `replay/1`: what they say, recording, following and judging them; no disk."""

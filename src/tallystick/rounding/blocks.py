@@ -38,6 +38,28 @@ class Entries:
         return Entries(np.empty(0, np.int64), np.empty(0, np.uint8))
 
 
+class Collector:
+    """The entries of one output, from pieces that come in any order."""
+
+    def __init__(self) -> None:
+        self._positions: list[Array] = []
+        self._directions: list[Array] = []
+
+    def add(self, positions: Array, directions: Array) -> None:
+        """Take more: `positions` i64[k] of the output, and directions, one each."""
+        if len(positions):
+            self._positions.append(positions)
+            self._directions.append(directions.astype(np.uint8))
+
+    def entries(self) -> Entries:
+        """All of them, in order."""
+        if not self._positions:
+            return Entries.none()
+        positions, directions = map(np.concatenate, (self._positions, self._directions))
+        order = np.argsort(positions, kind="stable")
+        return Entries(positions[order], directions[order])
+
+
 @dataclass(frozen=True)
 class Blocks:
     """One bounded section as its blocks: `counts` u16[blocks], `words` u16[entries]."""

@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """All findings of a session in order, the first `KEPT` in full."""
+    """All findings of a step, or of many, in order: the first `KEPT` in full."""
 
     kept: list[Finding] = field(default_factory=list)
     count: int = 0
@@ -53,6 +53,11 @@ class Findings:
         self.count += 1
         if len(self.kept) < KEPT:
             self.kept.append(finding)
+
+    def extend(self, others: Findings) -> None:
+        """Add those of another step."""
+        self.kept += others.kept[: self.room_for(len(others.kept))]
+        self.count += others.count
 
     def room_for(self, many: int) -> int:
         """The number of `many` further findings that would be kept; the others are only counted."""
@@ -74,3 +79,8 @@ class Choices:
 
     left: int = 0
     taken: int = 0
+
+    def extend(self, others: Choices) -> None:
+        """Add those of another step."""
+        self.left += others.left
+        self.taken += others.taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tallystick.commit.log import FORMS, Section
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import Contract
+from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.ir import Node, Program, op_spec
 
 
@@ -46,3 +46,26 @@ def sections_of(program: Program, contract: Contract) -> tuple[Section, ...]:
 def operators_of(program: Program, sections: tuple[Section, ...]) -> tuple[str, ...]:
     """The operator of each section, for messages."""
     return tuple(program.nodes[section.node].op for section in sections)
+
+
+class LoggedProgram:
+    """A program under a contract that keeps rounding logs, and the sections of its steps."""
+
+    def __init__(self, program: Program) -> None:
+        """Raises UsageError for another contract, and as `sections_of`."""
+        self.program = program
+        self.contract = find_contract(program.contract)
+        if not self.contract.keeps_log:
+            raise UsageError(
+                f"Contract {program.contract} keeps no rounding log.",
+                "Run the program without one.",
+            )
+        self.form = FORMS[self.contract.form]
+        self.sections = sections_of(program, self.contract)
+        self.operators = operators_of(program, self.sections)
+        self._numbers = {(s.node, s.output): n for n, s in enumerate(self.sections)}
+
+    def numbers_of(self, index: int, node: Node) -> dict[int, int]:
+        """The section of each output of node `index` that has one."""
+        found = {out: self._numbers.get((index, out)) for out in range(len(node.out_types))}
+        return {out: number for out, number in found.items() if number is not None}

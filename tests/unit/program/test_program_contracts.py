@@ -76,7 +76,7 @@ def _loss(contract: str, **named: object) -> bytes:
 
 def test_the_executor_runs_the_contracts_kernels() -> None:
     assert _loss("rounded/1;b=20") != _loss("ordered/1")
-    # A log's session brings its own kernels; without one the log is empty (14.5).
+    # Logged steps bring their own kernels; without them the log is empty (14.5).
     assert _loss("replay/1;b=20") == _loss("rounded/1;b=20")
 
 

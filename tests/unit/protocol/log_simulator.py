@@ -30,7 +30,7 @@ from tallystick.opening.values import WholeSource, needs_of
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, Body, LogBody
-from tallystick.rounding.codec import pack
+from tallystick.rounding.packed import pack
 from tallystick.rounding.sections import sections_of
 from tallystick.run.cheats.override import Override
 

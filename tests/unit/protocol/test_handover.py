@@ -17,9 +17,9 @@ from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
 from tallystick.prover.handover import hand_over
-from tallystick.rounding.log_file import log_path
-from tallystick.rounding.log_reader import LogReader, open_log
-from tallystick.run.logs.rerun import LogShape
+from tallystick.run.logs.reader import LogReader, open_log
+from tallystick.run.logs.shape import LogShape
+from tallystick.run.logs.writer import log_path
 
 FIRST, STEPS = 2, 5
 

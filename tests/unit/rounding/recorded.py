@@ -22,10 +22,10 @@ from tallystick.program.executor import Executor
 from tallystick.program.ir import Program, Value
 from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Entries
-from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
-from tallystick.rounding.log_file import LogDirectory
-from tallystick.rounding.log_reader import LogReader, open_log
-from tallystick.rounding.session import Session
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs.reader import LogReader, expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 
 JOB = sha256(b"job")
 ENGINES = [DEFAULT, LeftToRight(), Shuffled(1), Perturbed(1), Perturbed(2)]
@@ -41,12 +41,12 @@ def program(bits: int, batch: Arrays, emit: Emit) -> Program:
     return b.finish({f"grad.{n}": value for n, value in enumerate(outputs)})
 
 
-def run(session: Session, batch: Arrays, step: int, engine: Any) -> tuple[list[np.ndarray], bytes]:
-    executor = Executor(session.program, kernels=session.kernels)
-    session.begin(step)
+def run(logs: LoggedSteps, batch: Arrays, step: int, engine: Any) -> tuple[list[np.ndarray], bytes]:
+    executor = Executor(logs.logged.program, kernels=logs.kernels)
+    logs.begin(step)
     with using(engine):
         result = executor.run_step({}, batch)
-    digest = session.finish()
+    digest = logs.finish()
     return [result.outputs[name] for name in sorted(result.outputs)], digest
 
 
@@ -55,10 +55,10 @@ class Run:
 
     def __init__(self, path: Path, program_: Program, batch: Arrays, engine: Any = DEFAULT) -> None:
         self.program, self.batch, self.path = program_, batch, path
-        self.recorder = BoundedRecorder(program_)
-        self.expected = self.recorder.expected(JOB)
-        logs = LogDirectory(path, JOB, self.recorder.sections)
-        self.recorder = BoundedRecorder(program_, logs.writer)
+        logged = LoggedProgram(program_)
+        self.expected = expected_of(logged, JOB)
+        logs = LogDirectory(path, JOB, logged.sections)
+        self.recorder = LoggedSteps(program_, sink=logs.writer)
         self.outputs, self.digest = run(self.recorder, batch, 0, engine)
         assert not self.recorder.findings
 
@@ -68,9 +68,9 @@ class Run:
 
     def forge(self, path: Path, change: Callable[[int, Entries], Entries]) -> Path:
         """Write this run's log anew with other entries."""
-        logs = LogDirectory(path, JOB, self.recorder.sections)
+        logs = LogDirectory(path, JOB, self.expected.sections)
         writer = logs.writer(0)
-        for number, section in enumerate(self.recorder.sections):
+        for number, section in enumerate(self.expected.sections):
             made = change(number, self.entries(number))
             writer.bounded(number, blocks.encode(section, made))
         writer.finish()
@@ -82,11 +82,11 @@ class Run:
         engine: Any = DEFAULT,
         digest: bytes | None = None,
         **how: bool,
-    ) -> tuple[BoundedFollower, list[np.ndarray], bytes]:
+    ) -> tuple[LoggedSteps, list[np.ndarray], bytes]:
         def source(step: int) -> LogReader:
             return open_log(path or self.path, step, self.expected, digest)
 
-        follower = BoundedFollower(self.program, source, **how)
+        follower = LoggedSteps(self.program, source, **how)
         outputs, digest = run(follower, self.batch, 0, engine)
         return follower, outputs, digest
 

@@ -25,10 +25,11 @@ from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
 from tallystick.rounding import sections
-from tallystick.rounding.bounded import BoundedRecorder
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.log_file import LogDirectory
-from tallystick.rounding.log_reader import open_log
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs.reader import expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 
 
 def every_operator(b: Builder, x: dict[str, Value]) -> list[Value]:
@@ -107,7 +108,7 @@ def test_any_engine_follows_any_other(tmp_path: Path, bits: int) -> None:  # NUM
     for recorded in runs:
         for engine in ENGINES:
             follower, outputs, digest = recorded.follow(engine=engine, digest=recorded.digest)
-            assert not follower.findings, (recorded.recorder.operators, engine.name)
+            assert not follower.findings, (recorded.expected.operators, engine.name)
             assert same(outputs, recorded.outputs), engine.name
             assert digest == recorded.digest
 
@@ -162,17 +163,17 @@ def test_only_f32_outputs_of_rounded_operators_have_sections() -> None:  # COMMI
     whole = b.one("aten.sum", [y])
     grown = b.one("aten.exp", [empty])
     made = b.finish({"grad.0": grown, "grad.1": whole})
-    sections = BoundedRecorder(made).sections
+    sections = LoggedSteps(made).logged.sections
     assert [(s.node, s.output, s.elements, s.form) for s in sections] == [(1, 0, 9, BOUNDED)]
     # An inner size of 0: every element is +0 (NUMERICS 13.4), and no entry is needed.
     batch = {"x": np.zeros((3, 0), np.float32), "y": np.arange(3)}
-    outputs, _ = run(BoundedRecorder(made), batch, 0, DEFAULT)
+    outputs, _ = run(LoggedSteps(made), batch, 0, DEFAULT)
     assert outputs[0].tolist() == [[1.0] * 3] * 3 and int(outputs[1]) == 3
 
 
 def test_a_step_outside_its_brackets_is_refused() -> None:
     made, batch = nasty_mm(32, 71, (2, 8, 2))
-    recorder = BoundedRecorder(made)
+    recorder = LoggedSteps(made)
     with pytest.raises(UsageError, match="begin"):
         Executor(made, kernels=recorder.kernels).run_step({}, batch)
     with pytest.raises(UsageError, match="begin"):
@@ -181,21 +182,21 @@ def test_a_step_outside_its_brackets_is_refused() -> None:
         a, b = near_boundaries(2, 8, 2, 1, 32)
         plain = Builder("rounded/1-draft.1")
         values = [plain.batch(n, type_of(x)) for n, x in (("a", a), ("b", b))]
-        BoundedRecorder(plain.finish({"grad.0": plain.one("aten.mm", values)}))
+        LoggedSteps(plain.finish({"grad.0": plain.one("aten.mm", values)}))
 
 
 def test_a_failed_step_leaves_no_file(tmp_path: Path) -> None:
     made, batch = nasty_mm(32, 72, (2, 8, 2))
-    recorder = BoundedRecorder(made)
-    logs = LogDirectory(tmp_path, JOB, recorder.sections)
-    recorder = BoundedRecorder(made, logs.writer)
+    expected = expected_of(LoggedProgram(made), JOB)
+    logs = LogDirectory(tmp_path, JOB, expected.sections)
+    recorder = LoggedSteps(made, sink=logs.writer)
     recorder.begin(0)
-    recorder.discard()
+    recorder.abort()
     assert list(tmp_path.iterdir()) == []
     run(recorder, batch, 0, DEFAULT)
     assert [p.name for p in tmp_path.iterdir()] == ["0000000000.log"]
     with pytest.raises(LogCorruptError):
-        open_log(tmp_path, 1, recorder.expected(JOB))
+        open_log(tmp_path, 1, expected)
 
 
 def test_a_program_with_more_outputs_than_an_answer_can_name_is_refused(
@@ -204,4 +205,4 @@ def test_a_program_with_more_outputs_than_an_answer_can_name_is_refused(
     made, _ = nasty_mm(32, 1)
     monkeypatch.setattr(sections, "LIMITS", replace(LIMITS, log_sections=0))
     with pytest.raises(UsageError, match="1 sections, more than the limit of 0"):
-        BoundedRecorder(made)
+        LoggedSteps(made)

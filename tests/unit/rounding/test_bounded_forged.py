@@ -15,8 +15,8 @@ from reference.rounded import rounded_sum
 from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Entries
 from tallystick.rounding.findings import KEPT
-from tallystick.rounding.log_file import LogDirectory, log_path
-from tallystick.rounding.log_reader import open_log
+from tallystick.run.logs.reader import open_log
+from tallystick.run.logs.writer import LogDirectory, log_path
 
 
 @pytest.mark.parametrize(("bits", "seed"), [(32, 11), (31, 12), (26, 13)])
@@ -112,7 +112,7 @@ def test_impossible_entries_and_malformed_blocks(tmp_path: Path) -> None:
     given = blocks.encode(section, recorded.entries())
 
     def write(name: str, words: list[int]) -> Path:
-        logs = LogDirectory(tmp_path / name, JOB, recorded.recorder.sections)
+        logs = LogDirectory(tmp_path / name, JOB, recorded.expected.sections)
         writer = logs.writer(0)
         changed = np.concatenate([given.words, np.array(words, blocks.WORD)])
         writer.bounded(0, blocks.Blocks(np.array([len(changed)], blocks.WORD), changed))

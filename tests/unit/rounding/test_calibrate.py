@@ -25,12 +25,18 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import find_contract
-from tallystick.rounding import calibrate
-from tallystick.rounding.calibrate import Sample, Threshold
-from tallystick.rounding.log_file import LogDirectory
-from tallystick.rounding.log_reader import open_log
-from tallystick.rounding.published import PublishedFollower, PublishedRecorder
+from tallystick.rounding.calibration.sample import Sample, near_boundary
+from tallystick.rounding.calibration.thresholds import (
+    Threshold,
+    opposite_pairs,
+    search,
+    with_thresholds,
+)
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.execute import calibration
+from tallystick.run.logs.reader import expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 
 ELEMENTS = 500
 
@@ -79,8 +85,8 @@ def test_the_search_is_the_papers(bits: int, spread: float, decimal: bool) -> No
     for count in (0, 1, 40):
         pairs = straddling(rng, bits, count, spread)
         y1, y2 = (np.array([p[k] for p in pairs], np.float64) for k in range(2))
-        distances, scales = calibrate.opposite_pairs(y1, y2, bits, decimal)
-        mine = calibrate.search(distances, scales, bits)
+        distances, scales = opposite_pairs(y1, y2, bits, decimal)
+        mine = search(distances, scales, bits)
         tau = paper.threshold([(a, b) for a, b in pairs], bits, decimal)
         whole = math.floor(tau * 2**40 + Fraction(1, 2**12))
         assert mine == min(whole, 2 ** (48 - bits) - 1)
@@ -94,10 +100,10 @@ def test_a_sample_has_what_lies_near_a_boundary_and_nothing_else() -> None:
         boundaries = np.array([p[0] for p in straddling(rng, bits, 50, 0.0)])
         near = boundaries * (1 + rng.uniform(-1, 1, 50) * 2.0**-31)
         far = boundaries * (1 + rng.choice([-1, 1], 50) * 2.0**-28)
-        assert calibrate.near_boundary(near, bits).all()
-        assert not calibrate.near_boundary(far, bits).any()
+        assert near_boundary(near, bits).all()
+        assert not near_boundary(far, bits).any()
     odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e300, 1.0])
-    assert not calibrate.near_boundary(odd, 32).any()
+    assert not near_boundary(odd, 32).any()
 
 
 def test_two_kinds_sample_the_same_elements_on_the_same_operands(
@@ -123,17 +129,17 @@ def test_a_merged_job_keeps_a_follower_at_distance_zero_with_fewer_entries(
         assert contract.threshold_of(threshold.operator) > before.threshold
     ones = []
     for number, each in enumerate((made, job)):
-        recorder = PublishedRecorder(each.program)
+        logged = LoggedProgram(each.program)
         digest, home = bytes([number]) * 32, tmp_path / f"logs{number}"
-        logs = LogDirectory(home, digest, recorder.sections, PUBLISHED)
-        recorder = PublishedRecorder(each.program, logs.writer)
+        logs = LogDirectory(home, digest, logged.sections, PUBLISHED)
+        recorder = LoggedSteps(each.program, sink=logs.writer)
         trainer = Steps(job_of_batches(each), each.program, recorder)
         trainer.run(0, 12)
-        expected = recorder.expected(digest)
+        expected = expected_of(logged, digest)
         with open_log(home, 11, expected) as log:
-            ones.append(sum(log.published(n).count(121) for n in range(len(recorder.sections))))
+            ones.append(sum(log.published(n).count(121) for n in range(len(logged.sections))))
         if number == 0:
-            follower = PublishedFollower(
+            follower = LoggedSteps(
                 each.program,
                 lambda step, e=expected, h=home: open_log(h, step, e),
                 stock=kind_named("split-k").stock(),
@@ -154,10 +160,10 @@ def test_numbers_that_no_identifier_holds_become_smaller_ones() -> None:
     contract = find_contract("replay/1;form=published")
     names = [f"aten.operator_number_{k}.overload" for k in range(40)]
     few = [Threshold(n, 60000 if k < 3 else 65535, 1, 0, 9) for k, n in enumerate(names)]
-    found = calibrate.with_thresholds(contract, few)
+    found = with_thresholds(contract, few)
     assert found.threshold == 65535 and dict(found.thresholds) == dict.fromkeys(names[:3], 60000)
     many = [Threshold(n, 40000 + k, 1, 0, 9) for k, n in enumerate(names)]
-    found = calibrate.with_thresholds(contract, many)
+    found = with_thresholds(contract, many)
     assert all(found.threshold_of(t.operator) <= t.number for t in many)
     assert find_contract(found.text) == found
 

@@ -24,14 +24,20 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.kernels.stock.emulated import Kind, kind_named, kinds
-from tallystick.program.ir import op_spec
-from tallystick.rounding import published
-from tallystick.rounding.codec import pack, unpack
+from tallystick.program.ir import Program, op_spec
 from tallystick.rounding.findings import KEPT
-from tallystick.rounding.log_file import LogDirectory
-from tallystick.rounding.log_reader import LogReader, open_log
-from tallystick.rounding.published import PublishedFollower, PublishedRecorder
-from tallystick.rounding.published_reach import Call, entries_at, true_values
+from tallystick.rounding.packed import pack, unpack
+from tallystick.rounding.published import kernels
+from tallystick.rounding.published.call import Call
+from tallystick.rounding.published.follow import Follow, clean
+from tallystick.rounding.published.judge import entries_at, true_values
+from tallystick.rounding.published.kernels import PublishedKernels
+from tallystick.rounding.published.record import Record
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.step import DigestOnly, Step
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs.reader import LogReader, expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 
 JOB_DIGEST = b"\x01" * 32
@@ -59,24 +65,22 @@ def one_thread() -> None:
     _core.set_threads(1)
 
 
-def recorded(
-    job: Job, contract: str, directory: Path, kind: Kind
-) -> tuple[PublishedRecorder, Steps]:
+def recorded(job: Job, contract: str, directory: Path, kind: Kind) -> tuple[LoggedSteps, Steps]:
     program = under(job.program, contract)
-    sections = PublishedRecorder(program).sections
-    logs = LogDirectory(directory, JOB_DIGEST, sections, PUBLISHED)
-    session = PublishedRecorder(program, logs.writer, kind.stock())
-    return session, Steps(job, program, session)
+    logs = LogDirectory(directory, JOB_DIGEST, LoggedProgram(program).sections, PUBLISHED)
+    steps = LoggedSteps(program, sink=logs.writer, stock=kind.stock())
+    return steps, Steps(job, program, steps)
 
 
 def followed(
-    recorder: PublishedRecorder, job: Job, directory: Path, kind: Kind
-) -> tuple[PublishedFollower, Steps]:
+    recorder: LoggedSteps, job: Job, directory: Path, kind: Kind
+) -> tuple[LoggedSteps, Steps]:
     def source(step: int) -> LogReader:
-        return open_log(directory, step, recorder.expected(JOB_DIGEST))
+        return open_log(directory, step, expected_of(recorder.logged, JOB_DIGEST))
 
-    session = PublishedFollower(recorder.program, source, stock=kind.stock())
-    return session, Steps(job, recorder.program, session)
+    program = recorder.logged.program
+    steps = LoggedSteps(program, source, stock=kind.stock())
+    return steps, Steps(job, program, steps)
 
 
 def test_float32_and_rounding_alone_diverge(made: dict[str, Job]) -> None:
@@ -127,33 +131,44 @@ def digest(steps: Steps) -> bytes:
 Change = Callable[[np.ndarray], None]
 
 
-class Forging(PublishedRecorder):
+class Forging(Record):
     """A trainer that changes the entries of one section, and follows them itself or does not."""
 
-    number = -1
-    change: Change = staticmethod(lambda entries: None)
-    obeys = False
+    def __init__(self, logged: LoggedProgram, number: int, change: Change, obeys: bool) -> None:
+        super().__init__(logged.contract)
+        self.bits, self.number, self.change, self.obeys = (
+            logged.contract.bits, number, change, obeys
+        )  # fmt: skip
 
-    def _settle(self, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
-        super()._settle(call, x, out, packed)
+    def settle(
+        self, step: Step, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+    ) -> None:
+        super().settle(step, call, x, out, packed)
         if call.number == self.number:
             entries = unpack(packed.tobytes(), x.size)
             self.change(entries)
             packed[:] = np.frombuffer(pack(entries), np.uint8)
             if self.obeys:
-                _core.published_follow(x, packed, self.contract.bits, self._plus(call), out)
+                _core.published_follow(x, packed, self.bits, self.plus(call), out)
+
+
+def recording(program: Program, logs: LogDirectory, record: Record) -> LoggedSteps:
+    """Steps of a trainer that records as `record` does."""
+    steps = LoggedSteps(program, sink=logs.writer)
+    assert isinstance(steps.form, PublishedKernels)
+    steps.form.record = record
+    return steps
 
 
 def forge(
     job: Job, directory: Path, operator: str, change: Change, obeys: bool
-) -> tuple[Forging, Steps]:
-    program = under(job.program, "replay/1;form=published")
-    plain = Forging(program)
-    logs = LogDirectory(directory, JOB_DIGEST, plain.sections, PUBLISHED)
-    session = Forging(program, logs.writer)
-    session.number = plain.operators.index(operator)
-    session.change, session.obeys = change, obeys
-    return session, Steps(job, program, session)
+) -> tuple[Section, Steps]:
+    """The section that is forged, and the steps of the trainer that does it."""
+    logged = LoggedProgram(under(job.program, "replay/1;form=published"))
+    logs = LogDirectory(directory, JOB_DIGEST, logged.sections, PUBLISHED)
+    number = logged.operators.index(operator)
+    steps = recording(logged.program, logs, Forging(logged, number, change, obeys))
+    return logged.sections[number], Steps(job, logged.program, steps)
 
 
 def swapped(entries: np.ndarray) -> None:
@@ -170,12 +185,11 @@ def test_entries_that_no_admissible_kernel_explains_are_found(
     recorder, _ = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
     _, honest = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
     honest.run(0, 2)
-    forger, trainer = forge(job, tmp_path / "forged", operator, swapped, obeys)
+    section, trainer = forge(job, tmp_path / "forged", operator, swapped, obeys)
     trainer.run(0, 2)
     follower, auditor = followed(recorder, job, tmp_path / "forged", HERE[1])
     auditor.run(0, 1)
     found = follower.findings
-    section = forger.sections[forger.number]
     kinds_found = {f.kind for f in found.kept}
     assert kinds_found == {"forged entry"} and found.count > section.elements // 3
     first = found.kept[0]
@@ -198,12 +212,11 @@ def test_forged_entries_of_other_operators_are_found(
     job = made["mlp"]
     _, honest = recorded(job, "replay/1;form=published", tmp_path / "honest", HERE[0])
     honest.run(0, 1)
-    forger, trainer = forge(job, tmp_path / "forged", operator, swapped, obeys)
+    section, trainer = forge(job, tmp_path / "forged", operator, swapped, obeys)
     trainer.run(0, 1)
     recorder, _ = recorded(job, "replay/1;form=published", tmp_path / "none", HERE[0])
     follower, auditor = followed(recorder, job, tmp_path / "forged", HERE[1])
     auditor.run(0, 1)
-    section = forger.sections[forger.number]
     assert 1 <= follower.findings.count <= 16
     assert {(f.kind, f.node) for f in follower.findings.kept} == {("forged entry", section.node)}
     assert auditor.distance(honest) == 0
@@ -221,17 +234,20 @@ def test_a_missing_log_and_a_malformed_one_are_findings(
     assert [f.kind for f in follower.findings.kept] == ["log"]
     assert auditor.digests == honest.digests, "without a log to follow it records its own"
 
-    class Malformed(PublishedRecorder):
-        def _settle(self, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray) -> None:
-            super()._settle(call, x, out, packed)
+    class Malformed(Record):
+        def settle(
+            self, step: Step, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+        ) -> None:
+            super().settle(step, call, x, out, packed)
             if call.number == 0:
                 packed[0] = 250
             if call.number == 1 and x.size % 5:
                 packed[-1] = 0
 
-    program = recorder.program
-    logs = LogDirectory(tmp_path / "bad", JOB_DIGEST, recorder.sections, PUBLISHED)
-    Steps(job, program, Malformed(program, logs.writer)).run(0, 1)
+    logged = recorder.logged
+    logs = LogDirectory(tmp_path / "bad", JOB_DIGEST, logged.sections, PUBLISHED)
+    malformed = recording(logged.program, logs, Malformed(logged.contract))
+    Steps(job, logged.program, malformed).run(0, 1)
     follower, auditor = followed(recorder, job, tmp_path / "bad", HERE[0])
     auditor.run(0, 1)
     assert {f.kind for f in follower.findings.kept} == {"malformed block"}
@@ -244,18 +260,18 @@ def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None: 
     a[1, 2], a[2, 1] = np.nan, np.inf
     batch = {"a": a, "b": b}
     made = under(program(32, batch, mm), "replay/1;form=published")
-    logs = LogDirectory(tmp_path, JOB_DIGEST, Forging(made).sections, PUBLISHED)
-    trainer = Forging(made, logs.writer)
+    logged = LoggedProgram(made)
+    logs = LogDirectory(tmp_path, JOB_DIGEST, logged.sections, PUBLISHED)
 
     def up(entries: np.ndarray) -> None:
         entries[0] = 2
 
-    trainer.number, trainer.change, trainer.obeys = 0, up, True
+    trainer = recording(made, logs, Forging(logged, 0, up, True))
     outputs, digest_ = one_step(trainer, batch, 0, DEFAULT)
     assert outputs[0][0, 0] == 1 + 2.0**-23 and outputs[0][0, 1] == 1
     assert np.isnan(outputs[0][1]).all() and np.isinf(outputs[0][2]).all()
-    expected = trainer.expected(JOB_DIGEST)
-    follower = PublishedFollower(made, lambda step: open_log(tmp_path, step, expected))
+    expected = expected_of(logged, JOB_DIGEST)
+    follower = LoggedSteps(made, lambda step: open_log(tmp_path, step, expected))
     followed_outputs, own = one_step(follower, batch, 0, DEFAULT)
     assert not follower.findings, follower.findings.kept
     assert own == digest_ and followed_outputs[0].tobytes() == outputs[0].tobytes()
@@ -265,25 +281,31 @@ def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None: 
     assert not true[:3].any() and true[3:].all()
 
 
+def following(program: Program) -> tuple[Follow, Step]:
+    """A follower, and a step whose log nobody reads."""
+    logged = LoggedProgram(program)
+    step = Step(0, logged, DigestOnly(0, logged.sections), True)
+    return Follow(logged, Record(logged.contract)), step
+
+
 def test_a_follower_takes_no_step_from_an_exact_result() -> None:
     """NUMERICS 14.10: every result is a number of the grid. A kernel that lies within the bound on
     the entry's side of it makes its neighbour of the entry; nobody's result rounds to that."""
     a, b = np.full((2, 2), 0.5, np.float32), np.eye(2, dtype=np.float32)
     made = under(program(32, {"a": a, "b": b}, mm), "replay/1;form=published")
     for entry, side in ((0, -1), (2, 1)):
-        follower = PublishedFollower(made, lambda step: pytest.fail("no log is read"))
-        follower._step = 0
-        follower.corrections.begin()
+        follow, step = following(made)
+        follow.begin()
         out, packed = np.empty((2, 2), np.float32), np.full(1, 121, np.uint8)
         call = Call(op_spec("aten.mm"), 0, 0, {}, [a, b], [out])
         entries = np.array([1, entry, entry, 1], np.uint8)
         packed[:] = np.frombuffer(pack(entries), np.uint8)
         x = np.full((2, 2), 0.5) + side * np.array([[1, 0], [1, 1]]) * 2.0**-53
-        follower._settle(call, x, out, packed)
+        follow.settle(step, call, x, out, packed)
         assert (out == 0.5).all(), "and not a step off"
         # Of the kernel that hits the result the entry changes nothing, and stays.
         assert unpack(packed.tobytes(), 4).tolist() == [1, entry, 1, 1]
-        assert [(f.element, f.direction) for f in follower.findings.kept] == [(2, entry)]
+        assert [(f.element, f.direction) for f in step.findings.kept] == [(2, entry)]
         assert true_values(call, np.arange(1), out[0, :1], np.array([entry]), made.contract).all()
         off = np.nextafter(out[0, :1], np.float32(side))
         for said in (0, 1, 2):
@@ -298,10 +320,10 @@ def test_entries_are_read_out_of_their_bytes() -> None:
 
 def test_malformed_bytes_beyond_what_is_kept_are_counted(made: dict[str, Job]) -> None:
     program_ = under(made["mlp"].program, "replay/1;form=published")
-    follower = PublishedFollower(program_, lambda step: pytest.fail("no log is read"))
-    follower._step, follower.sections = 0, (Section(0, 0, 5 * (KEPT + 7), PUBLISHED),)
-    follower._clean(0, np.full(KEPT + 7, 250, np.uint8))
-    assert len(follower.findings.kept) == KEPT and follower.findings.count == KEPT + 7
+    _, step = following(program_)
+    step.logged.sections = (Section(0, 0, 5 * (KEPT + 7), PUBLISHED),)
+    clean(step, 0, np.full(KEPT + 7, 250, np.uint8))
+    assert len(step.findings.kept) == KEPT and step.findings.count == KEPT + 7
 
 
 @pytest.mark.parametrize("model", ("mlp", "gpt2"))
@@ -312,7 +334,7 @@ def test_large_calls_are_cut_without_a_trace(
     job = made[model]
     _, whole = recorded(job, "replay/1;form=published", tmp_path / "whole", HERE[0])
     whole.run(0, 2)
-    monkeypatch.setattr(published, "_AT_ONCE", 35)
+    monkeypatch.setattr(kernels, "_AT_ONCE", 35)
     _, cut = recorded(job, "replay/1;form=published", tmp_path / "cut", HERE[0])
     cut.run(0, 2)
     assert cut.digests == whole.digests and cut.distance(whole) == 0
@@ -354,4 +376,4 @@ def test_an_operator_without_a_stock_form_is_refused_with_its_node(
     monkeypatch.delitem(stock_form.table, "aten.mm")
     program = under(made["mlp"].program, "replay/1;form=published")
     with pytest.raises(UnsupportedOperatorError, match=r"Node \d+: Operator 'aten.mm'"):
-        PublishedRecorder(program)
+        LoggedSteps(program)

@@ -14,8 +14,8 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.kernels.rounded.engines import ProductEngine, using
 from tallystick.rounding.blocks import Blocks, Entries, decode, encode
-from tallystick.rounding.log_file import LogWriter
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.logs.writer import LogWriter
 
 SETTINGS = {
     "features": "32", "classes": "4", "records": "256", "hidden": "96", "layers": "2",

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tallystick.errors import CorruptFileError
-from tallystick.run.logs.findings_record import (
+from tallystick.run.logs.report import (
     FINDINGS_PER_STEP,
     damaged_log,
+    follow_report,
     found_problem,
     log_record,
     state_record,
 )
-from tallystick.run.logs.other_run import follow_report
 from tallystick.run.store.journal import Journal, journal_bytes, parse_journal, read_journal
 
 JOB = bytes(range(32))

@@ -15,7 +15,7 @@ from replay_tools import replay_job
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.kernels.stock.emulated import kind_named
-from tallystick.rounding import published
+from tallystick.rounding.published import kernels
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore
@@ -29,7 +29,7 @@ def played(name: str) -> Iterator[None]:
     """torch's kernels are those of another kind of hardware."""
     stock = kind_named(name).stock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(published, "load_stock", lambda: stock)
+        patch.setattr(kernels, "load_stock", lambda: stock)
         yield
 
 

@@ -22,7 +22,7 @@ from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.run.execute.sampling import pick
 from tallystick.run.show.estimate import human_bytes, human_seconds
-from tallystick.run.store.directory import to_drop
+from tallystick.run.store.keeping import to_drop
 
 
 @given(st.integers(1, 8), st.integers(1, 40))

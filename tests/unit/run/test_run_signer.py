@@ -16,8 +16,9 @@ from tallystick.commit.signing import PrivateKey, verify_run
 from tallystick.disk.keys import load_private_key
 from tallystick.job.job import Job
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.directory import RunStore, spread, to_drop
+from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
+from tallystick.run.store.keeping import spread, to_drop
 
 
 def signer_of(run: Path) -> str:

@@ -1,4 +1,4 @@
-"""The arms of `bench ovt`: a party's executor under a contract, with its session.
+"""How the parties of `bench ovt` compute a step: an executor under a contract, with its logs.
 
 The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
 or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
@@ -17,12 +17,11 @@ from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
-from tallystick.rounding import codec
-from tallystick.rounding.bounded import BoundedFollower, BoundedRecorder
-from tallystick.rounding.log_file import LogDirectory, log_path
-from tallystick.rounding.log_reader import LogReader
-from tallystick.rounding.published import PublishedFollower, PublishedRecorder
-from tallystick.rounding.session import Session, Sink
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs import codec
+from tallystick.run.logs.reader import LogReader, expected_of
+from tallystick.run.logs.writer import LogDirectory, log_path
 from tallystick_bench.ovt.models import under
 from tallystick_bench.ovt.parties.party import Arm, Given
 
@@ -67,65 +66,53 @@ class Logged:
         self, job: Job, program: Program, kind: Kind, directory: Path, threads: int, follows: bool,
         compress: bool,
     ) -> None:  # fmt: skip
-        self.job_digest = job.digest
+        logged = LoggedProgram(program)
+        self._expected = expected_of(logged, job.digest)
         self._followed: Path | None = None
-        self.session = self._session(program, kind, follows)
-        self.logs = LogDirectory(
-            directory,
-            job.digest,
-            self.session.sections,
-            self.session.form,
-            codec.ZSTD if compress else codec.RAW,
+        codes = codec.ZSTD if compress else codec.RAW
+        self.files = LogDirectory(directory, job.digest, logged.sections, logged.form, codes)
+        published = logged.contract.form == "published"
+        self.steps = LoggedSteps(
+            program,
+            self._reader if follows else None,
+            self.files.writer,
+            kind.stock() if published else None,
         )
-        self.executor = Executor(program, ExecutionContext(threads), self.session.kernels)
-
-    def _writer(self, step: int) -> Sink:
-        return self.logs.writer(step)
+        self._corrects = published and follows
+        self.executor = Executor(program, ExecutionContext(threads), self.steps.kernels)
 
     def _reader(self, step: int) -> LogReader:
         assert self._followed is not None
-        return LogReader(self._followed, step, self.session.expected(self.job_digest))
-
-    def _session(self, program: Program, kind: Kind, follows: bool) -> Session:
-        """The recorder or follower of the contract's form."""
-        if find_contract(program.contract).form == "bounded":
-            if follows:
-                return BoundedFollower(program, self._reader, self._writer)
-            return BoundedRecorder(program, self._writer)
-        if follows:
-            return PublishedFollower(program, self._reader, self._writer, kind.stock())
-        return PublishedRecorder(program, self._writer, kind.stock())
+        return LogReader(self._followed, step, self._expected)
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
-        """Take the step; see `Arm`.
-
-        Raises CannotCheckError for a finding against an honest log, which would be a fault of ours.
-        """
-        self._followed, session = log, self.session
-        left, taken = session.choices.left, session.choices.taken
-        session.begin(given.step)
+        """Take the step; see `Arm`. Raises CannotCheckError where an honest log is spoken
+        against: that would be a fault of ours."""
+        self._followed, steps = log, self.steps
+        left, taken = steps.choices.left, steps.choices.taken
+        steps.begin(given.step)
         result = self.executor.run_step(given.state, given.batch, given.scalars, given.key)
-        session.finish()
-        if session.findings:
+        steps.finish()
+        if steps.findings:
             raise CannotCheckError(
-                f"A follower blamed an honest log: {session.findings.kept[0]}", "Report it."
+                f"A follower blamed an honest log: {steps.findings.kept[0]}", "Report it."
             )
-        path = log_path(self.logs.path, given.step)
+        path = log_path(self.files.path, given.step)
         found: dict[str, Any] = {
             "loss": float("nan" if result.loss is None else result.loss),
             "log": str(path),
             "log_bytes": path.stat().st_size,
-            "left": session.choices.left - left,
-            "taken": session.choices.taken - taken,
+            "left": steps.choices.left - left,
+            "taken": steps.choices.taken - taken,
         }
-        if isinstance(session, PublishedFollower):
-            found["forward"] = session.corrections.forward[-1]
-            found["backward"] = session.corrections.backward[-1]
+        if self._corrects:
+            found["forward"] = steps.corrections.forward[-1]
+            found["backward"] = steps.corrections.backward[-1]
         return found
 
     def close(self) -> None:
-        """Drop the files of an unfinished step."""
-        self.session.discard()
+        """Drop what an unfinished step has written."""
+        self.steps.abort()
 
 
 def open_arm(

@@ -18,7 +18,7 @@ from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import round_unlogged
+from tallystick.rounding.published.record import round_unlogged
 from tallystick.rounding.sections import sections_of
 
 Array = np.ndarray
@@ -45,7 +45,7 @@ class Unlogged:
         self._covered = {(section.node, section.output) for section in covered}
 
     def begin(self, step: int) -> None:
-        """Before each step, as a session has it."""
+        """Before each step, as logged steps have it."""
         self.stock.prepare()
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:

@@ -15,8 +15,8 @@ from tallystick.job.job import Job
 from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
-from tallystick.rounding.log_reader import Expected, LogReader
 from tallystick.rounding.sections import operators_of, sections_of
+from tallystick.run.logs.reader import Expected, LogReader
 from tallystick_bench.ovt.classes import class_of, places
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.parties.arms import PLAIN, open_arm

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tallystick.job.job import Job
 from tallystick.rounding.blocks import Blocks, decode, encode
-from tallystick.rounding.log_file import LogWriter
-from tallystick.rounding.session import Sink
+from tallystick.rounding.step import Sink
 from tallystick.run.cheats.override import Override
-from tallystick.run.logs.other_run import FollowedRun
-from tallystick.run.logs.trainer_logs import TrainerLogs
+from tallystick.run.logs.other import FollowedRun
+from tallystick.run.logs.training import TrainerLogs
+from tallystick.run.logs.writer import LogWriter
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
 

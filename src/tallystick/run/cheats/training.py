@@ -22,7 +22,7 @@ from tallystick.run.cheats.logs import CheatingLogs
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.maker import Maker, begun_otherwise
-from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.logs.training import TrainerLogs, trainer_logs
 from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal

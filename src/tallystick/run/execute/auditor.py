@@ -29,60 +29,13 @@ from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.engine import Engine, check_environment, is_finite
 from tallystick.run.execute.listener import Listener, Silent, Steady
 from tallystick.run.execute.nodes import NodeTrace
-from tallystick.run.logs.findings_record import finding_sentence
-from tallystick.run.logs.rerun import OwnLogs, own_logs
+from tallystick.run.logs.own import OwnLogs, own_logs
+from tallystick.run.logs.report import finding_sentence
+from tallystick.run.show.audit_report import AuditReport, Difference
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
 from tallystick.run.store.strangers import strangers
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Where a run first differs from its repetition.
-
-    `interval` is (s_prev, s]: checkpoint s_prev agreed, s did not. `step`, `node`, `operator`
-    are known where the run has node digests. `kind`: "state", "loss", "checkpoint" (a stored
-    file), "trace", "log" (a file or an entry of it), "end".
-    """
-
-    kind: str
-    interval: tuple[int, int]
-    sentence: str
-    step: int | None = None
-    node: int | None = None
-    operator: str | None = None
-    slot: str | None = None
-    committed: str = ""
-    computed: str = ""
-
-
-@dataclass
-class AuditReport:
-    """The outcome. `accepted` means every compared bit was equal, and no entry of a rounding log
-    forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract without logs."""
-
-    accepted: bool
-    run: Path
-    job_digest: bytes
-    contract: str
-    run_root: bytes
-    signer: str
-    trusted: bool | None
-    first_step: int  # where the execution began: genesis or a stored checkpoint
-    last_step: int
-    whole: bool
-    checkpoints_compared: int
-    losses_compared: int
-    stored_compared: int
-    isa: str
-    threads: int
-    seconds: float
-    difference: Difference | None = None
-    notices: list[str] = field(default_factory=list)
-    choices: tuple[int, int] | None = None
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    unnamed: int = 0  # findings that are counted only
 
 
 @dataclass
@@ -144,8 +97,8 @@ class _Audit:
             self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
         if engine.step == self.claim.last_step:
             self._check_end(engine, agreed)
-        if self.logs is not None and self.logs.findings:
-            self._forged(self.logs.findings[0], step)
+        if self.logs is not None and self.logs.reported:
+            self._forged(self.logs.reported[0], step)
         return engine.step
 
     def _forged(self, found: dict[str, Any], began: int) -> None:
@@ -357,8 +310,8 @@ def _audit(
         seconds=time.monotonic() - began,
         difference=audit.difference,
         notices=notices,
-        choices=(audit.logs.left, audit.logs.taken) if audit.logs else None,
-        findings=audit.logs.findings if audit.logs else [],
+        choices=(audit.logs.choices.left, audit.logs.choices.taken) if audit.logs else None,
+        findings=audit.logs.reported if audit.logs else [],
         unnamed=audit.logs.unnamed if audit.logs else 0,
     )
 

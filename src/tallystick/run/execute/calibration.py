@@ -33,15 +33,8 @@ from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import Contract
 from tallystick.program.ir import Program
-from tallystick.rounding.calibrate import (
-    ELEMENTS,
-    Sample,
-    Sampler,
-    Threshold,
-    calibrate,
-    published_contract,
-    with_thresholds,
-)
+from tallystick.rounding.calibration.sample import ELEMENTS, Sample, Sampler, published_contract
+from tallystick.rounding.calibration.thresholds import Threshold, calibrate, with_thresholds
 from tallystick.rounding.sections import sections_of
 from tallystick.run.execute.engine import Engine
 

@@ -40,7 +40,8 @@ Inputs = tuple[dict[str, Array], dict[str, float], tuple[int, int]]
 
 
 class StepLog(Protocol):
-    """The rounding logs of the steps that an engine executes: recorded, or followed (logs.py).
+    """The rounding logs of the steps that an engine executes: recorded, or followed
+    (`rounding.steps`).
 
     Between `begin` and `finish` (or `abort`) lies the execution of one step, whose nodes run the
     kernels that the hook gives.

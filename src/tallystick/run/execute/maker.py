@@ -14,7 +14,7 @@ from tallystick.job.job import Job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-from tallystick.run.logs.trainer_logs import TrainerLogs, trainer_logs
+from tallystick.run.logs.training import TrainerLogs, trainer_logs
 from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal

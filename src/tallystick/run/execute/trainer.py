@@ -37,20 +37,15 @@ from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.maker import Maker
 from tallystick.run.execute.nodes import TraceRange, traced
-from tallystick.run.logs.trainer_logs import TrainerLogs
+from tallystick.run.logs.training import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
-from tallystick.run.store.directory import RunStore, spread, state_file_bytes, to_drop
+from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
+from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
 from tallystick.run.store.signer import sign, signed_already
 from tallystick.run.store.version import tallystick_version
-
-# Storing states may take this share of the time, and this much in any run.
-STORE_SHARE = 0.015
-STORE_ALLOWANCE_S = 0.2
-_GUESSED_BYTES_PER_S = 400e6
-DEFAULT_KEEP = 4
 
 
 @dataclass
@@ -80,26 +75,6 @@ class Options:
 
 
 @dataclass
-class _StorePolicy:
-    """Decides which hashed states are worth their time on the disk."""
-
-    state_bytes: int
-    clock: Callable[[], float]
-    started: float = 0.0
-    spent: float = 0.0
-    slowest: float = 0.0
-
-    def worth(self) -> bool:
-        guess = self.slowest or self.state_bytes / _GUESSED_BYTES_PER_S
-        elapsed = self.clock() - self.started
-        return self.spent + guess <= STORE_ALLOWANCE_S + STORE_SHARE * elapsed
-
-    def wrote(self, seconds: float) -> None:
-        self.spent += seconds
-        self.slowest = max(self.slowest, seconds)
-
-
-@dataclass
 class _Training:
     """One call of `train`: the pieces, and the loop over steps."""
 
@@ -110,7 +85,7 @@ class _Training:
     listener: Listener
     genesis: State | None
     engine: Engine = field(init=False)
-    policy: _StorePolicy = field(init=False)
+    policy: StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
     logs: TrainerLogs | None = None
     wanted: frozenset[int] = frozenset()
@@ -130,7 +105,7 @@ class _Training:
         need = max(0, estimate.total - present - self.store.log_bytes())
         check_disk(self.store.directory, need, estimate.sentence())
         self.listener.notice(estimate.sentence())
-        self.policy = _StorePolicy(size, options.clock)
+        self.policy = StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
         session = {

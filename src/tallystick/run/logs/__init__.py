@@ -1,1 +1,1 @@
-"""The rounding logs of a run: their files, and the steps that record or follow them."""
+"""The rounding logs of a run: their files, where a step's log comes from and where it goes."""

@@ -11,7 +11,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.opening.quantity import Site
 from tallystick.opening.rounded import exact_sum
 from tallystick.program.ir import Program
-from tallystick.rounding.log_file import ENTRY, HEADER, TRAILER
+from tallystick.run.logs.writer import ENTRY, HEADER, TRAILER
 from tallystick.run.store.directory import RunStore
 
 # Of elements with K terms of like size about 4·K^1.5·2⁻³⁰ lie within 2E of a boundary (NUMERICS

@@ -10,7 +10,7 @@ from tallystick.commit.signing import verify_run
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
-from tallystick.run.logs.other_run import follow_report
+from tallystick.run.logs.report import follow_report
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value

@@ -9,7 +9,7 @@ from typing import Any
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.job.job import Job
-from tallystick.run.logs.other_run import FollowReport, follow_report
+from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal, loss_value
 

@@ -10,7 +10,7 @@ from tallystick.commit.signing import PublicKey, RunCommitment, verify_run
 from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.job.job import Job
 from tallystick.run.execute.engine import is_finite
-from tallystick.run.logs.rerun import keeps_log
+from tallystick.run.logs.shape import keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
 

@@ -49,8 +49,8 @@ from tallystick.job.job_file import copy_job, load_job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
-from tallystick.rounding.log_file import log_path
 from tallystick.run.execute.nodes import NodeTrace, load_trace
+from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
 from tallystick.run.store.version import tallystick_version
 
@@ -359,30 +359,3 @@ class RunStore:
 def state_file_bytes(state: State) -> int:
     """Bytes a checkpoint file of `state` takes."""
     return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})
-
-
-def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
-    """The checkpoints of a run of `steps` steps whose `keep` states lie evenly: the end, and
-    before it no gap of more than steps / keep + interval."""
-    at = (steps * k // keep // interval * interval for k in range(1, keep))
-    return frozenset({steps, *at} - {0})
-
-
-def to_drop(
-    stored: list[int], keep: int, pauses: set[int], wanted: frozenset[int] = frozenset()
-) -> int | None:
-    """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
-
-    The newest always stays. States of pauses go first: no commitment covers them; then those
-    that are not `wanted`.
-    """
-    if len(stored) <= max(1, keep):
-        return None
-    for step in stored[:-1]:
-        if step in pauses:
-            return step
-    # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
-    points = [0, *stored]
-    gaps = {points[i]: points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)}
-    spare = {step: gap for step, gap in gaps.items() if step not in wanted} or gaps
-    return min(spare, key=lambda step: (spare[step], step))

@@ -21,7 +21,7 @@ from tallystick.job.job import FILES, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.state import State
-from tallystick.run.logs.rerun import LogShape, keeps_log
+from tallystick.run.logs.shape import LogShape, keeps_log
 from tallystick.run.store.claim import claim_problem
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent, loss_value

@@ -32,7 +32,7 @@ from tallystick.errors import CorruptFileError, TallystickError, storage_error
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
-from tallystick.run.logs.findings_record import Found, found_problem
+from tallystick.run.logs.report import Found, found_problem
 
 MAGIC = b"tallystick journal 1\n"
 _CHAIN_TAG = tag("journal/1")

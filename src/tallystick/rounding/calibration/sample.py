@@ -1,17 +1,15 @@
-"""Thresholds for the published form from two kinds of hardware (Algorithm 4; NUMERICS 14.9).
+"""Samples for calibration: what one machine's kernels give near a boundary (NUMERICS 14.9).
 
-Every machine computes the same operators on the same operands. It keeps its binary64 results for
-elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
-the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
-into the sample only. Where two machines' results round to opposite sides, a log must still record
-an element at that distance from the rounded value. So the threshold must lie below that distance.
+Every machine computes the same operators on the same operands and keeps what it got, in binary64,
+for elements near a rounding boundary. To have the same operands everywhere, the steps themselves
+run by the ordinary kernels of `ordered/1`, which are a function of the job; the stock kernels'
+results go into the sample only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,9 +23,10 @@ from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published import load_stock, round_unlogged
-from tallystick.rounding.rules import boundaries, indices_of
-from tallystick.rounding.sections import operators_of, sections_of
+from tallystick.rounding.boundaries import boundaries, indices_of
+from tallystick.rounding.published.record import round_unlogged
+from tallystick.rounding.published.stock import load_stock
+from tallystick.rounding.sections import LoggedProgram
 
 if TYPE_CHECKING:
     from tallystick.kernels.stock.stock import Stock
@@ -36,9 +35,8 @@ Array = np.ndarray
 # The sample keeps elements at most this part of their power of two away from a boundary. That is
 # above any stock kernel's error, and holds for one element in a few dozen.
 REACH = 2.0**-30
-ELEMENTS = 1 << 16  # the default number of elements of an output that the sampler looks at
-_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has as many draws (8.2)
-_UNIT = 40  # thresholds are in units of 2^-40 (14.1)
+ELEMENTS = 1 << 16  # elements of an output that are looked at, unless a caller says otherwise
+_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has so many (8.2)
 
 
 def rounded(x: Array, bits: int) -> Array:
@@ -113,6 +111,17 @@ def _misfit(why: str) -> None:
     raise UsageError(f"A calibration sample cannot be used: {why}.", "Take the sample again.")
 
 
+def published_contract(program: Program) -> Contract:
+    """The program's contract. Raises UsageError unless it has thresholds to calibrate."""
+    contract = find_contract(program.contract)
+    if contract.form != "published":
+        raise UsageError(
+            f"Contract {contract} has no thresholds.",
+            'Calibrate a job made with --contract "replay/1;form=published".',
+        )
+    return contract
+
+
 class Sampler:
     """Executes steps like an engine's log (run.execute.engine.StepLog), and keeps a Sample."""
 
@@ -121,9 +130,8 @@ class Sampler:
     ) -> None:
         contract = published_contract(program)
         self.bits = contract.bits
-        self.sections = sections_of(program, contract)
         self.stock = stock or load_stock()
-        self._numbers = {(s.node, s.output): n for n, s in enumerate(self.sections)}
+        self._logged = LoggedProgram(program)
         self._seed = seed
         self._elements = elements
         self._step = 0
@@ -142,8 +150,8 @@ class Sampler:
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The executor's hook."""
-        numbers = {o: self._numbers.get((index, o)) for o in range(len(node.out_types))}
-        if all(number is None for number in numbers.values()):
+        numbers = self._logged.numbers_of(index, node)
+        if not numbers:
             return None
         ordinary = run_of(node.op)
 
@@ -153,7 +161,7 @@ class Sampler:
             found = self.stock.compute(spec, attrs, inputs, spare)
             ordinary(attrs, inputs, given)
             for out, x in enumerate(found):
-                number = numbers[out]
+                number = numbers.get(out)
                 if x is not None and number is not None:
                     self._keep(number, x.reshape(-1))
                     if self.bits != MAX_BITS:  # the next operators' operands are on the grid
@@ -186,120 +194,3 @@ class Sampler:
             np.concatenate([p[2] for p in parts] or empty),
             np.concatenate([p[3] for p in parts] or [np.empty(0)]),
         )
-
-
-def published_contract(program: Program) -> Contract:
-    """The program's contract. Raises UsageError unless it has thresholds to calibrate."""
-    contract = find_contract(program.contract)
-    if contract.form != "published":
-        raise UsageError(
-            f"Contract {contract} has no thresholds.",
-            'Calibrate a job made with --contract "replay/1;form=published".',
-        )
-    return contract
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """The result of a calibration for one operator.
-
-    It has T; the number of pairs of results that rounded to opposite sides; the number of those
-    that even the smallest T does not record, because they are too close to a rounded value; and the
-    number of elements that two machines kept.
-    """
-
-    operator: str
-    number: int
-    pairs: int
-    missed: int
-    compared: int
-
-
-def calibrate(program: Program, samples: Sequence[Sample]) -> list[Threshold]:
-    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`.
-
-    The caller has checked the samples. Raises UsageError for fewer than two.
-    """
-    if len(samples) < 2:
-        raise UsageError("A calibration compares machines.", "Give samples of two or more.")
-    contract = published_contract(program)
-    sections = sections_of(program, contract)
-    operators = np.array(operators_of(program, sections))
-    found: dict[str, list[tuple[Array, Array]]] = {}
-    for one, two in combinations(samples, 2):
-        mine, theirs = one.keys(len(sections)), two.keys(len(sections))
-        _, i, j = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
-        names = operators[one.section[i]] if len(i) else np.empty(0, operators.dtype)
-        for name in np.unique(names):
-            which = names == name
-            found.setdefault(str(name), []).append((one.x[i[which]], two.x[j[which]]))
-    return [
-        _threshold_of(str(name), found.get(str(name), []), contract)
-        for name in np.unique(operators)
-    ]
-
-
-def _threshold_of(
-    operator: str, results: list[tuple[Array, Array]], contract: Contract
-) -> Threshold:
-    y1 = np.concatenate([a for a, _ in results] or [np.empty(0)])
-    y2 = np.concatenate([b for _, b in results] or [np.empty(0)])
-    distances, scales = opposite_pairs(y1, y2, contract.bits, contract.scale == "decimal")
-    number = search(distances, scales, contract.bits)
-    missed = int((distances <= scales * _tau(number)).sum())
-    return Threshold(operator, number, len(distances) // 2, missed, len(y1))
-
-
-def _tau(number: int) -> float:
-    return float(np.ldexp(float(number), -_UNIT))
-
-
-def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Array, Array]:
-    """P of Algorithm 4 (lines 7 to 16), and exp of each element's result."""
-    r1, r2 = rounded(y1, bits), rounded(y2, bits)
-    opposite = (r1 != r2) & (((y1 > r1) & (y2 < r2)) | ((y1 < r1) & (y2 > r2)))
-    y, r = (
-        np.concatenate([y1[opposite], y2[opposite]]),
-        np.concatenate([r1[opposite], r2[opposite]]),
-    )
-    return np.abs(y - r), powers(y, decimal)
-
-
-def search(distances: Array, scales: Array, bits: int) -> int:
-    """The binary search of Algorithm 4 (lines 19 to 35) over whole T.
-
-    T is at least 0.25·2^-23, and below 0.5·2^(9-b), at which no element would be logged.
-    """
-    lower, upper = 1 << (_UNIT - 25), 1 << (_UNIT + 8 - bits)
-    while upper - lower > 1:
-        middle = (lower + upper) // 2
-        # The exponent is that of the result, as in Algorithm 1; of p itself, as line 24 has it,
-        # no p would ever be below it.
-        success = not (distances < scales * _tau(middle)).any()
-        lower, upper = (middle, upper) if success else (lower, middle)
-    return lower
-
-
-def with_thresholds(contract: Contract, found: Sequence[Threshold]) -> Contract:
-    """`contract` with the thresholds found; no operator's threshold is larger than that.
-
-    The default is the most frequent number. The identifier names the operators with another
-    number or, for want of room, only those below the default. If it cannot hold these either, a
-    smaller default stands for them. That logs more and is as safe.
-    """
-    numbers = sorted({t.number for t in found})
-    counts = {n: sum(t.number == n for t in found) for n in numbers}
-    default = max(numbers, key=lambda n: (counts[n], n), default=contract.threshold)
-    for at in range(numbers.index(default) if numbers else 0, -1, -1):
-        below = {t.operator: t.number for t in found if t.number < numbers[at]}
-        above = {t.operator: t.number for t in found if t.number > numbers[at]}
-        for named in ({**below, **above}, below):
-            if _fits(contract, numbers[at], named):
-                return contract.with_thresholds(numbers[at], named)
-    return contract
-
-
-def _fits(contract: Contract, default: int, named: dict[str, int]) -> bool:
-    size = len(contract.text) + len(str(default))
-    size += sum(len(f";tau.{operator}={number}") for operator, number in named.items())
-    return size <= LIMITS.name_bytes

@@ -9,18 +9,16 @@ root compared says that values *and* logs are the committed ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tallystick.commit.state import CHAIN_START, LOG_CHAIN_SLOT, chain_digest, extend_log_chain
 from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.program.state import State
-from tallystick.run.logs.findings_record import Found, state_record
+from tallystick.run.logs.report import Found, state_record
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.journal import JournalContent
 
 
 @dataclass
@@ -82,56 +80,3 @@ class FollowedRun:
             return None
         theirs = state.digests()
         return next((name for name in sorted(mine) if mine[name] != theirs[name]), None)
-
-
-@dataclass(frozen=True)
-class FollowReport:
-    """What a run that followed another's logs has found in it.
-
-    `left` and `taken` count choices (NUMERICS 14.8); `findings` name forged entries and logs that
-    are missing or damaged; `difference` is the first checkpoint whose state differs.
-    """
-
-    run_root: str
-    left: int = 0
-    taken: int = 0
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    unnamed: int = 0
-    difference: dict[str, Any] | None = None
-
-    @property
-    def accepted(self) -> bool:
-        """True if nothing speaks against the followed run."""
-        return not self.findings and self.difference is None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The object `followed` of `train --json`."""
-        difference = self.difference
-        if difference is not None:
-            difference = {k: v for k, v in difference.items() if k != "what"}
-        return {
-            "accepted": self.accepted,
-            "run_root": self.run_root,
-            "choices": {"left": self.left, "taken": self.taken},
-            "findings": self.findings,
-            "findings_not_listed": self.unnamed,
-            "difference": difference,
-        }
-
-
-def follow_report(journal: JournalContent) -> FollowReport | None:
-    """What the journal of a run says of the run that it follows, None if it follows none."""
-    root = next((s["replay"] for s in reversed(journal.sessions) if s.get("replay")), None)
-    if root is None:
-        return None
-    left = taken = unnamed = 0
-    findings: list[dict[str, Any]] = []
-    difference: dict[str, Any] | None = None
-    for (_, what), found in sorted(journal.followed.items()):
-        if what == "state":
-            difference = difference or found
-        else:
-            left, taken = left + found["left"], taken + found["taken"]
-            findings += found["findings"]
-            unnamed += found["unnamed"]
-    return FollowReport(str(root), left, taken, findings, unnamed, difference)

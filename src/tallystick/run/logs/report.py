@@ -1,4 +1,4 @@
-"""What a run has found in the one whose rounding logs it follows: records of its journal.
+"""What a run has found in the one whose rounding logs it follows: journal records, and a report.
 
 `{"what": "log", "step", "left", "taken", "findings", "unnamed"}` is what the log that step followed
 has: choices (NUMERICS 14.8), and findings, forged entries and files that could not be followed;
@@ -9,9 +9,15 @@ at which the other run's state is not the one computed here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.findings import Finding
+from tallystick.rounding.step import Step
+
+if TYPE_CHECKING:  # the journal checks its records with this module
+    from tallystick.run.store.journal import JournalContent
 
 # Findings of one step that are written down one by one; a forger of more is found out anyway.
 FINDINGS_PER_STEP = 64
@@ -32,6 +38,30 @@ def log_record(step: int, findings: list[Found], left: int = 0, taken: int = 0) 
         "taken": taken,
         "findings": findings[:FINDINGS_PER_STEP],
         "unnamed": len(findings[FINDINGS_PER_STEP:]),
+    }
+
+
+def step_record(step: Step) -> Found:
+    """The record of the followed log of a step that has just ended."""
+    found, choices = step.findings, step.choices
+    record = log_record(
+        step.number, [finding_dict(f) for f in found.kept], choices.left, choices.taken
+    )
+    record["unnamed"] += found.count - len(found.kept)
+    return record
+
+
+def finding_dict(finding: Finding) -> Found:
+    """A finding of a follower as it is journaled and printed."""
+    return {
+        "kind": finding.kind,
+        "step": finding.step,
+        "node": finding.node,
+        "operator": finding.operator,
+        "output": finding.output,
+        "element": finding.element,
+        "direction": finding.direction,
+        "detail": finding.detail,
     }
 
 
@@ -110,3 +140,56 @@ def finding_sentence(found: Mapping[str, Any]) -> str:
     if found["element"] is not None:
         where += f", element {found['element']}"
     return f"{found['kind']}: {where}"
+
+
+@dataclass(frozen=True)
+class FollowReport:
+    """What a run that followed another's logs has found in it.
+
+    `left` and `taken` count choices (NUMERICS 14.8); `findings` name forged entries and logs that
+    are missing or damaged; `difference` is the first checkpoint whose state differs.
+    """
+
+    run_root: str
+    left: int = 0
+    taken: int = 0
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    unnamed: int = 0
+    difference: dict[str, Any] | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """True if nothing speaks against the followed run."""
+        return not self.findings and self.difference is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object `followed` of `train --json`."""
+        difference = self.difference
+        if difference is not None:
+            difference = {k: v for k, v in difference.items() if k != "what"}
+        return {
+            "accepted": self.accepted,
+            "run_root": self.run_root,
+            "choices": {"left": self.left, "taken": self.taken},
+            "findings": self.findings,
+            "findings_not_listed": self.unnamed,
+            "difference": difference,
+        }
+
+
+def follow_report(journal: JournalContent) -> FollowReport | None:
+    """What the journal of a run says of the run that it follows, None if it follows none."""
+    root = next((s["replay"] for s in reversed(journal.sessions) if s.get("replay")), None)
+    if root is None:
+        return None
+    left = taken = unnamed = 0
+    findings: list[dict[str, Any]] = []
+    difference: dict[str, Any] | None = None
+    for (_, what), found in sorted(journal.followed.items()):
+        if what == "state":
+            difference = difference or found
+        else:
+            left, taken = left + found["left"], taken + found["taken"]
+            findings += found["findings"]
+            unnamed += found["unnamed"]
+    return FollowReport(str(root), left, taken, findings, unnamed, difference)

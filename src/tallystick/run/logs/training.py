@@ -11,33 +11,28 @@ damaged, the step is recorded like a trainer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tallystick.commit.log import FORMS
-from tallystick.disk.files import remove, scratch_directory
-from tallystick.disk.regular import size_of
+from tallystick.disk.files import remove
 from tallystick.errors import CounterpartyError, StorageError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.table import Run
-from tallystick.numerics.registry import OpSpec
-from tallystick.program.ir import Node
-from tallystick.rounding import codec
-from tallystick.rounding.log_file import LogDirectory, LogWriter, log_path
-from tallystick.rounding.log_reader import LogReader
-from tallystick.rounding.session import DigestOnly, Sink
+from tallystick.rounding.step import Sink, Step
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs import codec
 from tallystick.run.logs.estimate import run_log_bytes
-from tallystick.run.logs.findings_record import Found, damaged_log, log_record
-from tallystick.run.logs.other_run import FollowedRun
-from tallystick.run.logs.rerun import LogShape, StepFindings, follower, keeps_log, recorder
+from tallystick.run.logs.other import FollowedRun
+from tallystick.run.logs.reader import LogReader
+from tallystick.run.logs.report import Found, damaged_log, log_record, step_record
+from tallystick.run.logs.shape import LogShape, keeps_log
+from tallystick.run.logs.writer import LogDirectory, LogWriter
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
 
 
-class TrainerLogs:
-    """The logs of one call of `train` (engine.StepLog)."""
+class TrainerLogs(LoggedSteps):
+    """The logs of one call of `train`."""
 
     def __init__(
         self,
@@ -47,18 +42,14 @@ class TrainerLogs:
         followed: FollowedRun | None,
         compression: int,
     ) -> None:
-        self._store, self._journal, self._followed = store, journal, followed
-        self._shape = shape = LogShape(job)
-        form = FORMS[shape.contract.form]
-        self._directory = LogDirectory(
-            store.logs_path, job.digest, shape.sections, form, compression
+        super().__init__(job.program, count_taken=True)
+        self._store, self._journal, self._other = store, journal, followed
+        self._shape = LogShape(job)
+        self._files = LogDirectory(
+            store.logs_path, job.digest, self.logged.sections, self.logged.form, compression
         )
         self._writer: LogWriter | None = None
-        self._recorder = recorder(shape, self._sink)
-        self._follower = follower(shape, lambda _: self._taken(), self._sink, count=True)
-        self._findings = StepFindings(self._follower)
-        self._following = self._repeating = False
-        self._reader: LogReader | None = None
+        self._repeating = False  # the step at hand follows this run's own log
         self._found: Found | None = None
         self.differs = any(what == "state" for _, what in journal.content.followed)
         self._drop_unjournaled()
@@ -71,51 +62,36 @@ class TrainerLogs:
 
     def session(self) -> dict[str, Any]:
         """What the journal's session record says about logs."""
-        if self._followed is None:
+        if self._other is None:
             return {}
-        return {"replay": self._followed.claim.run_root.hex()}
+        return {"replay": self._other.claim.run_root.hex()}
 
     def estimate(self) -> int:
         """Bytes that all logs of the run will have, about."""
-        return run_log_bytes(self._shape.job, self._store, self._shape.sections)
+        return run_log_bytes(self._shape.job, self._store, self.logged.sections)
 
-    # -- engine.StepLog ----------------------------------------------------------------------------
+    # -- a step ------------------------------------------------------------------------------------
 
-    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """The kernel of a node, which records or follows as the step at hand does."""
-        record = self._recorder.kernels(index, node, spec)
-        follow = self._follower.kernels(index, node, spec)
-        if record is None or follow is None:
-            return None
-
-        def run(*operands: Any) -> None:
-            (follow if self._following else record)(*operands)
-
-        return run
-
-    def begin(self, step: int) -> None:
+    def _open(self, step: int) -> Step:
         """Choose what the step does, and open its files. Raises StorageError."""
         self._found = None
-        self._repeating = False
-        self._reader = self._own(step) or self._others(step)
-        self._following = self._reader is not None
-        self._findings.begin()
-        (self._follower if self._following else self._recorder).begin(step)
+        own = self._own(step)
+        self._repeating = own is not None
+        if own is not None:
+            return self._followed(step, own, self.digest_only)
+        other = self._others(step)
+        if other is not None:
+            return self._followed(step, other, self._written)
+        return self._recorded(step, self._written(step))
 
-    def _sink(self, step: int) -> Sink:
-        """Where the step's log goes: nowhere if it is there already."""
-        if self._repeating:
-            return DigestOnly(step, self._shape.sections)
-        self._writer = self._directory.writer(step)
+    def _written(self, step: int) -> Sink:
+        """A file of the run that takes the step's log."""
+        self._writer = self._files.writer(step)
         return self._into(self._writer)
 
     def _into(self, writer: LogWriter) -> Sink:
         """What takes the sections that `writer` writes; a declared cheat's changes them."""
         return writer
-
-    def _taken(self) -> LogReader:
-        assert self._reader is not None
-        return self._reader
 
     def _own(self, step: int) -> LogReader | None:
         """This run's own log of a step that the journal has already."""
@@ -123,15 +99,13 @@ class TrainerLogs:
         if step >= len(logs):
             return None
         try:
-            reader = self._shape.open(self._store, step, logs[step])
+            return self._shape.open(self._store, step, logs[step])
         except (CounterpartyError, StorageError):
             return None  # recorded once more, and then compared with the journal's digest
-        self._repeating = True
-        return reader
 
     def _others(self, step: int) -> LogReader | None:
         """The log of the run that is followed, as long as its states are those of this run."""
-        other = self._followed
+        other = self._other
         digest = other.log_digest(step) if other is not None and not self.differs else None
         if other is None or digest is None:
             return None
@@ -141,17 +115,16 @@ class TrainerLogs:
             self._found = log_record(step, [damaged_log(step, error)])
             return None
 
-    def finish(self) -> bytes:
-        """End the step's log: its digest (COMMITMENTS 10.5)."""
-        session = self._follower if self._following else self._recorder
-        step = session.step
-        digest = session.finish()
+    def _ended(self, step: Step, digest: bytes) -> bytes:
+        """The digest of the step's log (COMMITMENTS 10.5)."""
         if self._writer is not None:
-            self._directory.finished(self._writer)
+            self._files.finished(self._writer)
             self._writer = None
-        if self._following and not self._repeating:
-            self._found = self._findings.finish(step)
-        return self._repeated(step, digest) if self._repeating else digest
+        if self._repeating:
+            return self._repeated(step.number, digest)
+        if step.follows:
+            self._found = step_record(step)
+        return digest
 
     def _repeated(self, step: int, digest: bytes) -> bytes:
         """The digest of a log that was followed once more and gave `digest`."""
@@ -159,8 +132,7 @@ class TrainerLogs:
 
     def abort(self) -> None:
         """Drop what the step has left behind."""
-        self._follower.discard()
-        self._recorder.discard()
+        super().abort()
         self._writer = None
 
     # -- the journal ------------------------------------------------------------------------------
@@ -171,14 +143,14 @@ class TrainerLogs:
 
     def flush(self) -> None:
         """Make all logs durable. Raises StorageError."""
-        self._directory.flush()
+        self._files.flush()
 
     def compare(self, step: int, digests: Mapping[str, bytes]) -> Found | None:
         """The first checkpoint at which the followed run's state is another one. From then on
         its logs say nothing here, and steps are recorded."""
-        if self._followed is None or self.differs:
+        if self._other is None or self.differs:
             return None
-        found = self._followed.compare(step, digests)
+        found = self._other.compare(step, digests)
         self.differs = found is not None
         return found
 
@@ -219,46 +191,3 @@ def trainer_logs(
         )
     compression = codec.ZSTD if compress else codec.RAW
     return make(job, store, journal, followed, compression)
-
-
-class ScratchLogs:
-    """Records logs for nobody: what an estimate or a benchmark executes steps with."""
-
-    def __init__(self, job: Job, path: Path, compression: int = codec.RAW) -> None:
-        shape = LogShape(job)
-        form = FORMS[shape.contract.form]
-        self._directory = LogDirectory(path, job.digest, shape.sections, form, compression)
-        self._recorder = recorder(shape, self._directory.writer)
-        self._step = 0
-        self.bytes = 0  # of the last step's log
-
-    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """The kernel of a node (program.executor.KernelHook)."""
-        return self._recorder.kernels(index, node, spec)
-
-    def begin(self, step: int) -> None:
-        """Record step `step`. Raises StorageError."""
-        self._step = step
-        self._recorder.begin(step)
-
-    def finish(self) -> bytes:
-        """The digest of the step's log, which is then removed."""
-        digest = self._recorder.finish()
-        path = log_path(self._directory.path, self._step)
-        self.bytes = size_of(path, "log")
-        remove(path)
-        return digest
-
-    def abort(self) -> None:
-        """Drop the step."""
-        self._recorder.discard()
-
-
-@contextmanager
-def scratch_logs(job: Job) -> Iterator[ScratchLogs | None]:
-    """Logs for steps that do not count; None where the job's contract keeps none."""
-    if not keeps_log(job):
-        yield None
-        return
-    with scratch_directory() as directory:
-        yield ScratchLogs(job, directory)

@@ -9,7 +9,13 @@ import pytest
 from reference.logs import Element, number, order
 
 from tallystick.numerics.grid import Grid
-from tallystick.rounding.rules import around, boundaries, indices_of, read_beyond_doubt, values_at
+from tallystick.rounding.boundaries import (
+    around,
+    boundaries,
+    indices_of,
+    read_beyond_doubt,
+    values_at,
+)
 
 SIZES = (2.0**-149, 2.0**-127, 2.0**-126, 1e-30, 0.7, 1.0, 3e4, 2.0**127)
 

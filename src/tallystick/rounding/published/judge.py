@@ -1,4 +1,4 @@
-"""The values that a published log's entries may give a call's elements (NUMERICS 14.10).
+"""Judging entries of a published log (NUMERICS 14.10): which values they may give an element.
 
 A follower asks about the few elements whose value an entry changes. Exact sums of terms decide
 about sums of products, opening rules about all others.
@@ -6,21 +6,19 @@ about sums of products, opening rules about all others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.kernels.rounded import Piece, run_rounded
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
-from tallystick.numerics.registry import OpSpec, summed_operators
-from tallystick.numerics.types import DTYPE_NAMES, Attrs, TensorType
+from tallystick.numerics.registry import summed_operators
+from tallystick.numerics.types import DTYPE_NAMES, TensorType
 from tallystick.opening.accumulators import parts
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.rounded import exact_sum
 from tallystick.opening.values import WholeSource, needs_of
+from tallystick.rounding.published.call import Call
 
 Array = np.ndarray
 # Exact sums fetched at a time: 80 bytes each, and the operands of their terms.
@@ -28,23 +26,6 @@ _EXACT_AT_ONCE = 4096
 # After this number of false values of one output, of an operator that is no sum, the follower does
 # not look at the rest: each costs an evaluation of an opening rule, in Python.
 _FALSE_LOOKED_AT = 16
-
-
-@dataclass(frozen=True)
-class Call:
-    """One output of one call, or of a part of the call.
-
-    It is output `out` of the node and section `number` of the log. Its first element is element
-    `offset` of the output.
-    """
-
-    spec: OpSpec
-    out: int
-    number: int
-    attrs: Attrs
-    inputs: Sequence[Array | None]
-    outputs: Sequence[Array]
-    offset: int = 0
 
 
 def entries_at(packed: Array, positions: Array) -> Array:

@@ -10,9 +10,9 @@ Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
              far, TAG(`log-file-end/1`)
 
 A payload is a bounded section's u16 counts per block and then its blocks (`blocks.py`), or a
-published section's packed bytes. Each payload is compressed on its own if the codec says so. The
-checksums find accidents early. Proof comes from the digests, which are checked against the chain.
-The reader is `log_reader.py`.
+published section's packed bytes, each compressed on its own if the codec says so. The checksums
+find accidents early; what convinces is the digests, which are checked against the chain.
+The reader is `reader.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tallystick.commit.encoding import check_hash, tag
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
 from tallystick.disk.files import Replacement, make_directory, sync_path
 from tallystick.errors import UsageError
-from tallystick.rounding import blocks, codec
+from tallystick.rounding import blocks
+from tallystick.run.logs import codec
 
 MAGIC = tag("log-file/1")
 END = tag("log-file-end/1")

@@ -17,11 +17,13 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED, PUBLISHED, Section
 from tallystick.disk import files
 from tallystick.errors import CorruptFileError, StorageError, UsageError
-from tallystick.rounding import blocks, codec
+from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Entries
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.log_file import ENTRY, HEADER, LogDirectory, LogWriter, log_path
-from tallystick.rounding.log_reader import Expected, LogReader, open_log
+from tallystick.rounding.packed import pack, unpack
+from tallystick.run.logs import codec
+from tallystick.run.logs.reader import Expected, LogReader, open_log
+from tallystick.run.logs.writer import ENTRY, HEADER, LogDirectory, LogWriter, log_path
 
 JOB = sha256(b"job")
 SIZES = ((1, 0, 0), (2, 0, 5), (4, 1, 4200), (7, 0, 300), (9, 0, 1))
@@ -64,7 +66,7 @@ def write(
         if form == BOUNDED:
             writer.bounded(number, blocks.encode(section, entries(section, step)))
         else:
-            writer.published(number, codec.pack(codes(section, step)))
+            writer.published(number, pack(codes(section, step)))
     return writer.finish()
 
 
@@ -87,7 +89,7 @@ def test_what_was_written_is_read(tmp_path: Path, form: int, compression: int) -
                 assert sum(len(e) for e in one) == len(want)
             else:
                 data = log.published(number)
-                assert (codec.unpack(data, section.elements) == codes(section, 3)).all()
+                assert (unpack(data, section.elements) == codes(section, 3)).all()
     # The digest is the log's, not the file's: neither codec nor order of arrival matters.
     other = tmp_path / "other"
     other.mkdir()
@@ -177,17 +179,17 @@ def test_an_honest_file_of_another_log_is_not_the_committed_one(tmp_path: Path) 
 
 def resealed(path: Path, change: Callable[[bytearray, int], None]) -> None:
     """Change a file's index or payloads and make its checksum right again."""
-    from tallystick.rounding import log_file
+    from tallystick.run.logs import writer
 
     whole = bytearray(path.read_bytes())
-    end = len(whole) - log_file.TRAILER.size
+    end = len(whole) - writer.TRAILER.size
     at = end - len(SIZES) * ENTRY.size
     change(whole, at)
     digest = bytes(whole[end : end + 32])
-    checksum = log_file.trailer_checksum(
+    checksum = writer.trailer_checksum(
         bytes(whole[: HEADER.size]), bytes(whole[at:end]), digest, at
     )
-    whole[end:] = log_file.TRAILER.pack(digest, at, checksum, log_file.END)
+    whole[end:] = writer.TRAILER.pack(digest, at, checksum, writer.END)
     path.write_bytes(whole)
 
 
@@ -261,16 +263,16 @@ def test_packing() -> None:  # COMMITMENTS 10.3
     rng = np.random.default_rng(1)
     for n in (0, 1, 4, 5, 6, 2047 * 5, 2048 * 5 + 3):
         given = rng.integers(0, 3, n, dtype=np.uint8)
-        packed = codec.pack(given)
+        packed = pack(given)
         padded = [*given.tolist(), *[1] * (-n % 5)]
         want = [
             sum(e * 3**k for k, e in enumerate(padded[i : i + 5])) for i in range(0, len(padded), 5)
         ]
         assert list(packed) == want
-        assert (codec.unpack(packed, n) == given).all()
+        assert (unpack(packed, n) == given).all()
     for data, count in ((b"\xf3", 5), (b"\x00", 4), (b"", 1), (b"\x79\x79", 5)):
         with pytest.raises(CorruptFileError):
-            codec.unpack(data, count)
+            unpack(data, count)
 
 
 def test_malformed_blocks_are_named_and_left_out() -> None:  # COMMITMENTS 10.2
@@ -360,7 +362,7 @@ def test_flush_makes_every_new_log_durable(tmp_path: Path, monkeypatch: pytest.M
 _ENDLESS = """
 import sys, pathlib
 sys.path.insert(0, sys.argv[2])
-import test_log_file as t
+import test_log_files as t
 step = 0
 while True:
     t.write(pathlib.Path(sys.argv[1]), t.BOUNDED, 0, step)
@@ -395,7 +397,7 @@ def _import_path() -> dict[str, str]:
 def test_memory_while_reading_and_writing_is_one_sections(tmp_path: Path) -> None:
     many = tuple(Section(node, 0, 1_000_000, PUBLISHED) for node in range(30))
     want = Expected(JOB, many, ["aten.mm"] * 30, PUBLISHED)
-    packed = codec.pack(np.ones(1_000_000, np.uint8))
+    packed = pack(np.ones(1_000_000, np.uint8))
     tracemalloc.start()
     try:
         writer = LogWriter(log_path(tmp_path, 0), 0, JOB, many, PUBLISHED)

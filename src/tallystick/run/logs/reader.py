@@ -16,9 +16,11 @@ from typing import NoReturn
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
 from tallystick.disk.regular import open_file, present
 from tallystick.errors import CorruptFileError, storage_error
-from tallystick.rounding import blocks, codec
+from tallystick.rounding import blocks
 from tallystick.rounding.faults import Fault, LogCorruptError
-from tallystick.rounding.log_file import (
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.run.logs import codec
+from tallystick.run.logs.writer import (
     END,
     ENTRY,
     HEADER,
@@ -38,6 +40,11 @@ class Expected:
     sections: Sequence[Section]
     operators: Sequence[str]
     form: int = BOUNDED
+
+
+def expected_of(logged: LoggedProgram, job_digest: bytes) -> Expected:
+    """What logs of a program and of the job `job_digest` must be."""
+    return Expected(job_digest, logged.sections, logged.operators, logged.form)
 
 
 class LogReader:

@@ -1,0 +1,90 @@
+"""Judging entries of a bounded log (NUMERICS 14.6, 14.7): what each gives, and which are forged.
+
+Most are decided by w and its bound alone (`boundaries`), the others by the exact sum of their
+element's terms (`numerics.grid`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallystick.kernels.rounded import Piece
+from tallystick.numerics.grid import Doubt, Grid, doubt
+from tallystick.opening.accumulators import parts, unruly
+from tallystick.rounding.boundaries import around, indices_of, read_beyond_doubt, values_at
+from tallystick.rounding.findings import Choices
+from tallystick.rounding.step import Step
+
+Array = np.ndarray
+# Accumulator records fetched at a time: 80 bytes each, of as many operands as the terms have.
+_AT_ONCE = 4096
+_FORGED = "no admissible kernel's result is near the boundary that it reads"
+
+
+def judge_entries(
+    step: Step,
+    number: int,
+    piece: Piece,
+    at: Array,
+    directions: Array,
+    flat: Array,
+    count_taken: bool,
+) -> Array:
+    """bool[k]: which entries of section `number` at the elements `at` i64[k] of a piece, with
+    `directions` u8[k], are not forged. Those that are become findings.
+
+    `flat` f32 holds R(w) of the piece's elements, and gets the values that the entries call for
+    (14.6, 14.7). With `count_taken` every element is summed.
+    """
+    bits = step.logged.contract.bits
+    w, bounds = piece.w.reshape(-1)[at], piece.bound(at)
+    near = around(w, bounds, bits)
+    named = np.where(directions == 1, near.high, near.low)
+    own = np.zeros(len(at), np.int64)
+    own[near.finite] = indices_of(flat[at[near.finite]], bits)
+    right = near.close & (named == own)
+    step.choices.left += int(right.sum())
+    if count_taken and right.any():
+        sure = piece.rounded(at[right], bits)
+        step.choices.taken += int((sure != flat[at[right]]).sum())
+    forged, without_effect = read_beyond_doubt(w, bounds, near, directions, bits)
+    open_to_doubt = np.flatnonzero(~(right | forged | without_effect))
+    for begin in range(0, len(open_to_doubt), _AT_ONCE):
+        some = open_to_doubt[begin : begin + _AT_ONCE]
+        forged[some] = _by_exact_sums(
+            piece, at[some], bounds[some], directions[some], flat, bits, step.choices
+        )
+    step.found_entries("forged entry", number, piece.flat(at[forged]), directions[forged], _FORGED)
+    return ~forged
+
+
+def _by_exact_sums(
+    piece: Piece,
+    at: Array,
+    bounds: Array,
+    directions: Array,
+    flat: Array,
+    bits: int,
+    choices: Choices,
+) -> Array:
+    """bool[k]: which of the entries are forged, by the exact sum (14.4, 14.7); values go to
+    `flat`."""
+    grid = Grid(bits)
+    records = piece.accumulators(at)
+    chosen = np.zeros(len(at), np.int64)
+    forged, wild = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_)
+    for k in range(len(at)):
+        total, flags = parts(records[k].view("V80")[0])
+        if unruly(flags) is not None:
+            forged[k] = wild[k] = True
+            continue
+        direction = int(directions[k])
+        truth: Doubt = doubt(grid, total, float(bounds[k]))
+        chosen[k] = truth.value(direction)
+        forged[k] = truth.forged(direction)
+        choices.left += truth.open
+        choices.taken += truth.value(direction) != truth.nearest
+    flat[at] = values_at(chosen, grid.bits)
+    if wild.any():
+        flat[at[wild]] = piece.rounded(at[wild], grid.bits)
+    return forged

@@ -1,0 +1,27 @@
+"""One output of one call under the published form: what record, follow and judge are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Call:
+    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
+    the log; its first element is element `offset` of the output."""
+
+    spec: OpSpec
+    out: int
+    number: int
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+    offset: int = 0

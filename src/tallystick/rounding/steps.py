@@ -1,0 +1,139 @@
+"""The steps of a `replay/1` run, each computed with a log: `engine.StepLog` for either form.
+
+    logs.begin(step); executor.run_step(..., logs.kernels); digest = logs.finish()
+
+and `logs.abort()` where the step failed. Which kernel runs a node is said by the form's kernels;
+where a step's log comes from and where it goes is said by `_open`, which `run.logs` replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tallystick.errors import UsageError
+from tallystick.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
+from tallystick.program.ir import Node, Program
+from tallystick.rounding.bounded.kernels import BoundedKernels
+from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.findings import Choices, Findings
+from tallystick.rounding.published.follow import Corrections
+from tallystick.rounding.published.kernels import PublishedKernels
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.step import DigestOnly, Sink, Source, Step
+
+if TYPE_CHECKING:
+    from tallystick.kernels.stock.stock import Stock
+
+# The log to follow at a step; it may raise LogCorruptError, which becomes a finding.
+OpenSource = Callable[[int], Source]
+# Where the log of a step goes; `run.logs.writer.LogDirectory.writer` is one.
+OpenSink = Callable[[int], Sink]
+
+
+class LoggedSteps:
+    """Steps of `program` that record a log, or follow the one that `source` gives.
+
+    Their own log goes to `sink`, which keeps its digest only where none is given. A log that is
+    missing or damaged is a finding, and the step goes on as if it had no entry. `count_taken` asks
+    a follower of bounded logs for an exact number of choices; `stock` are a published form's
+    kernels. `findings` and `choices` are those of all finished steps.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        source: OpenSource | None = None,
+        sink: OpenSink | None = None,
+        stock: Stock | None = None,
+        count_taken: bool = False,
+    ) -> None:
+        self.logged = LoggedProgram(program)
+        self.findings, self.choices = Findings(), Choices()
+        self.form: BoundedKernels | PublishedKernels
+        if self.logged.contract.form == "bounded":
+            self.form = BoundedKernels(self.logged, count_taken)
+        else:
+            self.form = PublishedKernels(self.logged, stock)
+        self._source, self._sink = source, sink or self.digest_only
+        self._step: Step | None = None
+
+    @property
+    def corrections(self) -> Corrections:
+        """What entries have changed at the steps followed so far, under the published form."""
+        assert isinstance(self.form, PublishedKernels)
+        return self.form.follow.corrections
+
+    def digest_only(self, step: int) -> Sink:
+        """A sink that keeps nothing of the log but its digest."""
+        return DigestOnly(step, self.logged.sections)
+
+    # -- a step (run.execute.engine.StepLog) -----------------------------------------------------
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        """The executor's hook: how node `index` runs; None where it is the contract's default."""
+        return self.form.kernel(index, node, spec)
+
+    def begin(self, step: int) -> None:
+        """Begin step `step`. Raises StorageError; a fault of the followed log is a finding."""
+        self.abort()
+        self._step = self._open(step)
+        self.form.begin(self._step)
+
+    def finish(self) -> bytes:
+        """End the step: the digest of its log (COMMITMENTS 10.5). Raises StorageError."""
+        step = self._step
+        if step is None:
+            raise UsageError("No step is running.", "Call begin(step) first.")
+        digest = step.sink.finish()
+        self._let_go(step)
+        self.findings.extend(step.findings)
+        self.choices.extend(step.choices)
+        return self._ended(step, digest)
+
+    def abort(self) -> None:
+        """Drop what the running step has written; nothing to do between steps."""
+        step = self._step
+        if step is not None:
+            step.sink.discard()
+            self._let_go(step)
+
+    def _let_go(self, step: Step) -> None:
+        step.close()
+        self._step = None
+        self.form.end()
+
+    # -- where a step's log comes from and goes to -----------------------------------------------
+
+    def _open(self, step: int) -> Step:
+        """The log of `step`, opened."""
+        if self._source is None:
+            return self._recorded(step, self._sink(step))
+        source, fault = None, None
+        try:
+            source = self._source(step)
+        except LogCorruptError as error:
+            fault = error
+        made = self._followed(step, source, self._sink)
+        if fault is not None:
+            made.report(fault)
+        return made
+
+    def _recorded(self, step: int, sink: Sink) -> Step:
+        """A step that records to `sink`."""
+        return Step(step, self.logged, sink)
+
+    def _followed(self, step: int, source: Source | None, sink: OpenSink) -> Step:
+        """A step that follows `source`; its own log goes to `sink`."""
+        try:
+            opened = sink(step)
+        except BaseException:
+            if source is not None:
+                source.close()
+            raise
+        return Step(step, self.logged, opened, True, source)
+
+    def _ended(self, step: Step, digest: bytes) -> bytes:
+        """The digest that enters the log chain, of the one that the step's log has."""
+        return digest
