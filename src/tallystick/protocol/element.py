@@ -233,7 +233,7 @@ def examine(
         if forged:
             why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
         elif unmade:
-            why[party] = f"no kernel rounds to its value {value!s}, with any entry"
+            why[party] = f"no kernel rounds to its value {value!s}, whatever {shown[party]} says"
         else:
             why[party] = f"its value {value!s} does not follow from the {shown[party]} in its log"
     return Outcome(

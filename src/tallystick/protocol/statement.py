@@ -22,7 +22,7 @@ def statement(
     Raises UsageError if the verdict does not accept a run: then there is no claim to state.
     """
     if verdict is not None and not verdict.agreement and verdict.accepted is None:
-        raise UsageError("No run was accepted, so there is no claim to state.", "See the verdict.")
+        raise UsageError("No run was accepted, so there is nothing to state.", "See the verdict.")
     convicted: list[JsonValue] = []
     if verdict is not None:
         convicted = [
