@@ -19,6 +19,7 @@ from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.environment import check_environment as check_environment
 from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
@@ -82,6 +83,12 @@ class Engine:
                 f"A step under {self.job.commitment.contract} {'needs' if keeps else 'has no'} "
                 "rounding log.",
                 "Execute it with what records or follows one.",
+            )
+        if self.log is not None and self.context.device is not CPU:
+            raise UsageError(
+                f"Steps with a rounding log are executed on the processor, not on "
+                f"{self.context.device.name}.",
+                "Leave out --device, or choose a contract without a log.",
             )
         hook = None if self.log is None else self.log.kernels
         self._executor = Executor(self.job.program, self.context, hook)
