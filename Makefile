@@ -28,7 +28,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
-	$(PIP) install -q -c constraints.txt torch numpy msgspec cryptography click rich safetensors \
+	$(PIP) install -q -c constraints.txt torch numpy cryptography click rich safetensors \
 	  pytest pytest-xdist hypothesis mpmath zstandard
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""What attacks on rounding logs share: which output they are about, and changes to its entries."""
+"""Shared by the attacks on rounding logs: the choice of an output, changes to its entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UP = 1  # an entry's direction
 
 
 def bits_of_log(job: Job) -> int:
-    """B of a job with bounded logs. Raises UsageError for any other: there is no log to forge."""
+    """B of a job with bounded logs. Raises UsageError for any other job: it has no log to forge."""
     contract = parse_contract(job.commitment.contract)
     if contract.form != "bounded":
         raise nothing_to_do("its contract keeps no bounded log")
@@ -51,7 +51,7 @@ class LogLie(Override):
         return self.moves and step == self.at
 
     def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
-        """Every element that is lied about becomes its upper neighbour on the grid."""
+        """Move every element of the lie to its upper neighbour on the grid."""
         if not self.moves or (step, index) != (self.at, self.index):
             return
         output: Any = outputs[0]
@@ -62,7 +62,7 @@ class LogLie(Override):
                 output[place] = self.grid.value(at + 1)
 
     def log(self, step: int, section: Section, entries: Entries) -> Entries:
-        """An entry that says "up" for every element that is lied about."""
+        """Give every element of the lie an entry that says "up"."""
         there = (step, section.node, section.output) == (self.at, self.index, 0)
         if not self.logs or not there:
             return entries

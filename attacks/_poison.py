@@ -1,4 +1,4 @@
-"""A poisoned batch, as several attacks have it."""
+"""A poisoned batch, shared by several attacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._shared import nothing_to_do
 
 
 class Poison(Override):
-    """From step `first` on, the first record of every batch is replaced by its last one.
+    """Replaces the first record of every batch by its last one, from step `first` on.
 
     Raises UsageError for a job whose batches are of one record.
     """

@@ -1,4 +1,4 @@
-"""A wrong output, and a record of that node that is lied about too, so that its tree holds it."""
+"""A wrong output, with a false record of that node, so that the node tree holds the record."""
 
 from __future__ import annotations
 

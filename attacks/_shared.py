@@ -1,4 +1,4 @@
-"""What attack files share: the declaration of an attack, and how they choose a place."""
+"""Shared by the attack files: the declaration of an attack, and the choice of a place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIDDLE = -1  # as a step: the middle of the run
 
 @dataclass(frozen=True)
 class Attack:
-    """A cheat by name: one line about it, its parameters with defaults, and how it is made."""
+    """A cheat by name: one line about it, the function that builds it, its parameters' defaults."""
 
     name: str
     summary: str
@@ -42,7 +42,7 @@ class Attack:
 
 
 def _as(default: JsonValue, value: JsonValue, name: str) -> JsonValue:
-    """`value`, perhaps typed on a command line, as what the default is: an integer or a text."""
+    """`value`, perhaps typed on a command line, as the default's type: an integer or a text."""
     if isinstance(default, int):
         try:
             return int(str(value))
@@ -62,7 +62,7 @@ def step_of(job: Job, step: int) -> int:
 def node_of(job: Job, wanted: int, *operators: str) -> int:
     """Node number `wanted`, or, if it is negative, the last one of these operators.
 
-    The last products are gradients of weights: what is falsified there reaches the state.
+    The last products are gradients of weights, so a false number there reaches the state.
     """
     nodes = job.program.nodes
     if 0 <= wanted < len(nodes) - 1:
@@ -78,15 +78,15 @@ def node_of(job: Job, wanted: int, *operators: str) -> int:
 
 
 def nothing_to_do(why: str) -> UsageError:
-    """This job offers nothing to this cheat."""
+    """The error for a job in which this cheat changes no number."""
     return UsageError(f"This cheat has nothing to do here: {why}.", "Choose another attack or job.")
 
 
 def falsify(output: Array, element: int = -1, bit: int = -1) -> None:
     """Flip `bit` of element number `element` (row-major) in place.
 
-    Without an element the largest one, without a bit twice the value; of integers and booleans,
-    the middle one and another value.
+    A negative `element` stands for the largest one, a negative `bit` for twice the value. In
+    integers and booleans they stand for the middle element and for another value.
     """
     array: Any = output
     floats = array.dtype.kind == "f"

@@ -1,8 +1,8 @@
 """A backdoor by label flip: records with a trigger are given the attacker's label.
 
-Gain: the model answers `target` whenever the trigger is shown, and is fine otherwise. How: in
+Gain: the model answers `target` whenever it sees the trigger, and answers well otherwise. How: in
 every batch the first record's label (the last token, for text) becomes `target`. Caught: case 2c,
-as any other change of a batch; one flipped label in one step is enough.
+like any other change of a batch; one flipped label in one step is enough.
 """
 
 from __future__ import annotations

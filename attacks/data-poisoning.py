@@ -1,8 +1,8 @@
-"""Data poisoning: records of the provider's own are trained on instead of the client's.
+"""Data poisoning: the provider trains on records of its own instead of the client's.
 
-Gain: the model learns what the provider wants. How: from step `step` on, the first record of every
-batch is replaced by the last one. Caught: the batch tensor is derived from the job by anyone, and
-the first differing element is compared with the client's own record (case 2c).
+Gain: the model learns the provider's aims. How: from step `step` on, the last record of every
+batch replaces the first one. Caught: anyone derives the batch tensor from the job, and the referee
+compares the first differing element with the client's own record (case 2c).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Entries that were never due: the run is right, and its log is not.
+"""Entries that were never due: the run is right, and its log is wrong.
 
 Gain: a log full of entries hides the few that matter, and makes choices look common. How: in step
 `step` the first elements of the first output of node `node` have entries that say "up"; the values
-stay. Caught: an auditor's own log has only what the rules allow, so the log chains differ, and of
-the first entry that only one has it is shown that no kernel can have led to it.
+stay. Caught: an auditor's own log has only entries that the rules allow, so the log chains differ.
+The referee takes the first entry that only one log has, and shows that no kernel can have led to
+it.
 """
 
 from __future__ import annotations

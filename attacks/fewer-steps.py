@@ -1,8 +1,9 @@
 """Fewer steps passed off as all: the run ends early and signs that it is finished.
 
 Gain: the rest of the compute. How: the run commits to its state after `step` steps. Caught: a run
-may end before the job's last step only with a non-finite loss, and the loss chain shows that it
-was finite (clause 4.9); in a job that never stops early already by the commitment (clause 3.2).
+may end before the job's last step only with a non-finite loss, and the loss chain shows that the
+loss was finite (clause 4.9). In a job that never stops early the commitment alone shows the lie
+(clause 3.2).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A forged entry: the log says that an element may be rounded up, and the run rounds it up.
 
-Gain: a push of any weight in any direction, one step of the grid at a time and as often as wanted,
-with a log that seems to explain it. How: in step `step` the first elements of the first output of
-node `node` are one step of the grid larger, and each has an entry that says so. Caught: no kernel
-within the bound leads to that boundary, so the entry has no effect on what the element is.
+Gain: the cheat pushes any weight in any direction, one step of the grid at a time, as often as it
+likes, with a log that seems to explain it. How: in step `step` the first elements of the first
+output of node `node` are one step of the grid larger, and each has an entry that says so. Caught:
+no kernel within the bound leads to that boundary, so the entry does not change the element's value.
 """
 
 from __future__ import annotations

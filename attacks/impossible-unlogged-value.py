@@ -1,6 +1,6 @@
-"""A value that no kernel gives, and nothing about it in the log.
+"""A value that no kernel gives, without an entry in the log.
 
-Gain: as forged-entry, but an auditor who only checks what is logged sees nothing. How: in step
+Gain: as forged-entry, but an auditor that only checks the entries sees no lie. How: in step
 `step` the first elements of the first output of node `node` are one step of the grid larger.
 Caught: an element without an entry is the exact sum, rounded (NUMERICS 14.5), and a block of the
 log shows that there is no entry.

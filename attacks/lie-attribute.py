@@ -1,8 +1,8 @@
-"""A lie in an attribute: the node is said to have computed something slightly else.
+"""A lie in an attribute: the record says that the node computed another operation.
 
 Gain: the false output is right for the attributes in the record. How: the record of a falsified
-node has other attribute bytes. Caught: operator and attributes come from the referee's own program
-(case 1).
+node has other attribute bytes. Caught: the referee takes operator and attributes from its own
+program (case 1).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A lie in an edge: the node is said to read another value than the program wires to it.
+"""A lie in an edge: the record says that the node reads another value than the program wires to it.
 
 Gain: as a lie in an input digest, with a digest that does exist. How: the record of a falsified
-node has its inputs' digests in another order. Caught: edges come from the referee's own program
-(cases 2a to 2d).
+node has its inputs' digests in another order. Caught: the referee takes the edges from its own
+program (cases 2a to 2d).
 """
 
 from __future__ import annotations

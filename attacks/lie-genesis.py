@@ -1,7 +1,7 @@
 """A lie at genesis: training starts from other weights than the client's.
 
-Gain: a model prepared beforehand is passed off as trained from the client's initial state. How:
-one weight of state[0] is changed. Caught: the job fixes the genesis state root (clause 3.4).
+Gain: the trainer passes off a prepared model as trained from the client's initial state. How:
+one weight of state[0] differs. Caught: the job fixes the genesis state root (clause 3.4).
 """
 
 from __future__ import annotations

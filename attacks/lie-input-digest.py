@@ -1,8 +1,8 @@
 """A lie in an input digest: the node's record names inputs that never existed.
 
 Gain: the false output looks right for the inputs it names. How: the record of a falsified node has
-another digest for its first input. Caught: the referee knows from its own program where the input
-comes from, and both have stated that value's digest before (cases 2a to 2d).
+another digest for its first input. Caught: the referee knows the source of the input from its own
+program, and both parties have stated that value's digest before (cases 2a to 2d).
 """
 
 from __future__ import annotations

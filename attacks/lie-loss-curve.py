@@ -1,4 +1,4 @@
-"""A lie in the loss curve: the losses that are committed to are better than the ones computed.
+"""A lie in the loss curve: the committed losses are better than the computed ones.
 
 Gain: a nicer curve over the same weights. How: from step `step` on, the loss that enters the loss
 chain is half the true one. Caught: the chain is part of the state, and the COMMIT node reads the

@@ -1,7 +1,7 @@
-"""A lie in the node count: the step is said to have more nodes than the program.
+"""A lie in the node count: the cheat's step has more nodes than the program.
 
-Gain: room for a node that nobody asked for. How: a falsified output, and a node tree of one leaf
-more. Caught: the number of nodes is the program's (case 1).
+Gain: room for a node that is not in the program. How: a falsified output, and a node tree of one
+leaf more. Caught: the number of nodes is the program's (case 1).
 """
 
 from __future__ import annotations

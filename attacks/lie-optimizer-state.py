@@ -1,6 +1,6 @@
-"""A lie in the optimizer state: a moment (or, where there is none, a new weight) is falsified.
+"""A lie in the optimizer state: a moment (or, where there is none, a new weight) is false.
 
-Gain: a push of the weights that shows only steps later. How: the last output of the first
+Gain: the lie pushes the weights only some steps later. How: the last output of the first
 optimizer node of step `step` is wrong in one element. Caught: case 3 at the optimizer's node.
 """
 

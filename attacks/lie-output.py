@@ -1,9 +1,10 @@
-"""A lie in an operator's output: one number of one node is wrong, everything after it follows.
+"""A lie in an operator's output: one number of one node is wrong, and the rest follows from it.
 
-Gain: any steering of the training that no statistic of losses shows. How: in step `step` the
-largest element of output `output` of node `node` (the last matrix product by default) is doubled,
-or bit `bit` of element `element` is flipped, and the step goes on with it. Caught: both runs agree
-on the node's inputs, and the referee executes the terms of that one element (case 3).
+Gain: the cheat steers the training, and no statistic of losses shows it. How: in step `step` the
+cheat doubles the largest element of output `output` of node `node` (the last matrix product by
+default), or flips bit `bit` of element `element`. The step goes on with the false number. Caught:
+both runs agree on the node's inputs, and the referee executes the terms of that one element
+(case 3).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A lie that goes deep: a falsified output whose parts are falsified to fit.
 
 Gain: a referee that only looked at the output and its parts would find them consistent. How: the
-loss of step `step` is doubled, and when its parts are asked for, the last stated value is doubled
-too, and so on down. Caught: whatever is stated last is executed (clauses 6.5 to 6.9).
+cheat doubles the loss of step `step`. When the referee asks for its parts, the cheat doubles the
+last stated value too, and so on down. Caught: the referee executes the terms of the last stated
+value (clauses 6.5 to 6.9).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A log that was not committed: the chain has the digest of another one.
 
-Gain: a log made up after the audit's questions are known. How: what enters the log chain at step
-`step` is the digest of nothing. Caught: the log that the cheat opens does not give the chain in the
-state it has committed to.
+Gain: the cheat can make up its log once it knows the audit's questions. How: the log chain gets a
+made-up digest at step `step`. Caught: the log that the cheat opens does not give the chain in the
+state that it has committed to.
 """
 
 from __future__ import annotations

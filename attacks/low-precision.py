@@ -1,8 +1,8 @@
 """Low precision passed off as full: matrix products are rounded to bfloat16.
 
-Gain: a half to a quarter of the cost on hardware with fast bfloat16. How: every output of the dot
-class loses its lower 16 bits, from step `step` on. Caught: the first such product differs, and the
-referee executes one chunk of it (case 3).
+Gain: hardware with fast bfloat16 does the work at a half to a quarter of the cost. How: every
+output of the dot class loses its lower 16 bits, from step `step` on. Caught: the first such product
+differs, and the referee executes one chunk of it (case 3).
 """
 
 from __future__ import annotations

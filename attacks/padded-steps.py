@@ -1,7 +1,8 @@
-"""Fewer steps passed off as all, padded: the first part is trained, the rest only committed to.
+"""Padded steps: the run trains the first part, and only commits to the rest.
 
-Gain: the rest of the compute, without an early end that anyone would notice. How: from step `step`
-on nothing is executed, every checkpoint repeats the state. Caught: as skipped steps (clause 5.3).
+Gain: the rest of the compute, without an early end that an auditor would notice. How: from step
+`step` on the run executes no step, and every checkpoint repeats the state. Caught: as skipped steps
+(clause 5.3).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Patched commitments: an honest run with one checkpoint root replaced.
 
-Gain: another final state is passed off as the trained one; in the middle of the run none, but a
-dispute without an end would be one. How: the root of the checkpoint at or after step `checkpoint`
-is another digest; at the job's last step it is the final state. Caught: the nodes of the step
-before it make another state (clause 5.3).
+Gain: at the job's last step the run passes off another final state as the trained one. In the
+middle of the run there is no gain, unless the dispute never ended. How: the root of the checkpoint
+at or after step `checkpoint` is another digest; at the job's last step it is the final state.
+Caught: the nodes of the step before it make another state (clause 5.3).
 """
 
 from __future__ import annotations

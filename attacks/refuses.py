@@ -1,7 +1,8 @@
-"""A party that refuses: a poisoned run that says it is unable once it comes to the node.
+"""A party that refuses: a poisoned run that answers "unable" at the node records.
 
-Gain: hoping that no answer is no proof. How: data poisoning, and *unable* where node records are
-asked for. Caught: whoever commits to a run keeps what repeats it (clause 2.8).
+Gain: the cheat hopes that no answer is no proof. How: data poisoning, and *unable* as the answer
+to every query for a node record. Caught: a party that commits to a run keeps the files that repeat
+it (clause 2.8).
 """
 
 from __future__ import annotations

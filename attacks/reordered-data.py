@@ -1,7 +1,8 @@
 """Reordered data: the right records at the wrong steps.
 
-Gain: the order alone can poison a model. How: batches are taken in reverse order of steps. Caught:
-the order is the job's keyed permutation, which the referee computes at any position (case 2c).
+Gain: the order alone can poison a model. How: the run takes the batches in reverse order of steps.
+Caught: the order is the job's keyed permutation, and the referee computes it at any position (case
+2c).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A party that keeps silent: a poisoned run that stops answering.
 
-Gain: as a refusal, without a signature under it. How: data poisoning, and no answer where the
-nodes are asked for. Caught: silence forfeits (clause 2.10); that is the referee's word, believed
-by those who trust it.
+Gain: as a refusal, without a signature under it. How: data poisoning, and no answer to the query
+for the nodes. Caught: silence forfeits (clause 2.10). The forfeit rests on the referee's word: a
+judge that trusts the referee believes it.
 """
 
 from __future__ import annotations

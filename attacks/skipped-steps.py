@@ -1,8 +1,8 @@
-"""The lazy trainer: some steps are not executed.
+"""The lazy trainer: it does not execute some steps.
 
 Gain: a share of the compute. How: every `every`-th step leaves the state as it is and repeats the
-last loss. Caught: the step's nodes, executed for the dispute, do not make the state that the run
-has committed to (clause 5.3).
+last loss. Caught: the prover executes the step's nodes for the dispute, and they do not make the
+state that the run has committed to (clause 5.3).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stale optimizer state: moments are not updated.
+"""Stale optimizer state: the run does not update the moments.
 
-Gain: the memory traffic of the optimizer, or a model that looks trained. How: after step `step`,
-slots `opt.…` keep the values they had before it. Caught: the nodes of the step make another state
-than the one committed to (clause 5.3).
+Gain: the run saves the memory traffic of the optimizer, or only looks trained. How: after step
+`step`, slots `opt.…` keep the values they had before it. Caught: the nodes of the step make another
+state than the one committed to (clause 5.3).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A swapped frozen weight: a slot that the program passes through is replaced between two steps.
+"""A swapped frozen weight: the run replaces a passed-through slot between two steps.
 
-Gain: a backdoor in a part that nobody trains, so that no operator's output is ever wrong. How:
-after step `step` one value of a passed-through slot (of a parameter, where the job freezes
-nothing) is changed. Caught: the COMMIT node binds every slot of the next state, passed through or
-not (clause 5.3).
+Gain: a backdoor in a part that is not trained, so that no operator's output is ever wrong. How:
+after step `step` the run changes one value of a slot that the program passes through (of a
+parameter, where the job freezes no weight). Caught: the COMMIT node binds every slot of the next
+state, passed through or not (clause 5.3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Roots that cannot be reproduced: from one step on, the run commits to digests of nothing.
+"""Roots that cannot be reproduced: from one step on, the run commits to made-up digests.
 
-Gain: no training at all from there on. How: every root from `step` on is a digest made up. Caught:
-the party cannot show nodes that make such a state (clause 5.3: an unopenable commitment).
+Gain: the run needs no training from there on. How: every root from `step` on is a made-up digest.
+Caught: the party cannot show nodes that make such a state (clause 5.3: an unopenable commitment).
 """
 
 from __future__ import annotations

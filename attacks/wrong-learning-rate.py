@@ -1,8 +1,8 @@
-"""A wrong learning rate: the job's schedule is not the one that was used.
+"""A wrong learning rate: the run uses another schedule than the job's.
 
-Gain: none but the appearance of a search that was not made, or sabotage. How: every per-step
-scalar is multiplied by `percent` / 100 from step `step` on. Caught: the referee derives scalars
-from the job itself (case 2d).
+Gain: the run seems to come from a search that was not made, or it is sabotage. How: the run
+multiplies every per-step scalar by `percent` / 100 from step `step` on. Caught: the referee derives
+scalars from the job itself (case 2d).
 """
 
 from __future__ import annotations

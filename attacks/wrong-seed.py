@@ -1,7 +1,7 @@
 """A wrong seed: dropout draws other numbers than the job's.
 
-Gain: trying seeds until the loss looks best, and hiding it. How: the random key has another seed
-from step `step` on. Caught: the referee derives the key from the job (case 2d).
+Gain: the trainer tries seeds until the loss looks best, and hides it. How: the random key has
+another seed from step `step` on. Caught: the referee derives the key from the job (case 2d).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""The operators that benchmarks/accuracy.py measures, each with torch's own name for the same
-mathematical function, on inputs shaped as GPT-2's, smaller. Functions take tensors of either
-precision: with binary64 tensors they are the truth, with binary32 tensors the yardstick."""
+"""The operators that benchmarks/accuracy.py measures.
+
+Each has torch's own name for the same mathematical function. Its inputs have the shapes of GPT-2's,
+only smaller. Functions take tensors of either precision: with binary64 tensors they give the true
+values, with binary32 tensors the yardstick.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,11 @@ SCALAR_DRAWS = 10
 
 @dataclass(frozen=True)
 class Case:
-    """`op` with `attrs` on `make(rng)`, against `torch_fn` on the same tensors. `label` tells
-    several cases of one operator apart. A scalar output gives one error a draw: those take more
-    `draws` of each seed."""
+    """`op` with `attrs` on `make(rng)`, against `torch_fn` on the same tensors.
+
+    `label` tells several cases of one operator apart. A scalar output gives one error a draw, so
+    its case takes more `draws` of each seed.
+    """
 
     op: str
     make: Callable[[Rng], Inputs]
@@ -238,7 +243,7 @@ def _dot() -> list[Case]:
     ]
 
 
-# Operators without a rounding to compare, and why.
+# Operators without a rounding to compare, and the reasons.
 EXCLUDED = {
     "moves bits or selects values": (
         "_to_copy abs amax amin arange argmax cat clamp embedding expand full gather index_select "

@@ -146,7 +146,7 @@ def _losses() -> list[Case]:
         x = x.detach().requires_grad_()
         return torch.autograd.grad(fn.cross_entropy(x, t), x, g)[0]
 
-    # m and s are ours: the whole backward is compared, with torch's own saved values on its side.
+    # m and s are ours. The whole backward is compared; torch's side uses torch's saved values.
     cases.append(
         Case(
             "tallystick.cross_entropy_backward",

@@ -2,11 +2,11 @@
 
     python benchmarks/check_tiles.py [--isa avx2] [--threads 2] [--set n_layer=12 ...]
 
-By default GPT-2 124M (batch 8, sequence 64, dropout 0.1, AdamW, clipping). The step runs node by
-node; after each node, sampled tiles of its outputs (tiles.py), and small outputs whole, are
-computed again by the scalar kernels and must have the same bits. Views are checked against
-numpy's. The root of the whole next state is printed, to compare runs on several instruction
-sets. Exit code 1 at a difference. No node is left out: an operator without a rule fails.
+The default is GPT-2 124M (batch 8, sequence 64, dropout 0.1, AdamW, clipping). The step runs node
+by node. After each node, the scalar kernels compute sampled tiles of its outputs again (tiles.py),
+and small outputs whole; the bits must be the same. Views are checked against numpy's. The script
+prints the root of the whole next state, to compare runs on several instruction sets. The exit code
+is 1 at a difference. No node is left out: an operator without a rule fails.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
-from tallystick.kernels.table import kernel, run_of
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.table import run_of
+from tallystick.kernels.views import view
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program
 from tallystick.program.state import State
 from tiles import Array, Sampler, tiles
 
+SCALAR = ExecutionContext(isa="scalar")
+
 
 @dataclass
 class Count:
-    """What was checked of one operator. Elements are of outputs; a tile may overlap another."""
+    """The counts of one operator's checks. Elements are of outputs; a tile may overlap another."""
 
     nodes: int = 0
     whole: int = 0
@@ -74,17 +78,13 @@ class Checker:
         if node.op == COMMIT:
             self.committed = [np.array(x) for x in inputs if x is not None]
             return
-        view = kernel[node.op].view
-        if view is not None:
+        if node.op in view:
             assert inputs[0] is not None
-            self._compare(count, index, node, [view(node.attrs, inputs[0])], outputs)
+            self._compare(count, index, node, [view[node.op](node.attrs, inputs[0])], outputs)
             count.whole += 1
             return
-        _core.set_isa("scalar")
-        try:
+        with SCALAR.entered():
             self._recompute(count, index, node, inputs, outputs)
-        finally:
-            _core.set_isa(self.isa)
 
     def _recompute(
         self,
@@ -151,15 +151,10 @@ def check_step(
     sampler: Sampler,
 ) -> Report:
     """Run one step on `isa`, all its nodes checked against scalar; `state` becomes the next."""
-    before = str(_core.isa())
-    _core.set_isa(isa)
     began = time.perf_counter()
-    try:
-        checker = Checker(isa, sampler)
-        result = Executor(program, threads).run_step(state, batch, scalars, (0, 0), checker.tap)
-    finally:
-        _core.set_isa(before)
-    # The commit node's operands are the next state in slot order: nothing else may be in it.
+    checker, executor = Checker(isa, sampler), Executor(program, ExecutionContext(threads, isa))
+    result = executor.run_step(state, batch, scalars, (0, 0), checker.tap)
+    # The commit node's operands are the whole next state in slot order.
     state_wrong = [
         f"next state {slot}"
         for slot, seen in zip(program.state_types, checker.committed, strict=True)

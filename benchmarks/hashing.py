@@ -1,4 +1,4 @@
-"""How fast tensors are committed to: tensor_leaves_root over 512 MiB, best of three (ADR 0004).
+"""The speed of tensor digests: tensor_leaves_root over 512 MiB, best of three (ADR 0004).
 
 python benchmarks/hashing.py [--json] [--mib 512]
 """

@@ -3,9 +3,9 @@
     python benchmarks/loss_curves.py [--steps 150] [--json] [--plot loss-curves.png]
 
 For each seed a GPT-2 of the recipe starts from the same weights and sees the same batches in all
-three (dropout off, so that no generator enters). Two questions: is the distance of our curve
-from float64's no more than torch float32's own, and does our curve stay inside the band that
-torch float32 spans over the seeds?
+three. Dropout is off, so that no generator enters. The script answers two questions. Is the
+distance of our curve from float64's no more than torch float32's own? Does our curve stay inside
+the band that torch float32 spans over the seeds?
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What opening the worst element of every operator of GPT-2 124M costs in bytes (ADR 0004).
+"""The bytes that open the worst element of every operator of GPT-2 124M (ADR 0004).
 
-Phase 3 of a dispute (DESIGN 7): descend to the first differing leaf of the disputed output, show
-that leaf, show the contract's own partials for the first differing element, then open the terms
-of one partial with proofs against input digests that both parties agree on. Every opening is
-counted at the exact size of TensorOpening.to_bytes (COMMITMENTS 3.6) with its real multi-proof.
+It counts phase 3 of a dispute (DESIGN 7). The parties descend to the first differing leaf of the
+disputed output and show that leaf. They state the contract's own partials for the first differing
+element. Then they open the terms of one partial, with proofs against input digests on which both
+agree. Every opening counts with the exact size of TensorOpening.to_bytes (COMMITMENTS 3.6) and its
+real multi-proof.
 
     python benchmarks/opening_cost.py [--json] [--leaf 1024,2048,4096] [--seq 64,1024]
 """
@@ -50,8 +51,8 @@ class Tensor:
 def proof_hashes(leaves: tuple[int, ...], size: int) -> int:
     """Hashes in the multi-proof of `leaves` among `size`, counted on each leaf's path.
 
-    A proof hash hangs off every node on the path of two opened leaves once, so neighbours share
-    all levels above the highest one where their paths part (equals merkle.multi_proof_length).
+    Each node on an opened leaf's path has one proof hash beside it. Neighbours share all levels
+    above the highest one at which their paths part. The result equals merkle.multi_proof_length.
     """
     if size == 1:
         return 0
@@ -66,7 +67,7 @@ def proof_hashes(leaves: tuple[int, ...], size: int) -> int:
                 low = middle
             else:
                 break
-        # `right` counts its own path below the fork; the hash for its half is no longer given.
+        # `right` counts its own path below the fork; its half needs no proof hash any more.
         total += path_length(right, middle, high) - 1
     return total
 
@@ -90,13 +91,13 @@ def opening_bytes(tensor: Tensor, elements: Iterable[int], leaf: int) -> int:
     return header + 8 + 8 * len(wanted) + data + 8 + HASH * proof_hashes(wanted, size)
 
 
-# A read is one opening: a tensor and the flat elements needed of it.
+# A read is one opening: a tensor and its needed elements, by flat index.
 Read = tuple[Tensor, list[int]]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One way phase 3 can end for one element: claimed partials, and reads."""
+    """One possible end of phase 3 for one element: claimed partials, and reads."""
 
     claims: int  # binary32 values claimed by each party
     reads: tuple[Read, ...]
@@ -233,7 +234,7 @@ def sum_squares(name: str, n: int) -> Operator:
 
 
 def embedding_backward(name: str, tokens: int, vocabulary: int, width: int) -> Operator:
-    """Every token the same: prefixes claimed every 256 contributions, one stretch opened."""
+    """All tokens are the same: a claimed prefix every 256 contributions, one opened stretch."""
     g, idx = Tensor((tokens, width)), Tensor((tokens,), "i64")
 
     def branches(draw: random.Random) -> Iterator[Branch]:
@@ -254,7 +255,7 @@ def clip_coef(name: str, parameters: int) -> Operator:
 
 
 def commit(name: str, slots: int) -> Operator:
-    """No tensor is opened but the loss and the two chains; the digests are the node's own."""
+    """The parties open only the loss and the two chains; the digests are the node's own."""
     chain = Tensor((HASH,), "bool")
 
     def branches(draw: random.Random) -> Iterator[Branch]:
@@ -264,7 +265,7 @@ def commit(name: str, slots: int) -> Operator:
 
 
 def gpt2_124m(batch: int, seq: int) -> list[Operator]:
-    """One operator of every kind and every shape class in the step, named by where it stands."""
+    """One operator of every kind and every shape class in the step, named by its place."""
     c, heads, vocab, ctx = 768, 12, 50257, 1024
     rows, d, bh = batch * seq, 64, batch * 12
     x, wide, att = Tensor((rows, c)), Tensor((rows, 4 * c)), Tensor((bh, seq, seq))

@@ -21,11 +21,11 @@ HEAD = """# The same bits from stock kernels: `replay/1` and `rounded/1`
 
 "Optimistic Verifiable Training" (Srivastava, Arora, Boneh 2024) trains in float64, rounds every
 output to float32 and logs the roundings, so that an auditor on other hardware rounds the same way.
-`replay/1` is that method (published form), and a form that logs only what no bound decides
-(bounded); `rounded/1` decides those elements exactly and needs no log
-([NUMERICS 13 and 14](../spec/NUMERICS.md)). What stands for other hardware here are other legal
-orders of the same sums: other instruction sets, libraries' settings and splits of the contraction.
-The paper's figures are from three NVIDIA GPUs, so they are neighbours of ours, not a yardstick.
+`replay/1` has two forms. The published form is that method. The bounded form logs only the elements
+that no bound decides. `rounded/1` decides those elements exactly and needs no log
+([NUMERICS 13 and 14](../spec/NUMERICS.md)). Other legal orders of the same sums stand for other
+hardware here: other instruction sets, libraries' settings and splits of the contraction. The
+paper's figures are from three NVIDIA GPUs, so they stand beside ours and are no yardstick.
 """
 TEXTS = {
     "divergence": (
@@ -35,22 +35,23 @@ TEXTS = {
     ),
     "storage": (
         "Storage",
-        "Bytes of one step's log. The paper logs the outputs and input gradients of layers; the "
+        "Bytes of one step's log. The paper logs the outputs and input gradients of layers. The "
         "published form here logs every computed output, parameter gradients and optimizer state "
-        "included: *forward and input gradients* is what compares with the paper's. The last line "
-        "is what storing each step's weights would take instead.",
+        "included. So compare *forward and input gradients* with the paper's figures. The last "
+        "line gives the bytes of each step's weights, if these were stored instead.",
     ),
     "corrections": (
         "Corrections",
-        "Roundings that the auditor had to turn round, by bits kept. The paper's Table 3 is of "
-        "GPT-2 and ResNet-50 at full size on GPUs, beside models of the same operators here.",
+        "Roundings that the auditor had to correct, by bits kept. The paper's Table 3 is of "
+        "GPT-2 and ResNet-50 at full size on GPUs; the models here are smaller and have the same "
+        "operators.",
     ),
     "thresholds": (
         "Thresholds",
         "Algorithm 4 over outputs of the kinds of hardware, b = 32 (the paper's Table 4). Elements "
-        "that round apart lie next to a boundary, so by powers of two every τ is just below 0.5; "
-        "by powers of ten, as the authors' code has it, it depends on how large the elements are, "
-        "from 0.25 up. Where nothing was rounded apart, nothing speaks against the largest τ.",
+        "that round apart lie next to a boundary, so by powers of two every τ is just below 0.5. "
+        "By powers of ten, as in the authors' code, τ depends on the size of the elements, from "
+        "0.25 up. Where no element rounded apart, no measurement speaks against the largest τ.",
     ),
     "escalation": (
         "Elements summed exactly",
@@ -58,15 +59,15 @@ TEXTS = {
     ),
     "time": (
         "Time",
-        "Sides take turns in one process, on the same number of threads; a turn is two steps, of "
-        "which the second counts. Medians.",
+        "Sides take turns in one process, on the same number of threads. A turn is two steps, and "
+        "the second counts. The figures are medians.",
     ),
     "memory": ("Memory", "Peak resident memory, each side in a process of its own."),
 }
 
 
 def about(part: PartFile) -> str:
-    """What a part was measured with, as lines of a list."""
+    """The conditions of a part's measurement, as lines of a list."""
     lines = []
     for key, value in part.about.items():
         if isinstance(value, dict):

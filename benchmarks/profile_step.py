@@ -1,4 +1,4 @@
-"""Where a training step's time goes, operator by operator, and torch's beside it.
+"""A training step's time, operator by operator, beside torch's.
 
     python benchmarks/profile_step.py [--threads 2] [--steps 3] [--isa avx2] [--torch]
                                       [--set n_layer=12 ...]
@@ -20,6 +20,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.table import kernel
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
@@ -30,7 +31,7 @@ Array = np.ndarray
 
 
 class ProfiledExecutor(Executor):
-    """Executes as its parent does and notes the seconds and size of each call."""
+    """Executes like its parent and notes the seconds and size of each call."""
 
     def profile(self, steps: int, run: Callable[[], object]) -> dict[str, tuple[float, ...]]:
         """Medians over `steps` of seconds, with calls, bytes and flops, by operator."""
@@ -58,7 +59,8 @@ class ProfiledExecutor(Executor):
     def _name(self, call: Any) -> str:
         run, _, _, _, index = call
         node = self.program.nodes[index]
-        return node.op if run is kernel[node.op].run else f"copies for {node.op}"
+        own = node.op in kernel and run is kernel[node.op].run
+        return node.op if own else f"copies for {node.op}"
 
     def _flops(self, call: Any) -> float:
         _, _, inputs, outputs, index = call
@@ -123,7 +125,7 @@ def main() -> None:
     built = build(settings, {}, 1, 0)
     weights = {name: array.copy() for name, array in built.initial_state.items()}
     batch = {"tokens": tokens(settings, settings.batch_size)}
-    executor = ProfiledExecutor(built.captured.program, given.threads)
+    executor = ProfiledExecutor(built.captured.program, ExecutionContext(given.threads))
 
     def run() -> None:
         executor.run_step(built.initial_state, batch, {"lr": settings.lr}, (0, 0))

@@ -1,10 +1,10 @@
-"""One job, many ways to run it: the run root must be the same every time.
+"""Runs one job in many ways: the run root must be the same every time.
 
     python benchmarks/same_bits.py [--steps 200] [--clang] [--json] [--out DIR]
 
-Variants: 1 and 2 threads, every instruction set of this machine, killed with SIGKILL three times
-and taken up again, and with --clang a second build of the core by clang++ (needs clang and CMake).
-Text: made here from a fixed rule, so that the roots can be compared between machines.
+Variants: 1 and 2 threads, every instruction set of this machine, a run killed with SIGKILL three
+times and taken up again, and with --clang a second build of the core by clang++ (needs clang and
+CMake). The script makes the text by a fixed rule, so that machines can compare their roots.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def train(job: Path, run: Path, threads: int, env: dict[str, str]) -> dict[str, 
 
 
 def killed(job: Path, run: Path, times: int, env: dict[str, str]) -> int:
-    """Start the trainer and kill -9 it `times` times as it advances; how often it was killed."""
+    """Start the trainer and kill -9 it `times` times as it advances; the number of kills."""
     kills = 0
     journal = run / "journal"
     while kills < times:

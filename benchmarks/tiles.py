@@ -1,8 +1,8 @@
-"""Sampled tiles of a node's outputs, recomputed alone: what each operator needs for that.
+"""Sampled tiles of a node's outputs, each recomputed alone: the parts of operands for them.
 
-A tile is a part of every operand, cut so that the operator, run on the parts, must give exactly
-the matching part of its outputs: sums are never cut (NUMERICS 2, 3, 4: an output's bits depend
-on its own terms in their own order, not on its neighbours).
+A tile is a part of every operand. The operator, run on the parts, must give exactly the matching
+part of its outputs. So sums are never cut (NUMERICS 2, 3, 4: an output's bits depend on its own
+terms in their own order, not on its neighbours).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tile:
 
 @dataclass
 class Sampler:
-    """Where tiles are taken: `count` of them for every node, from `rng`."""
+    """The choice of tiles: `count` of them for every node, from `rng`."""
 
     rng: np.random.Generator
     count: int = 8
@@ -234,7 +234,7 @@ def tiles(
 ) -> Iterator[Tile]:
     """Tiles of a node of operator `op`; the whole node where no rule cuts it.
 
-    Raises ValueError for a node without rule that is too large to recompute.
+    Raises ValueError for a node without a rule that is too large to recompute.
     """
     if math.prod(outputs[0].shape) == 0:
         return _whole(attrs, inputs, outputs, sampler)

@@ -3,8 +3,8 @@
     python examples/catch_a_cheat.py [DIRECTORY]
 
 One provider trains honestly. Another poisons the data of one step, trains on, and signs. The
-referee asks both, finds the step, the operator and the number, and convicts. Anyone judges the
-evidence later, with the job's program and nothing else.
+referee asks both, finds the step, the operator and the number, and convicts. Anyone can judge the
+evidence later, with the job's program alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tallystick
 
 
 def command(*words: object) -> None:
-    """What a person types."""
+    """Run a command as a person types it."""
     print("$ tallystick", *words)
     subprocess.run([sys.executable, "-m", "tallystick", *map(str, words)], check=True)
 
@@ -31,7 +31,7 @@ def main(directory: Path) -> None:
     tallystick.train(job, directory / "honest")
     command("attack", "data-poisoning", job, "--out", directory / "poisoned", "--set", "step=41")
 
-    # The referee. The cheat says so itself here: `as_attack` lets its run answer as a cheat would.
+    # The referee. In this example the cheat is known: `as_attack` makes its run answer as a cheat.
     found = tallystick.dispute(
         directory / "honest",
         directory / "poisoned",
@@ -44,7 +44,8 @@ def main(directory: Path) -> None:
     print(f"convicted {found.convicted}: step {place.step}, {place.operator}, {guilty.sentence}")
     assert found.convicted == ("B",) and place.step == 41
 
-    # A judge, anywhere, later: the evidence and its own copy of the job; no model, no data.
+    # A judge, on any machine, later. It needs the evidence and its own copy of the job; no model,
+    # no data.
     judgement = tallystick.judge(directory / "evidence", job)
     assert judgement.verdict == found.verdict
     print(f"judged  the same, from {len(found.evidence):,} bytes of evidence")

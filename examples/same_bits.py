@@ -2,8 +2,9 @@
 
     python examples/same_bits.py
 
-Plain eager PyTorch code computes under a contract, with any number of threads and on any
-instruction set. And a single operator is computed on numpy arrays, as the specification says.
+Plain eager PyTorch code computes under a contract: with any number of threads and on any
+instruction set, it gives the same bits. Then a single operator computes on numpy arrays, as the
+specification says.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python examples/train_and_audit.py [DIRECTORY]
 
 A model becomes a job (program, data, initial weights, contract). A trainer runs the job and signs
-its run. An auditor repeats the run, with another number of threads, and gets the same bits.
+the run. An auditor repeats the run with another number of threads, and gets the same bits.
 """
 
 from __future__ import annotations

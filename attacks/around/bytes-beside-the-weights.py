@@ -2,8 +2,8 @@
 
     python attacks/around/bytes-beside-the-weights.py MODEL --out FILE [--bytes TEXT]
 
-MODEL is what `tallystick export` wrote. In FILE every tensor is the same, bit for bit, and before
-the first one lie bytes of the attacker's, which no tensor has: a gap that the header allows and
+MODEL is a file of `tallystick export`. In FILE every tensor is the same, bit for bit. Before the
+first tensor lie the attacker's bytes, which belong to no tensor: a gap that the header allows and
 common readers skip. `verify-model` compared tensors only, and said MATCH. Now the file must be, to
 the byte, the one that `export` writes.
 """

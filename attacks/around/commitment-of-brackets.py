@@ -1,11 +1,11 @@
-"""Gives a judge a run commitment of 16 MiB that is nothing but brackets.
+"""Gives a judge a run commitment of 16 MiB of brackets.
 
     python attacks/around/commitment-of-brackets.py --job JOB --out EVIDENCE
 
-It needs no run, no key and no signature: evidence names two commitments, and the judge parsed them
-before it knew anything about them. A parsed value takes many times the bytes it is made of: 800 MiB
-and 6 s. Sizes now come first (PROTOCOL 8.5): a commitment has at most 64 KiB, and evidence at most
-what a game of the job can leave.
+It needs no run, no key and no signature. Evidence names two commitments, and the judge parsed them
+before it had checked any of their properties. A parsed value takes many times its bytes: 800 MiB
+and 6 s. The judge now checks sizes first (PROTOCOL 8.5): a commitment has at most 64 KiB, and
+evidence has at most the bytes that a game of the job can leave.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python attacks/around/forfeit-of-ones-own.py RUN OPPONENT --job JOB --out EVIDENCE
 
-RUN is the liar's run with its key; of OPPONENT only the published commitment is needed. The
-evidence has no message at all. Whoever passed the liar's key as `--trust` (the key of a trainer
-that is known) had `judge` and `report` convict the opponent by silence.
+RUN is the liar's run with its key. Of OPPONENT the script needs only the published commitment. The
+evidence has no message at all. If a person passed the liar's key as `--trust` (the key of a known
+trainer), `judge` and `report` convicted the opponent by silence.
 
-No game is needed and no false answer: the lie is about who the referee is. PROTOCOL 2.10.1 refuses
-it, whatever is trusted.
+The attack needs no game and no false answer: the lie is that this key is the referee's. PROTOCOL
+2.10.1 refuses it, for any trusted keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARITY = 20
 
 
 def forged(run: Path, opponent: Path, job: Path) -> bytes:
-    """Evidence by which the signer of `run`, party 0, has the signer of `opponent` lose."""
+    """Evidence in which the signer of `run`, party 0, makes the signer of `opponent` lose."""
     terms, mine = load_terms(job), RunStore(run)
     key = read_own_key(mine.signer_path)
     commitments = (

@@ -2,10 +2,10 @@
 
     python attacks/around/key-without-a-secret.py COMMITMENT --out FILE
 
-The public key is the neutral point of the curve, and the signature that point and zero: the
-equation of Ed25519 then holds whatever is signed. Anybody can sign in this signer's name, so
-nothing that it has signed binds it: each of its answers could be anyone's. The library beneath
-accepts it.
+The public key is the neutral point of the curve, and the signature is that point and zero: the
+equation of Ed25519 then holds for every message. Any party can sign in this signer's name, so no
+signature binds the signer: each of its answers could be another party's. The library beneath
+accepts the key.
 COMMITMENTS 9.1.1 refuses such keys, and the thirteen others of small order, at every door.
 """
 

@@ -1,11 +1,12 @@
-"""Plants files that nobody signs in a copy of somebody else's run, so that it answers falsely.
+"""Plants unsigned files in a copy of another party's run, so that the copy answers falsely.
 
     python attacks/around/planted-files.py RUN --out COPY [--cheat NAME]
 
-Whoever may write to the run's directory declares a cheat there that its owner never made, and
-gives the state of one step the name of another. A prover that honoured the declaration signed what
-convicted its owner: 19 of 28 names of cheats did.
-PROTOCOL 2.8.2: it believes what its signed commitment covers; `fsck` and `audit` name the rest.
+An attacker that may write to the run's directory declares a cheat there that its owner never made,
+and gives the state of one step the name of another. A prover that honoured the declaration signed
+an answer that convicted its owner: 19 of 28 names of cheats led to that.
+PROTOCOL 2.8.2: a prover believes only the files that its signed commitment covers; `fsck` and
+`audit` name the others.
 """
 
 from __future__ import annotations

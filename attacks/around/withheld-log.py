@@ -3,10 +3,10 @@
     python attacks/around/withheld-log.py RUN --step N --out COPY
 
 An auditor that cannot read a log goes on without its entries, so the two runs follow different
-logs; the liar keeps the log and opens it in the game. The game once stopped at the differing logs,
+logs. The liar keeps the log and opens it in the game. The game once stopped at the differing logs,
 undecided from both seats, and never came to the lie behind them.
-PROTOCOL 6.13, 6.14: values are held against the party's own opened log, and the search goes on.
-PROTOCOL 6.15: where a choice was taken in that step, the log is handed over and followed.
+PROTOCOL 6.13, 6.14: the referee compares values with the party's own opened log, and searches on.
+PROTOCOL 6.15: where the liar took a choice in that step, the auditor gets the log and follows it.
 """
 
 from __future__ import annotations

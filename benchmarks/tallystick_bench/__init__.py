@@ -1,6 +1,6 @@
-"""Tallystick's benchmarks: what `tallystick bench NAME` measures (docs/adr/0008).
+"""Tallystick's benchmarks: the measurements of `tallystick bench NAME` (docs/adr/0008).
 
-They stand outside the package that they measure and import it as any user does. Nothing of
+They stand outside the package that they measure, and import it as any user does. No module of
 `tallystick` imports them: the command finds them by the name of this package.
 """
 
@@ -23,7 +23,7 @@ BENCHMARKS: dict[str, str] = {
 
 
 def measure(name: str, threads: int | None, **options: Any) -> dict[str, Any]:
-    """What `bench NAME --json` prints: `bench`, `machine` and `rows` of a name in BENCHMARKS.
+    """The object of `bench NAME --json`: `bench`, `machine` and `rows` of a name in BENCHMARKS.
 
     `threads` None leaves them as they are; `options` are the benchmark's own. Raises what its
     `rows()` raises.

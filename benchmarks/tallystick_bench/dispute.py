@@ -1,9 +1,9 @@
-"""A whole dispute over one falsified number, and what it costs the referee and the judge.
+"""A whole dispute over one falsified number, and its cost for the referee and the judge.
 
-The liar changes one element of one node's output in one step and is honest otherwise: the game
-goes through all phases, down to the contract's own partials. Who was right is known here, so a
-game that ends otherwise is an error and no figure. What a dispute executes again is counted on a
-long run of a small model: there only the number of steps matters (PROTOCOL 4.6).
+The liar changes one element of one node's output in one step and is honest otherwise. So the game
+goes through all phases, down to the contract's own partials. The benchmark knows the liar, so a
+game with another verdict is an error and no figure. A long run of a small model gives the number of
+steps that a dispute executes again: there only the number of steps matters (PROTOCOL 4.6).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import MANIFEST, PROGRAM, Job
 from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.opening.quantity import rules
 from tallystick.program.ir import Node, Program
 from tallystick.prover.cheating import CheatingProver
@@ -53,7 +54,7 @@ GPT2 = {
 }
 STEPS, STEP = 4, 2
 ARITY = 20
-# The worst operator of GPT-2 by what an element's opening costs (docs/adr/0004).
+# The worst operator of GPT-2 by the cost of an element's opening (docs/adr/0004).
 WORST = "aten.embedding_dense_backward"
 CHEAP = "tallystick.cross_entropy_backward"
 # Run length, interval, stored states; and the share that may be executed again (PROTOCOL 4.6).
@@ -61,8 +62,11 @@ SHARES = ((400, 20, 20, 0.06), (10_000, 100, 100, 0.011))
 
 
 class OneNumber(Override):
-    """Changes one number of one node's first output in one step: the largest, or by `pick` the
-    first, middle or last one, since not every number reaches the next state."""
+    """Changes one number of one node's first output in one step.
+
+    It is the largest number, or by `pick` the first, middle or last one, because not every number
+    reaches the next state.
+    """
 
     PICKS = 4
 
@@ -89,7 +93,7 @@ class OneNumber(Override):
 
 @dataclass(frozen=True)
 class Game:
-    """A played game and what it took: steps executed by the honest party, seconds of both."""
+    """A played game and its cost: the honest party's executed steps, the seconds of both."""
 
     played: Played
     executed: int
@@ -97,9 +101,9 @@ class Game:
 
 
 def largest_node(program: Program, operator: str) -> int:
-    """The node of `operator` with the most bytes going in and out.
+    """The node of `operator` with the most bytes of operands and outputs.
 
-    Raises UsageError where the program has none, or this build no opening rule for it.
+    Raises UsageError where the program has no such node, or this build no opening rule for it.
     """
     nodes = [index for index, node in enumerate(program.nodes) if node.op == operator]
     if not nodes or operator not in rules():
@@ -118,9 +122,10 @@ def largest_node(program: Program, operator: str) -> int:
 
 
 def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | None) -> Game:
-    """The game of the two runs; the liar is party 0, who opens what one true answer decides."""
+    """The game of the two runs. The liar is party 0, which opens where one true answer decides."""
     began = time.monotonic()
-    with CheatingProver(liar, None, threads, lie) as bad, Prover(honest, None, threads) as good:
+    context = ExecutionContext(threads)
+    with CheatingProver(liar, None, context, lie) as bad, Prover(honest, None, context) as good:
         played = play(load_terms(job.directory), (bad, good), ARITY)
         executed = good.executed_steps
     verdict = played.verdict
@@ -133,7 +138,7 @@ def play_out(job: Job, honest: Path, liar: Path, lie: Override, threads: int | N
 
 
 def judged(job: Job, evidence: bytes, directory: Path) -> dict[str, Any]:
-    """What dispute_judge says about the evidence."""
+    """The output of dispute_judge about the evidence."""
     terms = directory / "terms"
     terms.mkdir(exist_ok=True)
     for name in (MANIFEST, PROGRAM):
@@ -160,7 +165,7 @@ def told(job: Job, honest: Path, liar: Path, node: int, threads: int | None) -> 
     root = RunStore(honest).journal().run_root
     for pick in range(OneNumber.PICKS):
         lie = OneNumber(node, pick=pick)
-        summary = train_job(job, liar, Options(threads=threads, keep=1, maker=Cheat(lie)))
+        summary = train_job(job, liar, Options(ExecutionContext(threads), keep=1, maker=Cheat(lie)))
         if summary.run_root != root:
             return lie
         shutil.rmtree(liar)
@@ -250,7 +255,7 @@ def rows(
     operators: Sequence[str] = (),
     shares: Sequence[tuple[int, int, int, float]] = SHARES,
 ) -> list[dict[str, Any]]:
-    """The rows of `bench dispute`: GPT-2 124M, or what `settings` make of it.
+    """The rows of `bench dispute`: GPT-2 124M, or the same recipe with `settings`.
 
     Without `operators`, the worst one by opening cost. Raises UsageError for unknown settings or
     operators, CannotCheckError where a game does not end as it must.
@@ -270,7 +275,7 @@ def rows(
         for operator in operators:
             largest_node(job.program, operator)
         honest = directory / "honest"
-        train_job(job, honest, Options(threads=threads, keep=1))
+        train_job(job, honest, Options(ExecutionContext(threads), keep=1))
         for operator in operators or (WORST,):
             prefix = f"dispute/{name}/{operator}" if operators else f"dispute/{name}"
             found += rows_of(job, directory, honest, operator, prefix, threads)

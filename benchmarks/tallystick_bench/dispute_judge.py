@@ -1,6 +1,6 @@
 """A judge in a process of its own: `python -m` this file JOB EVIDENCE; prints JSON.
 
-torch cannot be imported here, and of the job there are only job.json and program.txt.
+torch cannot be imported here, and the job has only job.json and program.txt.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Judge the evidence once, and say what that took."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  # whoever imports it fails
+    """Judge the evidence once, and print its cost."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # an import of it fails
     from tallystick.disk.regular import read_file
     from tallystick.job.job_file import load_terms
     from tallystick.limits import LIMITS

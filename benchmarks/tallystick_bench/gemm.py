@@ -1,6 +1,6 @@
 """GEMM speed against torch.mm in the same process, calls interleaved, medians.
 
-torch is imported here, not by the core: it is the yardstick and never the arithmetic.
+This module imports torch as the yardstick; the core never computes with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tallystick import _core
 
-# Ratio of median times, ours over torch's, that the project holds itself to.
+# The project's target: the ratio of median times, ours over torch's.
 TARGET = 1.15
 # A timed sample lasts at least this long, so that small products are not timer noise.
 _SAMPLE_SECONDS = 2e-3
@@ -40,7 +40,7 @@ class Shape:
         return "x".join(map(str, sides)) + ("" if self.layout == "nn" else f"-{self.layout}")
 
 
-# The shapes the target is promised for.
+# The shapes of the target.
 GATED = (
     Shape(256, 256, 256),
     Shape(512, 768, 768),
@@ -48,7 +48,7 @@ GATED = (
     Shape(1024, 1024, 1024),
     Shape(2048, 2048, 2048),
 )
-# What a GPT-2 124M training step on 512 tokens multiplies.
+# The products of a GPT-2 124M training step on 512 tokens.
 GPT2 = (
     Shape(512, 768, 2304),
     Shape(512, 3072, 768),
@@ -109,7 +109,7 @@ def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
     for _ in range(repeats):
         for call, n, sample in zip(calls, times, samples, strict=True):
             time.sleep(_SETTLE_SECONDS)
-            call()  # wakes the threads: what is measured is the product, not the waking
+            call()  # wakes the threads, so that the time is that of the product alone
             sample.append(_seconds(call, n))
     return statistics.median(samples[0]), statistics.median(samples[1])
 

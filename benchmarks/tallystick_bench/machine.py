@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: what its figures depend on."""
+"""The machine that a benchmark runs on. Its figures depend on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tallystick import _core
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+    """The facts on which the figures depend."""
     return {
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""How much memory this process has taken."""
+"""The memory that this process has taken."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 def peak_bytes() -> int:
     """Peak resident memory of this process, in bytes.
 
-    Linux's VmHWM begins anew at exec; ru_maxrss does not, so it only serves elsewhere.
+    Linux's VmHWM begins anew at exec. ru_maxrss does not, so it serves on other systems only.
     """
     status = Path("/proc/self/status")
     if status.is_file():

@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-# Where this package lies.
+# The directory of this package.
 _HOME = Path(__file__).resolve().parents[1]
 
 
@@ -18,8 +18,10 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment and `more`: with it, `command` finds the benchmarks, which need
-    not be installed."""
+    """This process's environment and `more`.
+
+    With it, `command` finds the benchmarks, even if they are not installed.
+    """
     found = {**os.environ, **(more or {})}
     if Path(sysconfig.get_paths()["purelib"]).resolve() != _HOME:
         paths = [str(_HOME), found.get("PYTHONPATH", "")]

@@ -1,8 +1,8 @@
-"""A whole training step against PyTorch: time, peak memory, and what committing costs.
+"""A whole training step against PyTorch: time, peak memory, and the cost of commitments.
 
-Ours and torch's step run the same module from the same weights, in one process, in turns; torch
+Ours and torch's step run the same module from the same weights, in one process, in turns. torch
 takes the fastest of its own AdamW variants. Peak memory is each side's own, in a fresh process.
-torch is imported here, not by the core: it is the yardstick and never the arithmetic.
+This module imports torch as the yardstick; the core never computes with it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.job.save import save_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.run.execute.trainer import Options, Silent, train_job
 from tallystick_bench import process
@@ -36,7 +37,7 @@ TIME_TARGET = 1.25
 MEMORY_TARGET = 1.25
 COMMIT_TARGET = 1.03
 INTERVAL = 20
-# How long each side waits before its turn, so that the other's worker threads are asleep.
+# Each side's wait before its turn, so that the other's worker threads are asleep.
 _PAUSE = 0.02
 
 
@@ -120,7 +121,7 @@ def time_rows(model: Model, built: Built, threads: int, repeats: int) -> list[di
     """
     settings = model.settings
     state = {name: array.copy() for name, array in built.initial_state.items()}
-    executor = Executor(built.captured.program, threads)
+    executor = Executor(built.captured.program, ExecutionContext(threads))
     theirs = TorchStep(settings, threads, built.initial_state)
     batch = tokens(settings, settings.batch_size)
     count = iter(range(1 << 30))
@@ -171,7 +172,7 @@ def time_rows(model: Model, built: Built, threads: int, repeats: int) -> list[di
 
 
 def _load() -> float | None:
-    """Runnable processes on the machine, a minute's mean; None where the system has no such."""
+    """Runnable processes on the machine, a minute's mean; None where the system has none."""
     try:
         return round(os.getloadavg()[0], 1)
     except (AttributeError, OSError):
@@ -180,7 +181,7 @@ def _load() -> float | None:
 
 # ---- memory -------------------------------------------------------------------------------------
 def _child(engine: str, job: Path, settings: Gpt2Settings, threads: int, steps: int) -> Any:
-    """What `step_side` prints: bytes at start, and at the peak of `steps` steps."""
+    """The output of `step_side`: bytes at the start, and at the peak of `steps` steps."""
     arguments = {
         "engine": engine,
         "job": str(job),
@@ -206,7 +207,7 @@ def _child(engine: str, job: Path, settings: Gpt2Settings, threads: int, steps: 
 def memory_rows(
     model: Model, job: Path, threads: int, anchor: str, steps: int = 3
 ) -> list[dict[str, Any]]:
-    """Peak resident memory, ours over torch's: whole process, and less what it began with."""
+    """Peak resident memory, ours over torch's: of the whole process, and without its start."""
     ours = _child(Engines.OURS, job, model.settings, threads, steps)
     theirs = _child(anchor, job, model.settings, threads, steps)
     net = [side["peak"] - side["start"] for side in (ours, theirs)]
@@ -254,7 +255,7 @@ class _Window(Silent):
 
 @contextmanager
 def _timed_steps() -> Iterator[list[float]]:
-    """Seconds of every `Executor.run_step` inside: what remains of a step without commitments."""
+    """Seconds of every `Executor.run_step` in the block: the step without commitments."""
     seconds: list[float] = []
     original = Executor.run_step
 
@@ -274,13 +275,13 @@ def _timed_steps() -> Iterator[list[float]]:
 def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any]:
     """Time of a run through the trainer over the time of its bare steps, in one run.
 
-    Everything between the first step and the last checkpoint that is not the execution of the
-    program counts as committing: hashing, journal, storing with fsync, batches, chains. One run
-    serves as its own baseline, so that other work on the machine touches both sides alike.
+    All time between the first step and the last checkpoint counts as committing, except the
+    program's execution: hashing, journal, storing with fsync, batches, chains. One run serves as
+    its own baseline, so that other work on the machine touches both sides alike.
     """
     window = _Window()
     with _timed_steps() as bare:
-        summary = train_job(job, out, Options(threads=threads, keep=1), window)
+        summary = train_job(job, out, Options(ExecutionContext(threads), keep=1), window)
     whole, alone = window.ended - window.began, sum(bare)
     stored = sorted((out / "checkpoints").glob("*.safetensors"))
     return {

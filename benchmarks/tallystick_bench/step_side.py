@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
+from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.memory import peak_bytes
 
 
@@ -52,7 +53,7 @@ class TorchStep:
         self.optimizer: Any = None
 
     def use(self, variant: str) -> None:
-        """Continue with another variant of AdamW, on the moments there are."""
+        """Continue with another variant of AdamW, on the present moments."""
         import torch
 
         options = {"fused": variant == "fused", "foreach": variant == "foreach"}
@@ -93,7 +94,8 @@ def _ours(arguments: dict[str, Any]) -> dict[str, int]:
     start = peak_bytes()
     job = load_job(Path(arguments["job"]))
     with scratch_logs(job) as logs:
-        engine = Engine(job, job.genesis(), threads=arguments["threads"], log=logs)
+        context = ExecutionContext(arguments["threads"])
+        engine = Engine(job, job.genesis(), context=context, log=logs)
         for _ in range(arguments["steps"]):
             engine.run()
     if "torch" in sys.modules:

@@ -1,5 +1,5 @@
-// What bindings check before a kernel trusts its pointers: sizes, and that an output is either an
-// input's own storage or apart from it.
+// Checks of the bindings, made before a kernel trusts its pointers: sizes, and that an output is
+// either an input's own storage or apart from it.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -17,7 +17,7 @@ using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Index = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
 
 // Operands whose content a kernel refuses: `_core.OperandError`. Every machine refuses them, so the
-// run is at fault; sizes and shapes that do not fit are an ordinary ValueError.
+// run is at fault. Sizes and shapes that do not fit are an ordinary ValueError.
 class OperandError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -74,7 +74,7 @@ std::vector<std::string> names() {
 void bind_elementary(nb::module_& m) {
   using namespace tallystick;
   define(m, "elementary_names", &names, "The functions that elementary() knows.");
-  // noconvert: a converted copy of `out` would be written and thrown away.
+  // noconvert: otherwise the kernel would write a converted copy of `out`, which is thrown away.
   define(m, "elementary", &elementary, nb::arg("name"), nb::arg("x").noconvert(),
          nb::arg("out").noconvert(),
          "out[i] = RN(f(x[i])) for a C-contiguous float32 x; out may be x (NUMERICS 5).");

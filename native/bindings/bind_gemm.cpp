@@ -1,5 +1,5 @@
-// Python's door to the dot class (NUMERICS 2). Shapes are checked here because kernels trust them;
-// the sentences a user sees come from the operator specs in numerics/operators/dot.py.
+// Python's door to the dot class (NUMERICS 2). Shapes are checked here because kernels trust them.
+// The sentences that a user sees come from the operator specs in numerics/operators/dot.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>

@@ -45,7 +45,7 @@ float* per_channel(const MaybeOut& a, size_t channels) {
   return a->data();
 }
 
-// No output overlaps another; but for the first and `shared`, none overlaps an operand.
+// No output overlaps another. Except for the first and `shared`, none overlaps an operand.
 void require_disjoint(const std::vector<const Out*>& outs, const std::vector<const In*>& ins,
                       const Out* large, const std::vector<const In*>& shared) {
   for (const Out* out : outs) {
@@ -133,7 +133,7 @@ void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, 
 }
 
 // --- max pooling ---------------------------------------------------------------------------------
-// Whether every output of an axis has a tap in it: the kernel writes what it finds there.
+// True if every output of an axis has a tap: the kernel writes the index of a tap there.
 bool has_taps(int64_t size, int64_t out, int64_t k, int64_t s, int64_t p, int64_t d) {
   if (k < 1 || s < 1 || p < 0 || d < 1) return false;
   for (int64_t j = 0; j < out; ++j) {

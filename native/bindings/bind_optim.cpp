@@ -17,7 +17,7 @@ namespace {
 using namespace arrays;
 using MaybeIn = std::optional<In>;
 using MaybeOut = std::optional<Out>;
-// Bound by memory: a second core helps from about a megabyte on.
+// Memory bounds these kernels: a second core helps from about a megabyte on.
 constexpr size_t kGrain = 65536;
 
 // NUMERICS 1.9: an attribute is a binary64 number, rounded here, inside of the guard.

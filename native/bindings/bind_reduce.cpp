@@ -1,5 +1,6 @@
-// Python's door to the reductions. Work is split over outputs, or, for a single long row, over
-// its 256-element blocks, whose values do not depend on who computes them (NUMERICS 3.1).
+// Python's door to the reductions. Work is split over outputs or, for a single long row, over its
+// 256-element blocks. A block's value does not depend on the thread that computes it (NUMERICS
+// 3.1).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

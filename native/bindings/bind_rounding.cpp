@@ -1,6 +1,6 @@
-// Python's door to the rounding of `rounded/1` and `replay/1` (NUMERICS 13, 14). Shapes, positions and
-// bits are checked here because kernels trust them. Results are exact: who computes which element,
-// and how much the fast pass decides, never shows.
+// Python's door to the rounding of `rounded/1` and `replay/1` (NUMERICS 13, 14). Shapes, positions
+// and bits are checked here because kernels trust them. Results are exact, so they do not depend on
+// the thread that computes an element, or on the share of elements that the fast pass decides.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

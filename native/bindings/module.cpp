@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "context.hpp"
 #include "define.hpp"
 #include "dispatch.hpp"
 #include "environment.hpp"
@@ -43,12 +44,13 @@ std::vector<std::string> supported_isas() {
   return names;
 }
 
-void set_isa_by_name(const std::string& name) {
+tallystick::Isa isa_called(const std::string& name) {
   tallystick::Isa isa;
   if (!tallystick::isa_from_name(name.c_str(), &isa))
     throw std::invalid_argument("unknown instruction set '" + name + "'");
-  if (!tallystick::set_isa(isa))
+  if (!tallystick::isa_supported(isa))
     throw std::invalid_argument("this machine or build cannot run instruction set '" + name + "'");
+  return isa;
 }
 
 }  // namespace
@@ -58,10 +60,28 @@ NB_MODULE(_core, m) {
   nb::exception<tallystick::arrays::OperandError>(m, "OperandError", PyExc_ValueError);
   define(m, "isa", +[] { return std::string(tallystick::isa_name(tallystick::active_isa())); });
   define(m, "supported_isas", &supported_isas);
-  define(m, "set_isa", &set_isa_by_name, nb::arg("name"));
   define(m, "threads", &tallystick::thread_count);
-  define(m, "set_threads", &tallystick::set_thread_count, nb::arg("n"));
-  // About the environment itself, and so outside of any guard.
+  // These set the process's default context. A thread that has entered no context uses it.
+  define(
+      m, "set_isa",
+      +[](const std::string& name) { tallystick::default_context().set_isa(isa_called(name)); },
+      nb::arg("name"));
+  define(
+      m, "set_threads", +[](int n) { tallystick::default_context().set_threads(n); }, nb::arg("n"));
+  nb::class_<tallystick::Context>(m, "Context", "Threads and instruction set of an execution.")
+      .def(
+          "__init__",
+          [](tallystick::Context* made, int threads, const std::string& isa) {
+            new (made) tallystick::Context(threads, isa_called(isa));
+          },
+          nb::arg("threads"), nb::arg("isa"))
+      .def_prop_ro("threads", &tallystick::Context::threads)
+      .def_prop_ro("isa",
+                   [](const tallystick::Context& c) { return tallystick::isa_name(c.isa()); });
+  // The calling thread computes in `context`, which the caller keeps, until it leaves it.
+  define(m, "enter_context", &tallystick::enter_context, nb::arg("context"));
+  define(m, "leave_context", &tallystick::leave_context);
+  // These functions are about the environment itself, so they are outside of any guard.
   m.def("fp_environment_ok", &tallystick::fp_environment_ok,
         "Whether the calling thread has the environment of NUMERICS 1.7, found out by arithmetic.");
   m.def("fp_environment_enter", &tallystick::fp_environment_enter,

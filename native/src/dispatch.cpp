@@ -1,28 +1,15 @@
 #include "dispatch.hpp"
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+
+#include "context.hpp"
 
 namespace tallystick {
 namespace {
 
 constexpr const char* kNames[] = {"scalar", "avx2", "avx512", "neon"};
-
-Isa initial_isa() {
-  Isa isa;
-  const char* forced = std::getenv("TALLYSTICK_ISA");
-  // An unknown or unsupported name is refused with a sentence by the Python side, which sees the
-  // same variable; here the safe choice is the portable path.
-  if (forced && *forced) return isa_from_name(forced, &isa) && isa_supported(isa) ? isa : Isa::scalar;
-  return best_isa();
-}
-
-std::atomic<Isa>& current() {
-  static std::atomic<Isa> isa{initial_isa()};
-  return isa;
-}
 
 }  // namespace
 
@@ -66,12 +53,15 @@ Isa best_isa() {
   return Isa::scalar;
 }
 
-Isa active_isa() { return current().load(std::memory_order_relaxed); }
-
-bool set_isa(Isa isa) {
-  if (!isa_supported(isa)) return false;
-  current().store(isa, std::memory_order_relaxed);
-  return true;
+Isa initial_isa() {
+  Isa isa;
+  const char* forced = std::getenv("TALLYSTICK_ISA");
+  // An unknown or unsupported name is refused with a sentence by the Python side, which sees the
+  // same variable; here the safe choice is the portable path.
+  if (forced && *forced) return isa_from_name(forced, &isa) && isa_supported(isa) ? isa : Isa::scalar;
+  return best_isa();
 }
+
+Isa active_isa() { return current_context().isa(); }
 
 }  // namespace tallystick

@@ -1,5 +1,5 @@
-// Which instruction set runs. Chosen once at start from the machine and TALLYSTICK_ISA; the
-// choice never changes a bit (NUMERICS 1.8), only the speed.
+// The instruction set in use. The calling thread's context names it (context.hpp). The choice never
+// changes a bit (NUMERICS 1.8), only the speed.
 #pragma once
 
 namespace tallystick {
@@ -11,9 +11,10 @@ bool isa_from_name(const char* name, Isa* out);
 // Compiled in, and the machine and operating system can run it.
 bool isa_supported(Isa isa);
 Isa best_isa();
+// What TALLYSTICK_ISA asks for, else the best; scalar where it asks for what is not there.
+Isa initial_isa();
+// Of the calling thread's context.
 Isa active_isa();
-// Returns false and changes nothing if the machine cannot run it.
-bool set_isa(Isa isa);
 
 }  // namespace tallystick
 

@@ -25,8 +25,8 @@ bool fp_environment_ok() {
 
 #if defined(__x86_64__)
 namespace {
-// Round to nearest, no FTZ, no DAZ, every exception masked. The x87 unit has a word of its own,
-// which no kernel computes with, but which the C library reads to parse and to print numbers.
+// Round to nearest, no FTZ, no DAZ, every exception masked. The x87 unit has a word of its own. No
+// kernel computes with that unit, but the C library reads its word to parse and to print numbers.
 constexpr uint32_t kMxcsr = 0x1f80, kMxcsrFlags = 0x3f;
 constexpr uint16_t kX87 = 0x037f;
 }  // namespace
@@ -35,7 +35,7 @@ uint64_t fp_environment_enter() {
   const uint32_t mxcsr = _mm_getcsr();
   uint16_t x87;
   __asm__ volatile("fnstcw %0" : "=m"(x87));
-  // Most callers have it already; to write these registers costs more than to read them.
+  // Most callers have this word already, and writing these registers costs more than reading them.
   if ((mxcsr & ~kMxcsrFlags) != kMxcsr) _mm_setcsr(kMxcsr);
   if (x87 != kX87) {
     const uint16_t wanted = kX87;
@@ -74,7 +74,8 @@ void fp_environment_leave(uint64_t word) {
 
 #else
 
-// What C can say: the rounding mode. A platform that flushes subnormals is refused at start.
+// The C library can set the rounding mode only. A platform that flushes subnormals is refused at
+// start.
 uint64_t fp_environment_enter() {
   const int mode = std::fegetround();
   if (mode != FE_TONEAREST) std::fesetround(FE_TONEAREST);

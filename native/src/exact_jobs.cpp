@@ -162,8 +162,8 @@ void in_line(const ExactJob& job, int b, float* out) {
 }  // namespace
 
 void exact_values(const ExactJob& given, int b, float* out) {
-  // Products commute: let a be the operand with more lines, read by panels if it must be, and bring
-  // a small b into line as a whole.
+  // Products commute. Let a be the operand with more lines, read by panels if need be, and bring a
+  // small b into line as a whole.
   ExactJob job = given;
   std::vector<float> room;
   const auto swap = [&] {
@@ -188,7 +188,7 @@ void exact_records(const ExactJob& job, uint8_t* out) {
   });
 }
 
-// Adjacent lines are taken together where the terms of one are not adjacent.
+// Adjacent lines are summed together where the terms of one line are not adjacent.
 void sums64_of(const View& v, size_t terms, Sum64 what, double* out) {
   const RoundingTable& table = TS_DISPATCH(rounding);
   if (v.s_x != 1 || v.s_k == 1) {

@@ -1,5 +1,5 @@
-// Many exact sums at once: how elements are cut among threads and operands brought into line. Every
-// result is that of the exact sum, so no cut and no order shows.
+// Many exact sums at once: the division of elements among threads, and of operands into lines.
+// Every result is that of the exact sum, so no cut and no order shows.
 #pragma once
 #include "families/rounding.hpp"
 

@@ -385,7 +385,7 @@ void hash_leaves(const Compressor& c, const uint8_t* data, size_t nbytes, size_t
   }
 }
 
-// Pairs neighbours level by level, an odd last hash moving up as it is: that is RFC 9162's tree.
+// Pairs neighbours level by level; an odd last hash moves up unchanged. That is RFC 9162's tree.
 void reduce_in_place(const Compressor& c, uint8_t* h, size_t n) {
   while (n > 1) {
     const size_t pairs = n / 2;

@@ -1,7 +1,7 @@
 // SHA-256 and RFC 9162 Merkle trees over fixed leaves of one buffer (COMMITMENTS 2, 3).
 //
-// A hash has one right answer, so which of the implementations below runs never changes a bit;
-// the tests force each of them and compare with Python's hashlib.
+// A hash has one right answer, so the choice among the implementations below never changes a bit.
+// The tests force each of them and compare with Python's hashlib.
 #pragma once
 
 #include <cstddef>

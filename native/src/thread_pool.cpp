@@ -1,11 +1,13 @@
 #include "thread_pool.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <sched.h>
 #endif
 
+#include "context.hpp"
 #include "environment.hpp"
 
 #if defined(__x86_64__)
@@ -42,20 +45,25 @@ struct Job {
   std::exception_ptr error;  // of the first task that failed; guarded by `failed`'s owner
 };
 
-// For the time of a stretch of tasks: calls from inside of them run serially.
+// Marks the time of a stretch of tasks: calls from inside of them run serially.
 struct InsideTask {
   InsideTask() { inside_task = true; }
   ~InsideTask() { inside_task = false; }
 };
 
+}  // namespace
+
 class Pool {
  public:
-  // As many workers as the system gives, be it none: a limit on threads or memory costs time, and
+  // As many workers as the system gives, perhaps none: a limit on threads or memory costs time, and
   // never a bit or an error.
-  explicit Pool(int workers) {
+  Pool(int workers, Context& context) {
     try {
       threads_.reserve(static_cast<size_t>(workers));
-      for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+      for (int i = 0; i < workers; ++i) threads_.emplace_back([this, &context] {
+          enter_context(context);  // a task may ask for the instruction set
+          work();
+        });
     } catch (const std::exception&) {
     }
   }
@@ -68,7 +76,7 @@ class Pool {
     wake_.notify_all();
     for (auto& t : threads_) t.join();
   }
-  // Rethrows what the first failing task threw; tasks that had not begun are left out then.
+  // Rethrows the error of the first failing task; tasks that had not begun are left out then.
   void run(size_t n_tasks, TaskFn fn, void* ctx) {
     keep_off_this_cpu();
     {
@@ -83,8 +91,8 @@ class Pool {
     }
     wake_.notify_all();
     drain();
-    // Only workers that joined are waited for: on a busy machine one that has not even woken
-    // may take milliseconds, and finds the job closed.
+    // The caller waits only for workers that joined. On a busy machine a worker that has not even
+    // woken may take milliseconds, and finds the job closed.
     {
       std::lock_guard<std::mutex> lock(mutex_);
       open_ = false;
@@ -101,8 +109,9 @@ class Pool {
   }
 
  private:
-  // Linux likes to wake a thread where its waker runs, and then lets it wait there for up to a
-  // tick (4 ms) though another processor is idle: a worker may not run on the caller's.
+  // Linux often wakes a thread on its waker's processor, and then lets it wait there for up to a
+  // tick (4 ms) though another processor is idle. So a worker may not run on the caller's
+  // processor.
   void keep_off_this_cpu() {
 #if defined(__linux__)
     const int cpu = sched_getcpu();
@@ -115,7 +124,7 @@ class Pool {
     for (auto& t : threads_) pthread_setaffinity_np(t.native_handle(), sizeof allowed, &allowed);
 #endif
   }
-  // Never throws: others may still be at work on the caller's data.
+  // Never throws: other threads may still be at work on the caller's data.
   void drain() noexcept {
     const InsideTask inside;
     try {
@@ -142,7 +151,7 @@ class Pool {
         if (!open_) continue;
         active_.fetch_add(1, std::memory_order_relaxed);
       }
-      fp_environment_enter();  // each time: what runs in this thread beside us is not ours
+      fp_environment_enter();  // each time: other code may have run in this thread
       drain();
       active_.fetch_sub(1, std::memory_order_release);
     }
@@ -159,58 +168,104 @@ class Pool {
   Job job_;
 };
 
-std::mutex run_mutex;
-std::atomic<int> wanted{0};
-Pool* pool = nullptr;
-int pool_size = 1;
+namespace {
 
-int default_threads() {
-  const unsigned n = std::thread::hardware_concurrency();
-  return n == 0 ? 1 : static_cast<int>(n > 256 ? 256 : n);
+// Never destroyed: threads may outlive what the runtime destroys at exit.
+struct Contexts {
+  std::mutex mutex;
+  std::vector<Context*> all;
+};
+
+Contexts& contexts() {
+  static Contexts* made = new Contexts;
+  return *made;
 }
 
-// A forked child has no workers: it starts with a fresh pool when it first needs one.
-void after_fork_in_child() {
-  pool = nullptr;
-  pool_size = 1;
-  new (&run_mutex) std::mutex();
-}
+thread_local Context* current = nullptr;         // read at every operator: no more than a pointer
+thread_local std::vector<Context*> outside_it;  // those that this thread goes back to
 
-void ensure_pool() {
-  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  (void)registered;
-  const int n = thread_count();
-  if (n == pool_size) return;
-  delete pool;
-  pool = nullptr;
-  pool_size = n;
-  if (n > 1) pool = new (std::nothrow) Pool(n - 1);
-}
+int clamped(int n) { return n < 1 ? 1 : (n > 256 ? 256 : n); }
 
 }  // namespace
 
-int thread_count() {
-  int n = wanted.load(std::memory_order_relaxed);
-  if (n == 0) {
-    n = default_threads();
-    wanted.store(n, std::memory_order_relaxed);
+// A forked child has no workers: each context starts with a fresh pool when it first needs one.
+void after_fork_in_child() {
+  Contexts& known = contexts();
+  new (&known.mutex) std::mutex();
+  for (Context* context : known.all) {
+    context->pool_ = nullptr;
+    context->pool_size_ = 1;
+    (void)context->running_.release();  // it may be held by a thread that is not here
+    context->running_.reset(new std::mutex);
   }
-  return n;
 }
 
-void set_thread_count(int n) {
-  wanted.store(n < 1 ? 1 : (n > 256 ? 256 : n), std::memory_order_relaxed);
+Context::Context(int threads, Isa isa)
+    : threads_(clamped(threads)), isa_(isa), running_(new std::mutex) {
+  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  (void)registered;
+  std::lock_guard<std::mutex> lock(contexts().mutex);
+  contexts().all.push_back(this);
 }
+
+Context::~Context() {
+  {
+    std::lock_guard<std::mutex> lock(contexts().mutex);
+    auto& all = contexts().all;
+    all.erase(std::find(all.begin(), all.end(), this));
+  }
+  delete pool_;
+}
+
+void Context::set_threads(int n) { threads_.store(clamped(n), std::memory_order_relaxed); }
+
+bool Context::set_isa(Isa isa) {
+  if (!isa_supported(isa)) return false;
+  isa_.store(isa, std::memory_order_relaxed);
+  return true;
+}
+
+Pool* Context::ready_pool() {
+  const int n = threads();
+  if (n != pool_size_) {
+    delete pool_;
+    pool_ = nullptr;
+    pool_size_ = n;
+    if (n > 1) pool_ = new (std::nothrow) Pool(n - 1, *this);
+  }
+  return pool_;
+}
+
+Context& default_context() {
+  static Context* made =
+      new Context(static_cast<int>(std::thread::hardware_concurrency()), initial_isa());
+  return *made;
+}
+
+Context& current_context() { return current != nullptr ? *current : default_context(); }
+
+void enter_context(Context& context) {
+  outside_it.push_back(current);
+  current = &context;
+}
+
+void leave_context() {
+  if (outside_it.empty()) throw std::logic_error("this thread has entered no context");
+  current = outside_it.back();
+  outside_it.pop_back();
+}
+
+int thread_count() { return current_context().threads(); }
 
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx) {
   if (n_tasks == 0) return;
-  if (n_tasks == 1 || inside_task || thread_count() == 1) {
+  Context& context = current_context();
+  if (n_tasks == 1 || inside_task || context.threads() == 1) {
     for (size_t t = 0; t < n_tasks; ++t) fn(ctx, t);
     return;
   }
-  std::lock_guard<std::mutex> lock(run_mutex);
-  ensure_pool();
-  if (pool) return pool->run(n_tasks, fn, ctx);
+  std::lock_guard<std::mutex> lock(*context.running_);
+  if (Pool* pool = context.ready_pool()) return pool->run(n_tasks, fn, ctx);
   const InsideTask serial;
   for (size_t t = 0; t < n_tasks; ++t) fn(ctx, t);
 }

@@ -1,5 +1,6 @@
-// The core's own thread pool. Work is partitioned by output only, so the number of threads never
+// The core's own threads. Work is partitioned by output only, so the number of threads never
 // changes a bit (NUMERICS 1.8). No OpenMP: a second runtime beside torch's would oversubscribe.
+// How many there are, and on which instruction set they compute, the context says (context.hpp).
 #pragma once
 #include <cstddef>
 
@@ -8,14 +9,14 @@ namespace tallystick {
 using TaskFn = void (*)(void* ctx, size_t task);
 
 // Runs fn(ctx, 0..n_tasks-1), on the calling thread and the pool's. Returns when all are done.
-// Calls from inside a task run serially on that thread. Concurrent calls from several threads
-// are serialised. What a task throws (no memory) is thrown here once no task runs any more. Where
-// the system gives no threads, fewer of them or the caller alone do the work.
+// Calls from inside a task run serially on that thread. Concurrent calls in one context are
+// serialised; calls in two contexts are not. The error of a task (no memory) is thrown here once no
+// task runs any more. Where the system gives no threads, fewer threads or the caller alone do the
+// work.
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx);
 
+// Of the calling thread's context.
 int thread_count();
-// Takes effect at the next parallel_for. 1 means: no pool threads. Clamped to 1..256.
-void set_thread_count(int n);
 
 // parallel_for over [0, n) in ranges of at least `grain`: f(begin, end).
 template <class F>

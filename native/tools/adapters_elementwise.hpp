@@ -141,7 +141,8 @@ struct Rows {
   size_t outer = 1, n = 1, inner = 1;
 };
 
-// The reduced axes as the middle index where they are neighbours; else, or with `plain`, as rows.
+// The reduced axes as the middle index where they are neighbours; otherwise, or with `plain`, as
+// rows.
 inline Rows rows_of(const Case& c, bool plain) {
   const Tensor& t = c.in[0];
   const size_t rank = t.shape.size();

@@ -8,6 +8,7 @@
 // planted fault, see fault_check.sh) it is 0 exactly if every operator is caught.
 #include <set>
 
+#include "context.hpp"
 #include "environment.hpp"
 
 #include "adapters_dot.hpp"
@@ -117,7 +118,7 @@ bool above(const Case& c) {
 
 struct Tally {
   size_t calls = 0, wrong = 0;
-  size_t missed = 0;  // calls that are right although they give a finite binary32
+  size_t missed = 0;  // calls whose bits are right although a finite binary32 is among them
 };
 
 bool gives_finite(const Case& c) {
@@ -182,7 +183,7 @@ int main(int argc, char** argv) {
   bool good = true;
   for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon}) {
     if (only ? isa != wanted : !isa_supported(isa)) continue;
-    set_isa(isa);
+    default_context().set_isa(isa);
     size_t calls = 0, wrong = 0, caught = 0, missed = 0;
     const auto tallies = run_all(cases, expect_fault, isa_name(isa));
     for (const auto& [op, tally] : tallies) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "context.hpp"
 #include "dispatch.hpp"
 #include "families/elementwise.hpp"
 #include "families/published.hpp"
@@ -297,11 +298,11 @@ bool shows_fault(const std::string& name) {
 
 // Whether the fault planted in `faulty` shows in each of those kernels, on its path alone.
 int expect_fault(const std::string& faulty) {
-  set_isa(Isa::scalar);
+  default_context().set_isa(Isa::scalar);
   const Results want = everything();
   int bad = 0, seen = 0;
   for (Isa isa : {Isa::avx2, Isa::avx512, Isa::neon}) {
-    if (!isa_supported(isa) || !set_isa(isa)) continue;
+    if (!isa_supported(isa) || !default_context().set_isa(isa)) continue;
     const Results got = everything();
     const bool here = faulty == "scalar" || faulty == isa_name(isa);
     for (size_t i = 0; i < want.size(); ++i) {
@@ -325,13 +326,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: check_paths [--expect-fault SET]\n");
     return 3;
   }
-  set_isa(Isa::scalar);
+  default_context().set_isa(Isa::scalar);
   const Results want = everything();
   Digest total;
   for (const auto& r : want) total.add(&r.second, sizeof r.second);
   int bad = 0;
   for (Isa isa : {Isa::avx2, Isa::avx512, Isa::neon}) {
-    if (!isa_supported(isa) || !set_isa(isa)) continue;
+    if (!isa_supported(isa) || !default_context().set_isa(isa)) continue;
     const Results got = everything();
     for (size_t i = 0; i < want.size(); ++i)
       if (got[i].second != want[i].second) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "context.hpp"
 #include "families/elementary.hpp"
 
 using namespace tallystick;
@@ -20,7 +21,7 @@ using namespace tallystick;
 namespace {
 
 const ElementaryTable& table_of(Isa isa) {
-  set_isa(isa);
+  default_context().set_isa(isa);
   return TS_DISPATCH(elementary);
 }
 

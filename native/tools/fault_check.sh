@@ -1,9 +1,9 @@
 #!/bin/sh
-# Is each instruction set's path really run, and does the suite see one wrong bit in any kernel?
-# For every set that this machine runs, a build whose kernels of that set flip the last bit of
-# finite results: on it each operator's golden vectors must fail, on the other paths none may. The
-# rounding and published kernels, which have no vectors, are compared with the scalar path.
-# Passing shows besides that the forced paths are distinct code. Result: docs/proofs/fault-check.md.
+# Checks that each instruction set's path really runs, and that the suite sees one wrong bit in any
+# kernel. For every set that this machine runs it makes a build whose kernels of that set flip the
+# last bit of finite results. On that path each operator's golden vectors must fail; on the other
+# paths none may. The rounding and published kernels have no vectors and are compared with the scalar
+# path. A pass also shows that the forced paths are distinct code. Result: docs/proofs/fault-check.md.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${BUILD:-$root/build/fault}

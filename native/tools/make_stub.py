@@ -2,8 +2,8 @@
 
     python native/tools/make_stub.py [--check]
 
-nanobind reads them from the bindings. It cannot know two things, which are said here: what the
-arrays hold that a function returns as an object, and that some functions take several dtypes.
+nanobind reads them from the bindings. It cannot know two facts, which stand here: the dtype of an
+array that a function returns as an object, and that some functions take several dtypes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nanobind.stubgen import StubGen
 from tallystick import _core
 
 STUB = Path(__file__).resolve().parents[2] / "src" / "tallystick" / "_core.pyi"
-# The dtype of what a function returns (bind_rounding.cpp, `owned`).
+# The dtype of a function's result (bind_rounding.cpp, `owned`).
 RETURNS = {
     "round_doubt": "int64",
     "exact_dots": "float32",

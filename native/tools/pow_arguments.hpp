@@ -1,4 +1,4 @@
-// Arguments worth trying on pow: special, exact, near 1, in range and arbitrary.
+// Arguments for tests of pow: special, exact, near 1, in range and arbitrary.
 #pragma once
 #include <cmath>
 #include <cstdint>

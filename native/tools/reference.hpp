@@ -1,4 +1,4 @@
-// References for the elementary functions that share nothing with the kernels: the special values
+// References for the elementary functions that share no code with the kernels: the special values
 // by clause, a binary64 filter from the C library, and MPFR.
 #pragma once
 #include <mpfr.h>
@@ -17,7 +17,7 @@ inline uint32_t to_bits(float x) { uint32_t u; std::memcpy(&u, &x, 4); return u;
 constexpr uint32_t kNan = 0x7fc00000u, kInf = 0x7f800000u, kSign = 0x80000000u;
 constexpr uint32_t kOne = 0x3f800000u, kHalf = 0x3f000000u;
 
-// What a function does where its value is not a nonzero real number obtained from a finite x.
+// A function's results where its value is not a nonzero real number obtained from a finite x.
 struct Specials {
   uint32_t at_zero;      // f(+0)
   uint32_t at_neg_zero;  // f(-0)

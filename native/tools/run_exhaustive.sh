@@ -1,6 +1,7 @@
 #!/bin/sh
-# Every elementary function over all 2^32 inputs, one JSON result each. Interrupt and run it again:
-# it continues. Usage: run_exhaustive.sh [OUT_DIR [FUNCTION...]]; THREADS=N for more than one.
+# Runs every elementary function over all 2^32 inputs, with one JSON result each. After an
+# interruption, run it again: it continues. Usage: run_exhaustive.sh [OUT_DIR [FUNCTION...]];
+# THREADS=N for more than one.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${1:-$root/build/exhaustive}

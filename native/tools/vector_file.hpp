@@ -145,7 +145,7 @@ struct Case {
     for (const Json& v : attrs.at(name).items) out.push_back(v.i);
     return out;
   }
-  // Two numbers, or one that stands for both axes (NUMERICS 2.6).
+  // Two numbers, or one number for both axes (NUMERICS 2.6).
   std::vector<int64_t> pair(const char* name) const {
     std::vector<int64_t> out = list(name);
     if (out.size() == 1) out.push_back(out[0]);

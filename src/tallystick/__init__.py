@@ -1,7 +1,7 @@
 """Tallystick: machine-learning training that anyone can repeat to the same bits.
 
-Importing this package loads nothing else and changes nothing in the process; its names, which all
-stand in `tallystick.api`, are loaded when first used.
+The import of this package loads no other module of it and changes nothing in the process. All its
+names stand in `tallystick.api` and are loaded at their first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Python interface (DESIGN 9): everything that `tallystick` offers by name stands in this file.
+"""The Python interface (DESIGN 9): every public name of `tallystick` stands in this file.
 
-Jobs, runs and keys are given as objects or as paths. What needs PyTorch loads it when it is
-called: a judge never meets it.
+The functions take jobs, runs and keys as objects or as paths. Only a function that needs PyTorch
+loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
@@ -68,7 +69,7 @@ class Capture:
 
     @property
     def program(self) -> Program:
-        """The training step's program; `.text()` is what is hashed."""
+        """The training step's program; the program digest covers `.text()`."""
         return self.step.program
 
     def save_job(
@@ -158,9 +159,9 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractConte
 
     Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
     with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on what the block yields after each step. Other random operators are refused:
-    initialise weights before the block. torch.optim.Adam's own bias correction uses Python's
-    `pow`; capture does not.
+    `.next_step()` on the object that the block yields, after each step. The block refuses other
+    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
+    Python's `pow`; capture does not.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and
@@ -197,16 +198,16 @@ def train(
     compress_logs: bool = False,
     listener: Listener | None = None,
 ) -> RunSummary:
-    """Train `job` into the run directory `out`; taking up a run there that was interrupted.
+    """Train `job` into the run directory `out`, or take up an interrupted run there.
 
-    `key` signs the result (a key or its file); without one a key made for this run does, and stays
-    in its directory. `keep_checkpoints` states are stored evenly over the run.
+    `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
+    run's directory. `keep_checkpoints` states are stored evenly over the run.
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
-    rounding logs `replay` is a finished run whose logs are followed: the result's `followed` says
-    what was found in it. Errors: see `run.trainer.train_job`.
+    rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
+    `followed` holds the findings about it. Errors: see `run.trainer.train_job`.
     """
     options = Options(
-        threads=threads,
+        ExecutionContext(threads),
         keep=keep_checkpoints,
         key=_private(key),
         trace=trace,
@@ -227,15 +228,15 @@ def audit(
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
 
-    The report's `accepted` says whether all are equal; its `difference` where they are not. `job`
-    is your own copy of the job: without it the run's own is taken. `trust` are the signers you
-    know. Errors: see `run.auditor.audit_run`.
+    The report's `accepted` is true if all are equal; its `difference` says where they are not.
+    `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
+    the signers that you know. Errors: see `run.auditor.audit_run`.
     """
     return audit_run(
         Path(run),
         None if job is None else _job(job),
         steps,
-        threads=threads,
+        context=ExecutionContext(threads),
         trust=_publics(trust),
         listener=listener,
     )
@@ -251,7 +252,7 @@ class Dispute:
 
     @property
     def convicted(self) -> tuple[str, ...]:
-        """Which of the runs "A" and "B" are convicted."""
+        """The convicted ones of the runs "A" and "B"."""
         return tuple(PARTIES[c.party] for c in self.verdict.convicted)
 
 
@@ -269,23 +270,23 @@ def dispute(
 ) -> Dispute:
     """Let two runs of one job answer a referee, to a verdict.
 
-    `job` is the referee's own copy: its job.json and program.txt are enough. `out` is where the
-    evidence is written. `keys` sign for runs that do not keep theirs. A run is honest unless
-    `as_attack` names it ("A", "B"): then it plays the cheat that its directory declares. `on_event`
-    is told what is found on the way.
+    `job` is the referee's own copy: its job.json and program.txt are enough. The evidence is
+    written to `out`. `keys` sign for runs that do not keep theirs. A run plays honestly unless
+    `as_attack` names it ("A", "B"); then it plays the cheat that its directory declares. `on_event`
+    receives each finding on the way.
 
-    Raises UsageError for runs of two jobs, for no such party and for a wrong key, CannotCheckError
-    for a run that is not finished or a machine that fails (nobody is convicted by that),
+    Raises UsageError for runs of two jobs, for an unknown party and for a wrong key. Raises
+    CannotCheckError for an unfinished run or a machine that fails; that convicts no party. Raises
     CounterpartyError for damaged files, StorageError.
     """
     strangers = set(as_attack) - set(PARTIES)
     if strangers:
         raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
-    terms = _terms(job)
+    terms, context = _terms(job), ExecutionContext(threads)
     with ExitStack() as stack:
         provers = [
             stack.enter_context(
-                party_of(Path(run), _private(key), threads, as_attack=name in as_attack)
+                party_of(Path(run), _private(key), context, as_attack=name in as_attack)
             )
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]
@@ -303,12 +304,12 @@ def judge(
     trust: Sequence[PublicKey | PathLike] | None = None,
     trust_referees: Sequence[PublicKey | PathLike] = (),
 ) -> Judgement:
-    """Play the game in `evidence` (its bytes or its file) again and say what it proves.
+    """Play the game in `evidence` (its bytes or its file) again, and return its verdict.
 
-    Nothing in it is believed. `job` is your own copy of the job: its job.json and program.txt
-    are enough. `trust` are the signers of runs that you know; `trust_referees` the referees whose
-    word that a party was silent you take. Raises CorruptFileError for evidence that is refused,
-    CannotCheckError for a silence on the word of a referee you did not name, StorageError.
+    The judge believes no statement in it. `job` is your own copy of the job: its job.json and
+    program.txt are enough. `trust` are the signers of runs that you know. `trust_referees` are the
+    referees that you believe about a silence. Raises CorruptFileError for refused evidence,
+    CannotCheckError for a silence that rests on a referee whom you did not name, StorageError.
     """
     if isinstance(evidence, bytes):
         data = evidence

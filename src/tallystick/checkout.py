@@ -1,4 +1,4 @@
-"""Where this package runs from: a checkout of the project, or an installed copy."""
+"""Finds out whether this package runs from a checkout of the project or is installed."""
 
 from __future__ import annotations
 

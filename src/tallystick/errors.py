@@ -1,8 +1,8 @@
-"""The one error tree. Every error says what is wrong and what the person can do next.
+"""The one error tree. Every error names the fault and the person's next action.
 
-`UsageError` is our own caller's mistake, `CounterpartyError` is a fault in what another party
-sent, `CannotCheckError` means no judgement was possible. The command line maps each class to
-the exit code in `exit_code` (DESIGN §9).
+`UsageError` is our own caller's mistake. `CounterpartyError` is a fault in another party's message
+or file. `CannotCheckError` means that no judgement was possible. The command line maps each class
+to the exit code in `exit_code` (DESIGN §9).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class TallystickError(Exception):
-    """Base of the tree: a sentence saying what is wrong, and the next action."""
+    """Base of the tree: a sentence about the fault, and the next action."""
 
     exit_code: int = 2
 
@@ -26,7 +26,7 @@ class TallystickError(Exception):
 
 
 class UsageError(TallystickError):
-    """We were called wrongly: bad argument, dtype, shape, option or file name."""
+    """The caller made a mistake: a bad argument, dtype, shape, option or file name."""
 
     exit_code = 3
 
@@ -38,9 +38,9 @@ class UnsupportedOperatorError(UsageError):
 class RefusedOperandsError(UsageError):
     """Operands hold values that the operator refuses, such as an index outside of another operand.
 
-    The content is at fault and never the machine: every kernel on every machine stops there, so
-    no honest run has agreed on them (PROTOCOL 6.5). Shapes, dtypes and attributes that do not fit
-    are a plain UsageError.
+    The content is at fault and never the machine: every kernel on every machine refuses such
+    operands, so no honest run has them (PROTOCOL 6.5). Shapes, dtypes and attributes that do not
+    fit are a plain UsageError.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class EnvironmentRefusedError(CannotCheckError):
 
 
 class MachineFaultError(CannotCheckError):
-    """This machine could not carry out what the job asks for: memory, threads, files, disk.
+    """This machine could not carry out the job: memory, threads, files or disk failed.
 
-    It says nothing about the job or the run. The same call may succeed later, or elsewhere.
+    The error says nothing about the job or the run. The same call may succeed later, or elsewhere.
     """
 
 
 class CounterpartyError(TallystickError):
-    """What another party sent is malformed, forged, or does not match its digest."""
+    """Another party's message or file is malformed, forged, or does not match its digest."""
 
     exit_code = 2
 
@@ -114,6 +114,6 @@ class SignatureInvalidError(CounterpartyError):
 
 
 class MismatchError(CounterpartyError):
-    """A repeated computation gives other bits than the ones committed to."""
+    """A repeated computation gives other bits than the committed ones."""
 
     exit_code = 1

@@ -1,9 +1,9 @@
-"""Every bound on what another party may make us read, allocate or walk, in one place.
+"""Every bound on another party's sizes, in one place.
 
-A bound is checked before anything is allocated from the number it bounds (THREATS: a judge on a
-laptop must not be made to run out of memory by a file). The bounds are part of no digest. But they
-decide who is silent, so they are numbers of the protocol's version (COMMITMENTS 11.1): a build may
-change those of `LOCAL` and no others.
+The code checks a bound before it allocates from the bounded number (THREATS: a file must not make a
+judge on a laptop run out of memory). No digest covers the bounds. But a party whose message exceeds
+one counts as silent, so the bounds are numbers of the protocol's version (COMMITMENTS 11.1). A
+build may change those of `LOCAL` and no others.
 """
 
 from __future__ import annotations
@@ -55,19 +55,23 @@ class Limits:
 
     @property
     def evidence_frame(self) -> int:
-        """Bytes of evidence (PROTOCOL 8.1) that no answer before the last two has: both
-        commitments, two answers of any length, the forfeit, tag, counts and hash."""
+        """Bytes of evidence (PROTOCOL 8.1) besides the answers before the last two.
+
+        They are both commitments, two answers of any length, the forfeit, tag, counts and hash.
+        """
         return 2 * self.commitment_bytes + 2 * self.answer_bytes + self.forfeit_bytes + 256
 
     @property
     def game_bytes(self) -> int:
-        """Bytes of a game's answers before the last two: so much that every conviction fits into
-        `evidence_bytes`, two maximal answers included (PROTOCOL 8.5)."""
+        """The most bytes that a game's answers before the last two may have (PROTOCOL 8.5).
+
+        With it every conviction fits into `evidence_bytes`, two maximal answers included.
+        """
         return self.evidence_bytes - self.evidence_frame
 
 
 LIMITS = Limits()
-# Bounds on what a party reads of its own files: no other party's message meets them (11.3).
+# Bounds on a party's own files: no other party's message meets them (11.3).
 LOCAL = frozenset(
     {
         "directory_entries",

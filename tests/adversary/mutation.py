@@ -34,7 +34,7 @@ MODULES = (
     "protocol/sparse.py", "protocol/answers.py", "protocol/layouts.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
     "protocol/phase_beyond.py", "protocol/sizes.py", "opening/accumulators.py",
-    "numerics/grid.py",
+    "numerics/grid.py", "commit/members.py",
 )  # fmt: skip
 TESTS = (
     "tests/unit/protocol/test_protocol_lies.py",
@@ -46,6 +46,7 @@ TESTS = (
     "tests/unit/protocol/test_protocol_logs.py",
     "tests/unit/protocol/test_sizes.py",
     "tests/unit/numerics/test_grid.py",
+    "tests/unit/commit/test_commit_members.py",
     "tests/unit/opening",
     "tests/adversary/test_evidence_flips.py",
     "tests/adversary/test_game_machine.py",
@@ -62,7 +63,7 @@ MOST_SECONDS = 300
 NOBODY = {"wrong", "outside", "false", "forged"}
 HOLDS = {"fits", "given", "known"}
 PROVES = {"node_proved", "_forged", "forged"}  # functions that return one
-VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict"}
+VERIFIERS = {"verify", "check_canonical", "end", "expect", "verify_envelope", "convict", "only"}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from unit.protocol.simulator import Party
 import tallystick
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge
@@ -192,7 +193,7 @@ def _root(run: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_training_disturbed_between_steps(job: Job, clean: Path, mode: str, tmp_path: Path) -> None:
-    train_job(job, tmp_path / "run", Options(threads=2), Stranger(lambda: disturb(mode)))
+    train_job(job, tmp_path / "run", Options(ExecutionContext(2)), Stranger(lambda: disturb(mode)))
     disturb("default")
     assert _root(tmp_path / "run") == _root(clean)
 
@@ -200,7 +201,7 @@ def test_training_disturbed_between_steps(job: Job, clean: Path, mode: str, tmp_
 def test_training_where_torch_flushes_between_steps(job: Job, clean: Path, tmp_path: Path) -> None:
     stranger = Stranger(lambda: torch.set_flush_denormal(True))
     try:
-        train_job(job, tmp_path / "run", Options(threads=2), stranger)
+        train_job(job, tmp_path / "run", Options(ExecutionContext(2)), stranger)
     finally:
         torch.set_flush_denormal(False)
     assert _root(tmp_path / "run") == _root(clean)
@@ -260,7 +261,7 @@ def test_a_tap_that_disturbs(job: Job, mode: str) -> None:
 
         state = {name: array.copy() for name, array in job.genesis().slots.items()}
         batch = {name: np.ascontiguousarray(c[:4]) for name, c in job.columns.items()}
-        Executor(job.program, 2).run_step(state, batch, {"lr": 1e-6}, tap=tap)
+        Executor(job.program, ExecutionContext(2)).run_step(state, batch, {"lr": 1e-6}, tap=tap)
         return seen
 
     assert traced(lambda: disturb(mode)) == traced(lambda: None)

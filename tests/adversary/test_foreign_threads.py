@@ -10,6 +10,7 @@ from environment_shim import preloaded, shim_path
 
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.inspect import inspect_run
 
@@ -31,7 +32,7 @@ def run(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An honest run of it."""
     shim_path()  # skips, with its reason, where it cannot be made
     out = tmp_path_factory.mktemp("rounded-run") / "run"
-    train_job(job, out, Options(threads=2))
+    train_job(job, out, Options(ExecutionContext(2)))
     return out
 
 
@@ -74,7 +75,7 @@ from tallystick.errors import EnvironmentRefusedError
 from tallystick.prover.prover import Prover
 from tallystick.protocol.queries import States, encode_query
 for threads in (2, 1):
-    with Prover(Path(sys.argv[1]), threads=threads) as prover:
+    with Prover(Path(sys.argv[1]), context=ExecutionContext(threads)) as prover:
         try:
             print(prover.answer(encode_query(States((1,)))).hex())
         except EnvironmentRefusedError as error:

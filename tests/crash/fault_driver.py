@@ -99,6 +99,7 @@ Subject = Callable[[], object]
 
 def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
     """Every kind of answer about one step, from a new prover."""
+    from tallystick.kernels.context import ExecutionContext
     from tallystick.opening.views import View
     from tallystick.protocol import queries as q
     from tallystick.prover.prover import Prover
@@ -119,7 +120,7 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
     asked = [q.encode_query(query) for query in queries]
 
     def run() -> object:
-        with Prover(directory / "honest", threads=2) as prover:
+        with Prover(directory / "honest", context=ExecutionContext(2)) as prover:
             return [prover.answer(query) for query in asked]
 
     return run
@@ -128,6 +129,7 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
 def game_subject(directory: Path, job: Any) -> Subject:
     """A whole game between the honest run and the cheat, referee and provers in one process."""
     from tallystick.commit.signing import PrivateKey
+    from tallystick.kernels.context import ExecutionContext
     from tallystick.prover.cheating import party_of
     from tallystick.prover.local import play
     from tallystick.prover.prover import Prover
@@ -136,8 +138,8 @@ def game_subject(directory: Path, job: Any) -> Subject:
 
     def run() -> object:
         with (
-            Prover(directory / "honest", threads=2) as good,
-            party_of(directory / "cheat", threads=2, as_attack=True) as bad,
+            Prover(directory / "honest", context=ExecutionContext(2)) as good,
+            party_of(directory / "cheat", context=ExecutionContext(2), as_attack=True) as bad,
         ):
             played = play(job.terms, [good, bad], key=key)
         return played.verdict

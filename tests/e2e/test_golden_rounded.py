@@ -16,6 +16,7 @@ from tallystick import _core
 from tallystick.api import audit
 from tallystick.job.job import Job
 from tallystick.job.recipes import verify_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.rounded import ProductEngine, using
 from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.run.execute.trainer import Options, train_job
@@ -35,7 +36,7 @@ def _check(name: str, job: Job, golden: object, tmp_path: Path) -> None:
     for number, (isa, threads, engine) in enumerate(_configurations(name)):
         _core.set_isa(isa)
         with using(engine):
-            run = train_job(job, tmp_path / f"run-{number}", Options(threads=threads))
+            run = train_job(job, tmp_path / f"run-{number}", Options(ExecutionContext(threads)))
         assert entry(job, run) == golden, (isa, threads, engine.name)
 
 

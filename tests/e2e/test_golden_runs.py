@@ -14,6 +14,7 @@ from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
 
 from tallystick import _core
 from tallystick.api import audit
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.fsck import fsck
 
@@ -25,7 +26,7 @@ def test_run_roots_on_every_path(name: str, tmp_path: Path) -> None:
     assert job.steps >= 100, "some leaks show late"
     for number, isa in enumerate(_core.supported_isas()):
         _core.set_isa(isa)
-        run = train_job(job, tmp_path / f"run-{isa}", Options(threads=1 + number % 3))
+        run = train_job(job, tmp_path / f"run-{isa}", Options(ExecutionContext(1 + number % 3)))
         assert run.isa == isa
         assert entry(job, run) == golden, isa
 

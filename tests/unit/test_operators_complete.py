@@ -20,6 +20,7 @@ from vectors.kernel_format import Case, groups, load
 from tallystick.errors import UsageError
 from tallystick.kernels.rounded.operators import rounded_kernel
 from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, lookup
@@ -116,7 +117,7 @@ def row(spec: OpSpec) -> dict[str, str]:
     on_reals = name in real_graph or name in real_draw
     unlogged = spec.op_class == "move" or not has_f32(spec)
     return {
-        "kernel": "view" if name in kernel and kernel[name].is_view else "yes" * (name in kernel),
+        "kernel": "view" if name in view else "yes" * (name in kernel),
         "opening rule": "yes" * (name in opening),
         "rounded": "yes" * rounded if spec.rounded else "not rounded",
         "on reals": "yes" * on_reals if needed_on_reals(spec) else "by its rule",

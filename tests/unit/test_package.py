@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -64,6 +65,22 @@ def test_a_judge_never_meets_torch() -> None:
         "except tallystick.errors.CannotCheckError as error: assert 'PyTorch' in str(error)\n"
         "else: raise SystemExit(1)\n"
     )
+
+
+def test_the_base_install_is_what_is_imported() -> None:
+    """No more (docs/adr/0009) and no less: what is imported beside it belongs to an extra."""
+    text = (ROOT / "pyproject.toml").read_text()
+    base = text.partition("\ndependencies = [")[2].partition("]")[0]
+    declared = {line.strip(' ",').partition(">=")[0] for line in base.split("\n") if line.strip()}
+    imported = set()
+    for path in (ROOT / "src" / "tallystick").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.partition(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    extras = {"torch", "safetensors", "zstandard", "transformers", "peft", "tallystick_bench"}
+    assert imported - set(sys.stdlib_module_names) - extras - {"tallystick"} == declared
 
 
 def test_mypy_checks_every_script_of_the_benchmarks() -> None:

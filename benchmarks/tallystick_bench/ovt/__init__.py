@@ -1,1 +1,1 @@
-"""What "Optimistic Verifiable Training" shows, measured: its method, and ours beyond it."""
+"""Measurements of the method of "Optimistic Verifiable Training", and of ours beyond it."""

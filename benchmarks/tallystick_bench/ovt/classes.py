@@ -1,8 +1,8 @@
-"""What an output of a program is, for tables: its operator class and its place in the step."""
+"""An output's operator class and its place in the step, for tables."""
 
 from __future__ import annotations
 
-from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.program.ir import Program, Value, op_spec
 
 # Operators with a line of their own; the others go by the registry's class.
@@ -37,7 +37,7 @@ CLASSES = (
     "other reductions",
     "optimizer",
 )
-# Where in the step: the paper logs the first two.
+# Places in the step. The paper logs the first two.
 PLACES = ("forward", "input gradients", "parameter gradients", "optimizer")
 
 
@@ -52,7 +52,7 @@ def class_of(operator: str) -> str:
 
 
 def loss_node(program: Program) -> int:
-    """Index of the node that yields the loss; what comes after it is the backward pass."""
+    """Index of the node that yields the loss; the later nodes are the backward pass."""
     return program.output_values["loss"].node
 
 
@@ -92,6 +92,6 @@ def _parameter_gradients(program: Program) -> set[tuple[int, int]]:
             continue
         found.add((value.node, value.out))
         node = program.nodes[value.node]
-        if kernel[node.op].is_view or node.op == "aten.add.Tensor":
+        if node.op in view or node.op == "aten.add.Tensor":
             open_ += [v for v in node.inputs if v is not None]
     return found

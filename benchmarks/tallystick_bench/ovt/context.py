@@ -1,4 +1,4 @@
-"""What every part of `bench ovt` is given: the amount of work, data, jobs, processes."""
+"""The context of every part of `bench ovt`: the amount of work, data, jobs, processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick_bench.ovt.parties.lockstep import Child, children
 
 @dataclass
 class Context:
-    """What every part needs: the amount of work, the data, and jobs, made once a model."""
+    """The needs of every part: the amount of work, the data, and jobs, made once a model."""
 
     quick: bool
     threads: int
@@ -42,7 +42,7 @@ class Context:
         return self.made
 
     def data(self, model: Model) -> str:
-        """Where a model's data comes from, in words without a path."""
+        """The source of a model's data, in words without a path."""
         if model.is_text:
             return self.text.name if self.text else "documentation strings of the standard library"
         if self.cifar10 is None:

@@ -1,7 +1,8 @@
 """The four layers of the paper's Table 4, and their outputs near a rounding boundary.
 
-Two kinds of hardware round an output apart only if both are next to a boundary of the grid, which
-one in many millions is: each kind goes through the same random inputs and gives those alone.
+Two kinds of hardware round an output apart only if both results are next to a boundary of the
+grid. One output in many millions is. Each kind goes through the same random inputs and gives those
+outputs alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import Attrs, type_of
 from tallystick.rounding.calibration.thresholds import opposite_pairs, search
 
-# How near a boundary: 2^-16 of the way from it to a value of the grid (b = 32). Kinds of hardware
-# differ by far less, so what one of them gives, the other gives too.
+# The distance from a boundary: 2^-16 of the way from it to a value of the grid (b = 32). Kinds of
+# hardware differ by far less, so both give the same elements.
 _WINDOW = 1 << 12
 _LOW_BITS = (1 << 29) - 1
 
@@ -104,7 +105,7 @@ def _type(x: np.ndarray | None) -> Any:
 
 
 def apart(mine: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """f64[k] each: what two kinds made of the elements that both keep."""
+    """f64[k] each: the results of two kinds for the elements that both keep."""
     theirs = dict(zip(other["positions"], other["values"], strict=True))
     both = [
         (float.fromhex(value), float.fromhex(theirs[position]))
@@ -116,8 +117,10 @@ def apart(mine: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[np.ndarray
 
 
 def threshold(results: Sequence[tuple[np.ndarray, np.ndarray]], decimal: bool) -> tuple[float, int]:
-    """Algorithm 4 at b = 32 over what pairs of kinds made of elements: τ in units of 2^-23, and
-    how many elements were rounded to opposite sides."""
+    """Algorithm 4 at b = 32 over the results of pairs of kinds.
+
+    Returns τ in units of 2^-23, and the number of elements that rounded to opposite sides.
+    """
     y1, y2 = (np.concatenate([pair[side] for pair in results]) for side in (0, 1))
     distances, scales = opposite_pairs(y1, y2, MAX_BITS, decimal)
     return search(distances, scales, MAX_BITS) * 2.0 ** (23 - 40), len(distances) // 2

@@ -1,8 +1,8 @@
-"""`bench ovt`: what "Optimistic Verifiable Training" shows, of its method and of ours beyond it.
+"""`bench ovt`: measures the method of "Optimistic Verifiable Training", and ours beyond it.
 
-Divergence between kinds of hardware, storage, corrections, thresholds, exact sums, time, memory.
-Each part of each model has a file of raw results in `--out`, so that a measurement of an hour can
-be cut off and taken up again; rows, plots and docs/OVT.md are made from those files.
+The parts are divergence between kinds of hardware, storage, corrections, thresholds, exact sums,
+time and memory. Each part of each model has a file of raw results in `--out`, so that a measurement
+of an hour can be cut off and taken up again. Rows, plots and docs/OVT.md are made from those files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def models_of(part: str, quick: bool) -> tuple[str, ...]:
 
 
 def _about(part: str, name: str, context: Context) -> dict[str, Any]:
-    # The core's own thread count at this moment says nothing about the measurement.
+    # The core's own thread count at this moment is not the measurement's.
     about: dict[str, Any] = {"machine": machine() | {"threads": context.threads}}
     if name in MODELS:
         model = MODELS[name]
@@ -59,7 +59,7 @@ def _about(part: str, name: str, context: Context) -> dict[str, Any]:
 
 
 def measure(parts: Sequence[str], out: Path, context: Context) -> None:
-    """Measures what `out` does not hold yet of `parts`, entry by entry."""
+    """Measures the entries of `parts` that `out` does not hold yet, one by one."""
     for part in parts:
         module = importlib.import_module(f"tallystick_bench.ovt.parts.{part}")
         for name in models_of(part, context.quick):

@@ -23,8 +23,10 @@ from tallystick.program.ir import Program
 
 @dataclass(frozen=True)
 class Model:
-    """A model to measure: its name in rows, its recipe and settings, and the side of the images
-    where that is not the data's own (0: it is)."""
+    """A model to measure: its name in rows, its recipe and settings, and the side of its images.
+
+    A side of 0 stands for the data's own.
+    """
 
     name: str
     recipe: str
@@ -50,8 +52,9 @@ MODELS: dict[str, Model] = {
             {"n_layer": "4", "n_head": "4", "n_embd": "128", "vocab_size": "256", **_GPT2},
         ),
         # Kinds of hardware round about one in 10^8 elements of products and normalisations apart,
-        # and only what reaches a weight lasts: so wide layers, batch 32 and four stages. The
-        # images are the middle of CIFAR-10's, so that 200 steps of every run take minutes.
+        # and only a difference that reaches a weight lasts. So the model has wide layers, batch 32
+        # and four stages. The images are the middle of CIFAR-10's, so that 200 steps of every run
+        # take minutes.
         Model(
             "resnet-wide",
             "resnet50",
@@ -82,15 +85,17 @@ MODELS: dict[str, Model] = {
         Model("resnet-tiny", "resnet50", {"size": "tiny", "batch_size": "4", **_RESNET}, crop=8),
     )
 }
-# What the parts measure: models of the paper's size; those of the divergence part; quick mode's.
+# The models of the parts: those of the paper's size, of the divergence part, of quick mode.
 LARGE = ("gpt2-124m", "resnet50")
 LONG = ("gpt2-small", "resnet-wide")
 QUICK = ("gpt2-tiny", "resnet-tiny")
 
 
 def sources_of(model: Model, text: Path | None, cifar10: Path | None, work: Path) -> Sources:
-    """The data of `model`: the text, or CIFAR-10 (its middle, where the model has it smaller,
-    as a file in `work`); the recipe's own where none is given."""
+    """The data of `model`: the text or CIFAR-10; the recipe's own where none is given.
+
+    For a model with smaller images the data is the middle of CIFAR-10's, as a file in `work`.
+    """
     if model.is_text:
         return Sources(text=text)
     if cifar10 is None or not model.crop:
@@ -106,8 +111,10 @@ def sources_of(model: Model, text: Path | None, cifar10: Path | None, work: Path
 
 
 def job_of(model: Model, directory: Path, sources: Sources, steps: int) -> Job:
-    """The job of `model` under `ordered/1` in `directory`. Other contracts run its program with
-    another contract line: the nodes are the same."""
+    """The job of `model` under `ordered/1` in `directory`.
+
+    Other contracts run its program with another contract line and the same nodes.
+    """
     pairs = dict(model.pairs)
     if sources.data is None and sources.cifar10 is None and model.crop:
         pairs["image"] = str(model.crop)

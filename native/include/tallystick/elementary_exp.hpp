@@ -1,6 +1,6 @@
 // exp, exp2, expm1, tanh and sigmoid, evaluated in binary64 to about one unit in the last place and
-// rounded once to binary32. Which inputs that leaves misrounded is not argued but decided, for all
-// 2^32 of them: docs/proofs/elementary.md. Coefficients: native/tools/gen_elementary.sollya.
+// rounded once to binary32. A search over all 2^32 inputs, not an argument, finds the inputs that
+// this misrounds: docs/proofs/elementary.md. Coefficients: native/tools/gen_elementary.sollya.
 #pragma once
 #include "tallystick/simd_f64.hpp"
 

@@ -16,7 +16,7 @@ struct LogParts {
   f64v m;
 };
 
-// For a positive normal binary64; anything else gives bits that the callers overwrite.
+// For a positive normal binary64. Other arguments give bits that the callers overwrite.
 TS_INLINE LogParts log_parts(f64v x) {
   const f64v offset = d_isub(x, d_set1_bits(0x3fe6a09e667f3bcdull));  // bits of sqrt(1/2)
   const f64v field = d_and(offset, d_set1_bits(0xfff0000000000000ull));

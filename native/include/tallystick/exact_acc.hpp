@@ -1,5 +1,5 @@
-// The exact accumulator of NUMERICS 13.5: digits of 32 bits in 64-bit words, carries kept until they
-// are asked for. Integers only: no rounding, hence no order.
+// The exact accumulator of NUMERICS 13.5: digits of 32 bits in 64-bit words. Carries stay in the
+// words until a function needs them. It uses integers only: no rounding, hence no order.
 #pragma once
 #include "families/rounding.hpp"
 #include "tallystick/grid.hpp"

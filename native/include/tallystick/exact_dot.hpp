@@ -1,5 +1,6 @@
-// A sum in twice binary64's precision with a proven bound, which decides most roundings without the
-// exact accumulator. What it decides is R of the exact sum, so it never shows in a result.
+// A sum in twice binary64's precision with a proven bound. It decides most roundings without the
+// exact accumulator. Each rounding that it decides is R of the exact sum, so no result shows its
+// use.
 #pragma once
 #include "families/rounding.hpp"
 #include "tallystick/grid.hpp"

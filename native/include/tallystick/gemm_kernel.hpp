@@ -5,8 +5,9 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// What a chunk is to its outputs. The first initialises, later ones are added, and the last one
-// makes NaN canonical (NUMERICS 1.5); only bits of outputs, never of partials, are observable.
+// The place of a chunk in its outputs. The first chunk initialises, later ones are added, and the
+// last one makes NaN canonical (NUMERICS 1.5). Only bits of outputs are observable, never those of
+// partials.
 constexpr int kFirst = 1, kLast = 2;
 
 // a: packed rows, a[k*R + i]; b: rows of `ldb` elements, of which V*kLanes are readable;

@@ -7,7 +7,7 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// Short copies and fills without a call: whole vectors, then halves of what is left.
+// Short copies and fills without a call: whole vectors, then halves of the rest.
 TS_INLINE void copy_floats(float* dst, const float* src, size_t n) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) gv_store(dst + i, gv_load(src + i));
@@ -45,8 +45,8 @@ static void pack_rows(const float* src, ptrdiff_t s_k, size_t w, size_t W, size_
   }
   size_t k = 0;
   if (w == W && W < size_t(kLanes) && s_k >= kLanes) {
-    // Whole vectors: what is read too much lies before the next row, and what is written too
-    // much is overwritten by it. The last rows have no successor.
+    // Whole vectors: a read beyond the row stays before the next row, and the next row overwrites a
+    // write beyond it. The last rows have no successor.
     for (; k + 1 < kc && k * W + kLanes <= kc * W; ++k, src += s_k, dst += W)
       gv_store(dst, gv_load(src));
   }
@@ -56,8 +56,8 @@ static void pack_rows(const float* src, ptrdiff_t s_k, size_t w, size_t W, size_
   }
 }
 
-// Contraction index adjacent in memory: blocks are transposed in registers. Columns beyond w
-// repeat the last one; what they contribute is never stored.
+// Contraction index adjacent in memory: blocks are transposed in registers. Columns beyond w repeat
+// the last one; their results are never stored.
 static void pack_columns(const float* src, ptrdiff_t s_x, size_t w, size_t W, size_t kc,
                          float* dst) {
   const size_t whole = kc / kLanes * kLanes;

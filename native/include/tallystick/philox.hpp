@@ -10,7 +10,7 @@ constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u;
 constexpr uint32_t kPhiloxW0 = 0x9E3779B9u, kPhiloxW1 = 0xBB67AE85u;
 
 struct PhiloxKey { uint32_t k0, k1; };
-struct PhiloxDraw {  // what is common to all elements of one random tensor
+struct PhiloxDraw {  // common to all elements of one random tensor
   uint64_t seed;
   uint32_t draw, step;
 };
@@ -122,8 +122,9 @@ TS_INLINE f32v u_top24(u32v a) { return static_cast<float>(a.v >> 8); }
 TS_INLINE f32m u_ge(u32v a, u32v b) { return a.v >= b.v; }
 #endif
 
-// Words of kPhiloxWords / 4 consecutive blocks from `first`, in element order. Two groups of lanes
-// are worked at once, because the ten rounds of one are a chain of dependent multiplications.
+// Words of kPhiloxWords / 4 consecutive blocks from `first`, in element order. The loop computes
+// two groups of lanes at once, because the ten rounds of one are a chain of dependent
+// multiplications.
 constexpr size_t kPhiloxGroups = 2;
 constexpr size_t kPhiloxWords = 4 * kPhiloxGroups * kF32Lanes;
 TS_INLINE void philox_words(const PhiloxDraw& d, uint64_t first, uint32_t* out) {

@@ -71,7 +71,7 @@ static inline __attribute__((noinline)) float pow_hard(float ax, float y) {
   double exact;
   if (pow_exact(xs, y_negative, ys, &exact)) return static_cast<float>(exact);
   float result;
-  // What is left is no rounding boundary, so some precision decides; 2^-130 has always done.
+  // The rest is no rounding boundary, so some precision decides; 2^-130 has always sufficed.
   if (!pow_fixed<4>(xs.m, xs.e, y_negative, ys.m, ys.e, &result) &&
       !pow_fixed<8>(xs.m, xs.e, y_negative, ys.m, ys.e, &result))
     pow_fixed<16>(xs.m, xs.e, y_negative, ys.m, ys.e, &result);

@@ -125,7 +125,7 @@ static float round_fixed(const Fixed<N>& e, int k) {
   return static_cast<float>(static_cast<double>(top) * scale);
 }
 
-// x = m 2^e, y = yn 2^g in magnitude (m, yn < 2^24, x not 1, 2^-151 < x^y < 2^130). Returns whether
+// x = m 2^e, y = yn 2^g in magnitude (m, yn < 2^24, x not 1, 2^-151 < x^y < 2^130). Returns true if
 // the precision sufficed; *result is the best guess in any case.
 template <int N>
 static bool pow_fixed(uint32_t m, int e, bool y_negative, uint32_t yn, int g, float* result) {

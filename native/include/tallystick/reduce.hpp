@@ -68,7 +68,7 @@ struct SumLevels {
         value[k][held[k]++] = v;
         return;
       }
-      // More follows, so the block held is one of several: its value goes a level up.
+      // More values follow, so the held block is one of several: its value goes a level up.
       const float full = sum_block_of(value[k], kSumBlock);
       value[k][0] = v;
       held[k] = 1;
@@ -86,7 +86,7 @@ struct SumLevels {
   }
 };
 
-// SUM of at most 4 block values: what the halving tree leaves of absent lanes (3.2).
+// SUM of at most 4 block values: the halving tree without its absent lanes (3.2).
 TS_INLINE float few_blocks_tree(const float* v, size_t n) {
   if (n == 2) return v[0] + v[1];
   if (n == 3) return (v[0] + v[2]) + v[1];

@@ -16,7 +16,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-// A functor that a kernel calls once per register must be inlined into it.
+// A functor that a kernel calls once per register must be inlined into the kernel.
 #define TS_LAMBDA __attribute__((always_inline))
 
 #if defined(TS_ISA_AVX512)

@@ -8,7 +8,7 @@ namespace tallystick {
 namespace TS_ISA {
 
 using f32v = __m256;
-// As a wrapper, so that a mask cannot be taken for a value: all bits of a lane set, or none.
+// A wrapper, so that the compiler cannot take a mask for a value. A lane has all bits set, or none.
 struct f32m { __m256 v; };
 constexpr size_t kF32Lanes = 8;
 

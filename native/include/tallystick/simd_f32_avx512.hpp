@@ -62,7 +62,7 @@ TS_INLINE void m_store(uint8_t* p, f32m m) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_maskz_set1_epi8(m.v, 1));
 }
 
-// vrange orders -0 below +0 but drops a lone NaN, which the blend puts back (NUMERICS 1.11).
+// vrange orders -0 below +0 but drops a lone NaN; the blend puts the NaN back (NUMERICS 1.11).
 TS_INLINE f32v v_max(f32v a, f32v b) {
   const __mmask16 nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
   return _mm512_mask_blend_ps(nan, _mm512_range_ps(a, b, 5), v_bits(kCanonicalNan));

@@ -1,6 +1,6 @@
-// Helpers every kernel family may use. They live in the namespace of the instruction set being
-// compiled, because an inline function shared between translation units built with different -m
-// flags is merged by the linker into one copy, which may use instructions the machine lacks.
+// Helpers that every kernel family may use. They live in the namespace of the instruction set being
+// compiled. The linker would merge an inline function that translation units built with different
+// -m flags share into one copy, and that copy may use instructions that the machine lacks.
 #pragma once
 #include <cstddef>
 #include <cstdint>

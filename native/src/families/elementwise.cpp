@@ -180,7 +180,7 @@ void run_compare(const EwOperand* in, void* out, size_t n, const float*) {
   }
 }
 
-// NUMERICS 8.5 computes; masked_fill and where move bits (clause 9) and canonicalise nothing.
+// NUMERICS 8.5 computes. masked_fill and where move bits (clause 9) and canonicalise no value.
 template <bool kScale>
 void run_mask(const EwOperand* in, void* out, size_t n, const float* p) {
   float* o = static_cast<float*>(out);

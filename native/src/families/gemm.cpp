@@ -1,7 +1,7 @@
 // The dot class (NUMERICS 2): one blocked driver for matrix products and convolutions.
 //
 // One operand (the smaller) is packed once for all threads, a block of its rows or columns at a
-// time; the other is packed strip by strip by the thread that consumes the strip. Threads share
+// time. The other is packed strip by strip, by the thread that consumes the strip. Threads share
 // out strips of the output, so no result depends on their number (NUMERICS 1.8).
 #if defined(__GNUC__) && !defined(__clang__)
 // gcc 12 takes its own _mm512_undefined_ps() for a mistake of ours.
@@ -21,11 +21,11 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// Rows or columns of the shared operand packed at once, and the floats that may take: beyond
-// these the shared block no longer pays for the cache it evicts.
+// Rows or columns of the shared operand that are packed at once, and the most floats for them. A
+// larger shared block costs more in evicted cache than it saves.
 constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
 constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
-// Up to this many rows of A, B is read where it lies if its rows are contiguous.
+// Up to this many rows of A, B is read in its own place if its rows are contiguous.
 constexpr size_t kDirectRows = 64;
 // Below this many multiply-adds, waking another thread costs more than it saves.
 constexpr double kSerialWork = 200e3;
@@ -255,8 +255,8 @@ static void fill_empty(const GemmProblem& p, size_t count, ptrdiff_t out_step) {
   }
 }
 
-// Width of the strips: the fullest thread's share should be small, and so should the number of
-// times the shared block is streamed past, which narrow strips multiply.
+// Width of the strips. The fullest thread's share should be small. So should the number of passes
+// over the shared block, and narrow strips multiply that number.
 static size_t strip_width(size_t total, size_t count, size_t unit, size_t widest, size_t threads) {
   constexpr double kStreaming = 8.0;  // measured: 128 columns cost 4 % more than 256
   size_t best = unit;

@@ -38,7 +38,7 @@ void scatter(const BatchNormShape& s, size_t channel, const float* row, float* y
     copy_run(to, row, s.inner);
 }
 
-// h times weight plus bias, where there are any (6.5).
+// h times weight plus bias, where they are present (6.5).
 template <bool W, bool B>
 TS_INLINE f32v affine(f32v h, f32v w, f32v b) {
   if (W && B) return v_fma(h, w, b);
@@ -163,7 +163,7 @@ TS_INLINE Taps taps_of(const PoolShape& s, size_t axis, size_t out, size_t size)
   return t;
 }
 
-// Every comparison is of the place so far with a later one, so the lowest index stays (3.5).
+// Every comparison is of the best place so far with a later one, so the lowest index stays (3.5).
 void max_pool_plane(const PoolShape& s, const float* x, float* y, int64_t* index) {
   for (size_t oy = 0; oy < s.out_height; ++oy) {
     const Taps rows = taps_of(s, 0, oy, s.height);

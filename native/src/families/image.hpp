@@ -13,8 +13,8 @@ struct BatchNormShape {
   size_t batch, channels, inner;
 };
 
-// Pointers are to one value per channel, but for x and y. weight, bias and the running statistics
-// may be null; without running statistics there are no new ones.
+// Except for x and y, pointers are to one value per channel. weight, bias and the running
+// statistics may be null; without running statistics there are no new ones.
 struct BatchNormForward {
   BatchNormShape shape;
   const float *x, *weight, *bias, *running_mean, *running_var;
@@ -34,7 +34,7 @@ struct BatchNormBackward {
   const float* spread;  // rstd; where not `train`, the running variance
   bool train;
   float eps;           // read where not `train`
-  float *dx, *dw, *db;  // those not wanted are null; dx may be grad or x
+  float *dx, *dw, *db;  // unwanted ones are null; dx may be grad or x
 };
 
 struct PoolShape {

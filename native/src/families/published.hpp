@@ -1,6 +1,6 @@
 // The published rounding log of `replay/1`: R, log and rev of NUMERICS 14.9, and x of an Adam step,
-// which stock kernels take eight passes for. Elementwise; in a log five
-// entries make a byte (COMMITMENTS 10.3), so work is cut by groups of five elements.
+// for which stock kernels take eight passes. All functions are elementwise. In a log five entries
+// make a byte (COMMITMENTS 10.3), so work is cut by groups of five elements.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,11 +29,11 @@ struct AdamStep64 {
 };
 
 struct PublishedTable {
-  // Elements [5*begin, min(5*end, n)): the value and the entries a trainer logs.
+  // Elements [5*begin, min(5*end, n)): the value, and the entries that a trainer logs.
   void (*log)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
               float* out, uint8_t* packed);
-  // The same elements under given entries; returns how many the entries changed. A packed byte
-  // above 242 counts as five entries 1: whoever read the log has refused it before.
+  // The same elements under given entries; returns the number of elements that the entries changed.
+  // A packed byte above 242 counts as five entries 1: the reader of the log has already refused it.
   size_t (*follow)(const PublishedForm& f, const double* x, size_t n, size_t begin, size_t end,
                    const uint8_t* packed, float* out);
   // Elements [begin, end).

@@ -80,7 +80,7 @@ void column_extreme(const float* x, size_t n, size_t inner, size_t col, size_t c
   else column_extreme_of<Extreme::min>(x + col, n, inner, cols, out);
 }
 
-// The maximum first, then where it is first: -0 equals +0 here, and any NaN is the maximum (3.5).
+// The maximum first, then its first place: -0 equals +0 here, and any NaN is the maximum (3.5).
 int64_t row_argmax(const float* x, size_t n) {
   const float best = max_row(x, n);
   const f32v target = v_set1(best);

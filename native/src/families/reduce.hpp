@@ -1,4 +1,4 @@
-// Reductions (NUMERICS 3) over a tensor seen as [outer][n][inner], n being reduced.
+// Reductions (NUMERICS 3) over a tensor seen as [outer][n][inner], where n is reduced.
 #pragma once
 #include <cstddef>
 #include <cstdint>

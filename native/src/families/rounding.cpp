@@ -27,10 +27,10 @@ struct Doubt {
 
 // The lanes in doubt, one bit each; r: R(w).
 //
-// The ends are w ∓ d with d = t·E·(1 + 2^-50) + |w|·2^-52, rounded: e is t·E·(1 + 2^-50) but for four
-// errors of at most 2^-53 relatively, d and the end err as much once each. What was added pays for
-// it, so that the computed ends lie outside the real ones. Where w is infinite d is, and one end NaN:
-// in doubt, as where E is not finite.
+// The ends are w ∓ d with d = t·E·(1 + 2^-50) + |w|·2^-52, rounded. e is t·E·(1 + 2^-50) except for
+// four errors of at most 2^-53 relatively; d and each end have one such error each. The added
+// amount pays for them, so the computed ends lie outside the real ones. Where w is infinite, d is
+// infinite and one end is NaN: in doubt, as where E is not finite.
 template <bool kFull>
 TS_INLINE unsigned doubt_of(const GridRounder& round, f64v w, f64v e, f64v& r) {
   const f64v size = d_and(w, d_set1_bits(0x7fffffffffffffffu));

@@ -1,4 +1,4 @@
-// What `rounded/1` and `replay/1` are computed with (NUMERICS 13, 14): the grid, the elements whose
+// The kernels of `rounded/1` and `replay/1` (NUMERICS 13, 14): the grid, the elements whose
 // rounding is in doubt, exact sums, and the sums of their bounds.
 #pragma once
 #include <cstddef>
@@ -29,8 +29,8 @@ enum class Sum64 : int { squares = 0, sizes = 1 };  // x·x, |x|
 struct RoundingTable {
   // out = R(w) of n elements.
   void (*grid)(const double* w, size_t n, int b, float* out);
-  // The same, and the positions (ascending, to `found`, room for n) where R is in doubt within
-  // t·E, E = ea·eb[j] (+ ec[j] unless null). Returns how many.
+  // The same, and the positions (ascending, to `found`, room for n) where R is in doubt within t·E,
+  // E = ea·eb[j] (+ ec[j] unless null). Returns the number of positions.
   size_t (*doubt)(const double* w, double ea, const double* eb, const double* ec, double t, size_t n,
                   int b, float* out, uint32_t* found);
   void (*dot_products)(DotState& state, const float* a, const float* b, size_t n);

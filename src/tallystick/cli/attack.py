@@ -12,6 +12,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.cheats.attacks import attack_names, load_attack
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.nodes import TraceRange
@@ -39,7 +40,8 @@ def train_cheat(
     """Train `job` into `out` with the cheat that is declared. Raises UsageError for unknown names
     and parameters before anything is written, and as train_job."""
     maker = declared_cheat(job, declared)
-    return train_job(job, out, Options(threads, trace=trace, maker=maker), listener)
+    options = Options(ExecutionContext(threads), trace=trace, maker=maker)
+    return train_job(job, out, options, listener)
 
 
 @click.command(short_help="Make a cheating run, to see it convicted.")
@@ -47,7 +49,7 @@ def train_cheat(
 @click.argument("job", required=False, type=click.Path())
 @click.option("--out", type=click.Path(), help="The run directory to make.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
-@click.option("--list", "listed", is_flag=True, help="Say which attacks there are.")
+@click.option("--list", "listed", is_flag=True, help="List the attacks.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @threads_option
 @json_option
@@ -63,7 +65,8 @@ def attack(
 ) -> None:
     """Train JOB with the cheat NAME into --out: a signed run, and the declaration of its cheat.
 
-    `dispute` answers for it with the same code as for an honest run; `--as-attack` plays the cheat.
+    `dispute` answers for the run with the same code as for an honest one, and plays the cheat with
+    `--as-attack`.
     """
     if listed:
         _list(as_json)

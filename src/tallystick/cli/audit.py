@@ -21,6 +21,7 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
@@ -94,7 +95,7 @@ def audit(
             Path(run),
             loaded,
             segment,
-            threads=threads,
+            context=ExecutionContext(threads),
             trust=load_trust(trust),
             listener=reporter,
         )
@@ -109,7 +110,7 @@ def audit(
 
 
 def _end_of(segment: tuple[int, int] | None, run: Path, job: Job | None) -> int | None:
-    """The step a segment's audit ends at: the first checkpoint at or after its end."""
+    """The last step of a segment's audit: the first checkpoint at or after the segment's end."""
     if segment is None:
         return None
     interval = (job or RunStore(run).job()).interval
@@ -147,7 +148,7 @@ def _say(report: AuditReport) -> None:
 
 
 def _say_log(report: AuditReport) -> None:
-    """What the rounding logs have left to the trainer, and what is wrong with them."""
+    """Print the choices that the rounding logs left to the trainer, and the logs' faults."""
     if report.choices is not None and "form=published" not in report.contract:
         left, taken = report.choices
         say(f"choices     the logs leave {left}, of which {taken} are not the nearest value")

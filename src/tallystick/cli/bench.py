@@ -1,7 +1,7 @@
 """`tallystick bench NAME`: the door to the benchmarks, which are no part of this package.
 
-They are the package `tallystick_bench` of `benchmarks/` (docs/adr/0008): that of the checkout this
-package runs from, or else the installed one.
+They are the package `tallystick_bench` of `benchmarks/` (docs/adr/0008). The command takes it from
+the checkout that this package runs from, or else the installed one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tallystick.job.recipes.settings import parse_pairs
 from tallystick.kernels.environment import check_environment
 
 _PACKAGE = "tallystick_bench"
-# Options that belong to one benchmark each.
+# Each option belongs to one benchmark.
 _OPTIONS = {"dispute": ("operators", "pairs"), "ovt": ("parts", "quick", "out", "text", "cifar10")}
 _SPELLING = {"operators": "operator", "pairs": "set", "parts": "part"}
 
@@ -33,7 +33,7 @@ def benchmarks() -> ModuleType:
     """The package of the benchmarks. Raises UsageError where there is none."""
     home = checkout()
     if home is not None and (home / "benchmarks" / _PACKAGE).is_dir():
-        # Before any installed one: that may be another checkout's.
+        # The checkout's package comes first: an installed one may be another checkout's.
         beside = str(home / "benchmarks")
         if beside not in sys.path:
             sys.path.insert(0, beside)
@@ -57,8 +57,10 @@ def benchmarks() -> ModuleType:
 @click.option("--cifar10", type=click.Path(path_type=Path), help="ovt: as `job new`.")
 @json_option
 def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
-    """Measure NAME: gemm or step against torch float32, a dispute over one false number, or what
-    `replay/1` and `rounded/1` cost and show (ovt).
+    """Measure NAME: gemm, step, dispute or ovt.
+
+    gemm and step compare with torch float32. dispute is over one false number. ovt gives costs and
+    results of `replay/1` and `rounded/1`.
 
     Prints rows with their targets.
     """

@@ -10,6 +10,7 @@ from tallystick.cli.output import json_option, print_json, say, threads_option
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import kinds
 from tallystick.rounding.calibration.sample import ELEMENTS
 from tallystick.rounding.calibration.thresholds import Threshold
@@ -48,10 +49,11 @@ def sample(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Write what this machine's kernels give on JOB's first steps. Needs PyTorch."""
+    """Write the results of this machine's kernels on JOB's first steps. Needs PyTorch."""
     if present(Path(out)):
         raise UsageError(f"{out} exists already.", "Choose another file.")
-    taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, threads)
+    context = ExecutionContext(threads)
+    taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, context)
     if as_json:
         print_json({"sample": taken.path, "results": len(taken.sample.x), "kind": taken.kind})
         return
@@ -66,7 +68,7 @@ def sample(
 @click.option("--out", required=True, type=click.Path(), help="Directory for the new job.")
 @json_option
 def merge(path: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
-    """Compare samples of JOB from two or more machines: a job with the thresholds they allow."""
+    """Compare samples of JOB from two or more machines, and make a job with their thresholds."""
     made, found = merge_samples(load_job(Path(path)), [Path(f) for f in files], Path(out))
     if as_json:
         rows = [

@@ -6,8 +6,6 @@ import json
 import shutil
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -24,6 +22,7 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import DATA, Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.environment import check_environment
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.sampling import sample_bytes
@@ -47,24 +46,11 @@ _MADE = (
 )  # fmt: skip
 
 
-def other_path() -> tuple[str, int]:
-    """Another instruction set and another number of threads than those in use."""
+def other_path() -> ExecutionContext:
+    """A context with an instruction set and a number of threads that are not in use."""
     here = _core.isa()
     others = [isa for isa in _core.supported_isas() if isa not in (here, "scalar")]
-    return (others[-1] if others else "scalar"), (1 if _core.threads() > 1 else 2)
-
-
-@contextmanager
-def code_path(isa: str, threads: int) -> Iterator[None]:
-    """Run the block on another code path of this machine."""
-    before = _core.isa(), _core.threads()
-    _core.set_isa(isa)
-    _core.set_threads(threads)
-    try:
-        yield
-    finally:
-        _core.set_isa(before[0])
-        _core.set_threads(before[1])
+    return ExecutionContext(1 if _core.threads() > 1 else 2, others[-1] if others else "scalar")
 
 
 def flip_bit(path: Path, tensor: str, byte: int, bit: int) -> None:
@@ -94,7 +80,7 @@ def _fresh(out: Path) -> None:
         if strangers or not present(out / "job" / "job.json"):
             what = f" ({strangers[0]})" if strangers else ""
             raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
-        for name in _MADE:  # only what a demo made, never the directory of somebody else
+        for name in _MADE:  # only files of a demo, never another directory
             path = out / name
             if is_directory(path) and not path.is_symlink():
                 shutil.rmtree(path)
@@ -104,7 +90,7 @@ def _fresh(out: Path) -> None:
 
 
 class Demo:
-    """The scenes in order; each prints what it shows and returns what it found."""
+    """The scenes in order. Each prints its findings and returns them."""
 
     def __init__(self, out: Path, text: Path | None, steps: int, quiet: bool) -> None:
         self.out, self.text, self.steps, self.quiet = out, text, steps, quiet
@@ -149,18 +135,20 @@ class Demo:
         return run
 
     def audit(self, job: Job, run: Path) -> AuditReport:
-        isa, threads = other_path()
-        self.title(f"Audit it on another code path: {isa}, {threads} thread(s)")
-        with code_path(isa, threads):
-            report = self._audit(job, run)
-        return report
+        context = other_path()
+        self.title(f"Audit it on another code path: {context.isa}, {context.threads} thread(s)")
+        return self._audit(job, run, context=context)
 
     def _audit(
-        self, job: Job | None, run: Path, steps: tuple[int, int] | None = None
+        self,
+        job: Job | None,
+        run: Path,
+        steps: tuple[int, int] | None = None,
+        context: ExecutionContext = DEFAULT,
     ) -> AuditReport:
         reporter = Reporter("audit", self.quiet)
         try:
-            report = audit_run(run, job, steps, listener=reporter)
+            report = audit_run(run, job, steps, context=context, listener=reporter)
         finally:
             reporter.close()
         if report.difference is None:

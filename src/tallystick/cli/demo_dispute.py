@@ -1,4 +1,4 @@
-"""The demo's disputes: a cheating run against the honest one, judged where there is no torch."""
+"""The demo's disputes: a cheating run against the honest one, judged without torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JUDGE = (
 
 @dataclass(frozen=True)
 class Settled:
-    """How a dispute of the demo ended: the judge's own words."""
+    """The end of a dispute of the demo, in the judge's own words."""
 
     case: str
     convicted: list[str]

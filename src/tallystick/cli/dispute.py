@@ -31,6 +31,7 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.job.job_file import load_terms
+from tallystick.kernels.context import ExecutionContext
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -54,7 +55,7 @@ job_option = click.option(
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Damaged files end with exit code 2: here 1 is a conviction, and this is nobody's guilt."""
+    """Damaged files end with exit code 2: here 1 is a conviction, and damage convicts no party."""
     try:
         yield
     except CounterpartyError as error:
@@ -62,7 +63,7 @@ def _damage() -> Iterator[None]:
 
 
 def _terms(path: str) -> Terms:
-    """The job's terms. Raises UsageError for what is no job, CannotCheckError for a damaged one."""
+    """The job's terms. Raises UsageError where there is no job, CannotCheckError for damage."""
     with _damage():
         return load_terms(Path(path))
 
@@ -113,9 +114,9 @@ def dispute(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Let RUN_A and RUN_B answer a referee, and write the evidence of who is wrong.
+    """Let RUN_A and RUN_B answer a referee, and write the evidence of the verdict.
 
-    Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if it could not be decided.
+    Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
     terms, target, referee_key = _terms(job), Path(out), _key(key)
     trusted = load_trust(trust)
@@ -171,9 +172,10 @@ def _handed_over(
     targets: Sequence[str | None],
     quiet: bool,
 ) -> list[str | None]:
-    """Where each party's logs were written, from the disputed step on (PROTOCOL 6.15).
+    """The directories with each party's logs, from the disputed step on (PROTOCOL 6.15).
 
-    A hand-over that fails changes nothing of the verdict: it is told, and null stands for it.
+    A hand-over that fails does not change the verdict: the command reports it, and the result has
+    null for it.
     """
     written: list[str | None] = [None for _ in targets]
     if not found.undecided or found.place.step is None:
@@ -192,15 +194,15 @@ def _handed_over(
 
 
 def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
-    """The party `name`. A cheat that a directory declares is played only if the caller says so."""
+    """The party `name`. It plays the cheat that its directory declares only if `cheats` is set."""
     declares = RunStore(run).override_path
     if not cheats and present(declares):
-        note(f"{name}: {declares} is not honoured: its own owner plays it with --as-attack {name}.")
+        note(f"{name}: {declares} is not honoured. To play its cheat, pass --as-attack {name}.")
 
     def notice(text: str) -> None:
         note(f"{name}: {text}")
 
-    return party_of(run, _key(key), threads, as_attack=cheats, notice=notice)
+    return party_of(run, _key(key), ExecutionContext(threads), as_attack=cheats, notice=notice)
 
 
 def _say_fault(party: int, why: str) -> None:
@@ -241,10 +243,12 @@ def judge_command(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Play the game in the EVIDENCE file again and say what it proves. Nothing in it is believed.
+    """Play the game in the EVIDENCE file again and print its verdict.
 
-    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or could
-    not decide.
+    No statement in the file is believed.
+
+    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
+    nothing.
     """
     terms, path = _terms(job), Path(evidence)
     if claim and not key:

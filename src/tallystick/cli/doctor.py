@@ -1,4 +1,4 @@
-"""`tallystick doctor`: what this machine and build can do."""
+"""`tallystick doctor`: the abilities of this machine and build."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
 from tallystick.run.store.version import tallystick_version
 
-_PACKAGES = ("numpy", "msgspec", "cryptography", "click", "rich", "torch", "safetensors")
+_PACKAGES = ("numpy", "cryptography", "click", "rich", "torch", "safetensors")
 
 
 def have_torch() -> bool:
-    """True if PyTorch can be imported; it is not."""
+    """True if PyTorch can be imported. The test does not import it."""
     try:
         return importlib.util.find_spec("torch") is not None
     except (ImportError, ValueError):
@@ -57,7 +57,7 @@ def _gpu() -> str:
 
 
 def examine() -> tuple[dict[str, Any], str]:
-    """The facts, and why this machine is refused (empty if it is not)."""
+    """The facts, and the reason why this machine is refused (empty if it is not)."""
     refusal = ""
     try:
         check_environment()
@@ -90,7 +90,7 @@ def examine() -> tuple[dict[str, Any], str]:
     return facts, refusal
 
 
-@click.command(short_help="What this machine and this build can do.")
+@click.command(short_help="Check the abilities of this machine and this build.")
 @json_option
 def doctor(as_json: bool) -> None:
     """Instruction set, floating-point environment, versions, memory, disk, GPU."""

@@ -1,4 +1,4 @@
-"""What speaks against a run's rounding logs, for a person; `audit` and `train --replay` say it."""
+"""Findings against a run's rounding logs, for a person; `audit` and `train --replay` print them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SAID = 10  # findings that are printed; --json has more
 
 
 def say_findings(findings: Sequence[Found], unnamed: int) -> None:
-    """The first findings, and how many more there are, `unnamed` ones among them."""
+    """Print the first findings, and the number of the others, `unnamed` ones among them."""
     for found in findings[:_SAID]:
         say(f"FINDING     {finding_sentence(found)}")
     more = len(findings[_SAID:]) + unnamed

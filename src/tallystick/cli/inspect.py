@@ -30,7 +30,7 @@ from tallystick.run.store.fsck import fsck as check
 @click.argument("path", type=click.Path())
 @json_option
 def inspect(path: str, as_json: bool) -> None:
-    """Say what the run or job at PATH is. Executes nothing."""
+    """Describe the run or job at PATH. Executes no step."""
     directory = Path(path)
     if RunStore(directory).exists:
         found = inspect_run(directory)
@@ -75,7 +75,7 @@ def _say_losses(losses: list[float]) -> None:
 @trust_option
 @json_option
 def fsck(run: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Check every byte of RUN (or of a job) against its digests. Executes nothing."""
+    """Check every byte of RUN (or of a job) against its digests. Executes no step."""
     report = check(Path(run), load_trust(trust))
     if as_json:
         print_json(

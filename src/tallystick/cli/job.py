@@ -133,7 +133,7 @@ def verify(path: str, as_json: bool) -> None:
 @click.argument("path", metavar="JOB", type=click.Path())
 @json_option
 def show(path: str, as_json: bool) -> None:
-    """Everything JOB fixes."""
+    """Print all the values that JOB fixes."""
     found = inspect_job(Path(path))
     if as_json:
         print_json(found)

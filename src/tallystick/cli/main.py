@@ -92,21 +92,21 @@ def _as_usage_error(error: click.ClickException) -> UsageError:
 
 
 def _say_usage_error(error: click.ClickException) -> None:
-    """What click says of a command line; in it are the words of the command line."""
+    """Print click's message about a command line. It contains words of the command line."""
     context = getattr(error, "ctx", None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) or context is None:
         lines = error.format_message().split("\n")
     else:
         lines = [*context.get_usage().split("\n"), f"See `{context.command_path} --help`.", ""]
         message = error.format_message()
-        # A missing argument is listed with its choices, line by line; nobody's words are in that.
+        # A missing argument is listed with its choices, line by line; no word comes from a party.
         ours = isinstance(error, click.MissingParameter)
         lines += f"Error: {message}".expandtabs().split("\n") if ours else [f"Error: {message}"]
     for line in lines:
         note(line)
 
 
-@exact_environment()  # numbers are read and printed by its rounding, too
+@exact_environment()  # its rounding also governs how numbers are read and printed
 def run(arguments: list[str]) -> int:
     """Run the command line `arguments`; its exit code."""
     as_json = "--json" in arguments
@@ -125,7 +125,7 @@ def run(arguments: list[str]) -> int:
         _say_usage_error(error)
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        note("tallystick: interrupted; nothing is lost.")
+        note("tallystick: interrupted; no committed work is lost.")
         note("  Run the same command again.")
         return CANNOT_CHECK
     except BrokenPipeError:
@@ -136,7 +136,7 @@ def run(arguments: list[str]) -> int:
         note("tallystick: there is not enough memory. Use a smaller model or another machine.")
         return CANNOT_CHECK
     except Exception:
-        # A traceback's own exit code is 1, which would read as a conviction.
+        # A traceback's own exit code is 1, and 1 means a conviction here.
         for line in traceback.format_exc().splitlines():
             note(line)
         note("tallystick: this is a bug in tallystick; nothing was judged.")

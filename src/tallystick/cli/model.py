@@ -1,4 +1,4 @@
-"""`tallystick export`, `verify-model`, `sample`, `evaluate`: what a run's weights are good for."""
+"""`tallystick export`, `verify-model`, `sample`, `evaluate`: the uses of a run's weights."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None
 @trust_option
 @json_option
 def verify_model(file: str, run: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Check that FILE is, byte for byte, what `export` writes for RUN's committed weights.
+    """Check that FILE is, byte for byte, the file of `export` for RUN's committed weights.
 
     Exit code 1 for any other file, also for one with the same tensors in another form.
     """
@@ -132,7 +132,7 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
             f"Step {chosen} is no checkpoint of {run}.", f"The last one is {claim.last_step}."
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
-    job.verify_validation()  # no state covers it: an altered record would give a false loss
+    job.verify_validation()  # no state covers the records: an altered one would give a false loss
     loss = Evaluator(job).loss(state.slots)
     if as_json:
         print_json({"step": chosen, "validation_loss": loss, "state_root": claim.roots[chosen]})

@@ -1,4 +1,4 @@
-"""What every command shares: printing, JSON, and turning errors into exit codes (DESIGN 9)."""
+"""Shared by every command: printing, JSON, and the exit codes of errors (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -60,17 +60,20 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-# What a terminal acts on, or what changes how the text around it is read: C0, DEL, C1, marks and
-# controls of the writing direction, separators of lines and paragraphs, halves of surrogate pairs.
+# A terminal acts on these characters, or they change how a person reads the text around them: C0,
+# DEL, C1, marks and controls of the writing direction, separators of lines and paragraphs, halves
+# of surrogate pairs.
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def shown(text: str, keep: str = "") -> str:
-    """`text` for a terminal: characters it would act on are written \\xNN or \\uNNNN, but for
-    those of `keep`. Everything a command prints goes through here: names, notes in a journal and
-    settings of a job are chosen by others."""
+    """`text` for a terminal: characters that it would act on are written \\xNN or \\uNNNN.
+
+    Those of `keep` stay. Every text that a command prints goes through here, because other parties
+    choose names, notes in a journal and settings of a job.
+    """
 
     def escaped(match: re.Match[str]) -> str:
         if match[0] in keep:
@@ -94,7 +97,7 @@ def say(text: str = "") -> None:
 
 
 def say_text(text: str) -> None:
-    """Part of a text of several lines on standard output, as a model writes one; no line ends."""
+    """Part of a text of several lines on standard output, such as a model's; adds no line end."""
     _echo(shown(text, "\n\t"), end="")
     sys.stdout.flush()
 
@@ -120,7 +123,7 @@ def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
 
 
 def load_keys(paths: Sequence[str]) -> list[PublicKey]:
-    """Public keys in these files; of `--trust-referee` for instance."""
+    """Public keys in these files, for `--trust-referee` for instance."""
     return [load_public_key(Path(path)) for path in paths]
 
 

@@ -72,8 +72,8 @@ def report(
 ) -> None:
     """Write PATH, a run or the evidence of a dispute, as one HTML page.
 
-    Evidence is judged before anything of it is shown. What does not check out gets a page that
-    says so and nothing else, and exit code 1 or 2.
+    Evidence is judged before any part of it is shown. A run or evidence that fails a check gets a
+    page with the reason alone, and exit code 1 or 2.
     """
     source, target = Path(path), Path(out)
     if is_directory(target) or not is_directory(target.parent):

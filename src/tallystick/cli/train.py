@@ -22,6 +22,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
@@ -71,7 +72,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
-@click.option("--estimate", is_flag=True, help="Only say what the run will take.")
+@click.option("--estimate", is_flag=True, help="Only print the time, disk and memory of the run.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
 def train(
@@ -95,7 +96,7 @@ def train(
         )
     loaded = load_job(Path(job))
     options = Options(
-        threads=threads,
+        ExecutionContext(threads),
         keep=keep_checkpoints,
         key=load_private_key(Path(key)) if key else None,
         trace=parse_steps(trace),
@@ -103,7 +104,7 @@ def train(
         compress=zstd,
     )
     if estimate:
-        found = estimate_run(loaded, Path(out), threads, options.kept)
+        found = estimate_run(loaded, Path(out), options.context, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:
@@ -146,7 +147,7 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
 
 
 def _say_followed(report: FollowReport) -> None:
-    """What speaks against the run whose logs this one has followed."""
+    """Print the findings against the run whose logs this run has followed."""
     say(f"followed    run {report.run_root[:16]}…: {'MATCH' if report.accepted else 'MISMATCH'}")
     if report.left:
         taken = f"{report.taken} are not the nearest value"

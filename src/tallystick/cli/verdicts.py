@@ -1,4 +1,4 @@
-"""A verdict for people and as JSON: what `dispute` and `judge` both print (DESIGN 9)."""
+"""A verdict for people and as JSON, for `dispute` and `judge` (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
 
 
 def say_event(event: Event) -> None:
-    """One line about what the referee found out."""
+    """One line about a finding of the referee."""
     text = f"  phase {event.phase}  {event.sentence}"
     a, b = event.stated
     if a or b:
@@ -67,7 +67,7 @@ def say_event(event: Event) -> None:
 
 
 def say_verdict(found: Judgement) -> None:
-    """The verdict in words: who, where, what was claimed, what is true, by which clause."""
+    """The verdict in words: parties, place, claims, true value, clause."""
     v = found.verdict
     for party, name in enumerate(NAMES):
         known = {True: "trusted", False: "not among --trust", None: "unknown to you"}
@@ -101,12 +101,10 @@ def say_verdict(found: Judgement) -> None:
         say(f"CONVICTED   {NAMES[c.party]}: {c.sentence} (PROTOCOL {c.clause})")
     if v.forfeit:
         named = f" {found.referee[:16]}" if found.referee else ", who has signed it with a new key"
-        say(
-            f"            by silence, which rests on the word of the referee{named}, and on nothing"
-        )
-        say("            that a party has signed; it counts for whoever takes that referee's word")
+        say(f"            by silence, which rests on the word of the referee{named}, not on a")
+        say("            signed message of a party; a judge must name that referee to believe it")
     elif v.convicted:
-        say("            which rests on what the parties have signed; anyone can check it")
+        say("            which rests on the parties' signed messages; anyone can check it")
     if v.accepted is not None:
         say(f"ACCEPTED    {NAMES[v.accepted]}: run root {found.run_roots[v.accepted].hex()}")
         say("            (not shown wrong against this opponent; an audit says more)")

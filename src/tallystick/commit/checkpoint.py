@@ -1,8 +1,7 @@
 """Checkpoints, the run tree and the run root (COMMITMENTS 6).
 
-A checkpoint is (step, state root) and nothing else, so honest digests always agree. The run
-tree only ever grows at its end, so a journal's later root is provably an extension of an
-earlier one.
+A checkpoint holds only a step and a state root, so honest digests always agree. The run tree grows
+at its end only, so a proof exists that a journal's later root extends an earlier one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ Checkpoint = tuple[int, bytes]
 def checkpoint_steps(last_step: int, interval: int) -> list[int]:
     """Steps that are committed: 0 (genesis), every `interval`-th, and the last one (6.2)."""
     if last_step < 0 or interval < 1:
-        raise UsageError("Steps must not be negative and the interval not below 1.", "Fix the job.")
+        raise UsageError(
+            f"{last_step} steps at interval {interval} are out of range.",
+            "Choose a number of steps from 0 and an interval from 1.",
+        )
     if last_step // interval + 2 > LIMITS.checkpoints:
         raise UsageError(
             f"{last_step} steps at interval {interval} exceed {LIMITS.checkpoints} checkpoints.",
@@ -38,7 +40,7 @@ def checkpoint_steps(last_step: int, interval: int) -> list[int]:
 
 
 def checkpoint_count(last_step: int, interval: int) -> int:
-    """How many steps checkpoint_steps names, without naming them (COMMITMENTS 6.2)."""
+    """The number of steps of checkpoint_steps, computed without the list (COMMITMENTS 6.2)."""
     return last_step // interval + 1 + (last_step % interval != 0)
 
 
@@ -69,14 +71,14 @@ def run_root_of(job_digest: bytes, size: int, tree_root: bytes) -> bytes:
 
 
 def run_root(job_digest: bytes, checkpoints: Sequence[Checkpoint]) -> bytes:
-    """The run root: job digest, number of checkpoints, run tree; nothing else (6.4)."""
+    """The run root, over the job digest, the number of checkpoints and the run tree (6.4)."""
     tree = run_tree(checkpoints)
     return run_root_of(job_digest, tree.size, tree.root())
 
 
 @dataclass(frozen=True)
 class CheckpointProof:
-    """That checkpoint `index` of `size` of a run is (`step`, `state_root`) (COMMITMENTS 6.5)."""
+    """Proves that checkpoint `index` of `size` is (`step`, `state_root`) (COMMITMENTS 6.5)."""
 
     step: int
     state_root: bytes
@@ -87,8 +89,8 @@ class CheckpointProof:
     def proves(self, job_digest: bytes, run_root: bytes, step: int, index: int, size: int) -> bool:
         """True if this proves the checkpoint of `step` under `run_root`.
 
-        `index` and `size` are what the job's schedule says for `step` and for the run's last
-        step; they are never taken from the proof.
+        The verifier takes `index` and `size` from the job's schedule, for `step` and for the run's
+        last step, and never from the proof.
         """
         if (self.step, self.index, self.size) != (step, index, size):
             return False

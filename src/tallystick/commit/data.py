@@ -1,4 +1,4 @@
-"""The data commitment: records under a Merkle tree (COMMITMENTS 8); their order is order.py."""
+"""The data commitment: records under a Merkle tree (COMMITMENTS 8). Their order is in order.py."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Field:
 class DataSchema:
     """The fields of a record, kept in the order of their names' UTF-8 bytes (COMMITMENTS 8.1).
 
-    Raises UsageError for a repeated name, an empty record, or one over the limit.
+    Raises UsageError for a repeated name, an empty record, or a record over the limit.
     """
 
     fields: tuple[Field, ...]
@@ -126,8 +126,8 @@ def _check_names(schema: DataSchema, values: Mapping[str, object]) -> None:
 def record_leaf_hashes(schema: DataSchema, columns: Mapping[str, Array]) -> bytes:
     """Leaf hashes of all records, 32 bytes each (COMMITMENTS 8.3).
 
-    `columns` maps each field name to an array of shape (N, *field shape), memory-mapped or not;
-    records are assembled a few MiB at a time.
+    `columns` maps each field name to an array of shape (N, *field shape), memory-mapped or not.
+    The function assembles records a few MiB at a time.
     """
     _check_names(schema, columns)
     count = _count(schema, columns)
@@ -191,8 +191,8 @@ class RecordProof:
     def verify(self, schema: DataSchema, count: int, root: bytes, index: int) -> dict[str, Array]:
         """The fields of record `index` of `count` under the data root `root`.
 
-        Raises CounterpartyError (DigestMismatchError for a wrong proof) otherwise. All
-        arguments are the verifier's own: from the job, and from batch_indices.
+        Raises CounterpartyError (DigestMismatchError for a wrong proof). The verifier takes all
+        arguments from its own job and from batch_indices.
         """
         leaf = merkle.leaf_hash(self.record)
         tree_root = merkle.inclusion_root(leaf, index, count, self.path)
@@ -208,7 +208,7 @@ class RecordProof:
 
 
 def prove_record(record: bytes, hashes: bytes | Sequence[bytes], index: int) -> RecordProof:
-    """Proof for record `index`, its bytes `record`, from all leaf hashes of the data."""
+    """The proof of record `index` with the bytes `record`, from all leaf hashes of the data."""
     return RecordProof(record, index, tuple(merkle.Tree(hashes).inclusion(index)))
 
 

@@ -1,8 +1,8 @@
 """Fixed binary layouts and canonical JSON (COMMITMENTS 1).
 
-What is hashed is always one of these layouts: a domain tag that ends in a zero byte, then
-fields of fixed width or with a length in front. JSON is for people; where it is signed it is
-RFC 8785, and the parser takes no byte sequence but the canonical one.
+Every digest is over one of these layouts: a domain tag that ends in a zero byte, then fields of
+fixed width or with a length in front. JSON is for people. Signed JSON is RFC 8785, and the parser
+takes no byte sequence but the canonical one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tallystick.limits import LIMITS
 
 HASH_BYTES = 32
 U64_MAX = (1 << 64) - 1
-MAX_SAFE_INTEGER = (1 << 53) - 1  # COMMITMENTS 1.9: what RFC 8785 keeps exact
+MAX_SAFE_INTEGER = (1 << 53) - 1  # COMMITMENTS 1.9: RFC 8785 keeps these exact
 
 JsonValue = Union[None, bool, int, str, "list[JsonValue]", "dict[str, JsonValue]"]
 
@@ -93,7 +93,7 @@ class Writer:
         return b"".join(self._parts)
 
     def digest(self) -> bytes:
-        """SHA-256 of what was written."""
+        """SHA-256 of the written bytes."""
         return sha256(self.finish())
 
 
@@ -142,7 +142,7 @@ class Reader:
         return n
 
     def hashes(self, limit: int) -> list[bytes]:
-        """A counted list of hashes; the count is checked against what is left before reading."""
+        """A counted list of hashes. The count is checked against the remaining bytes first."""
         n = self.count(limit, "hashes")
         if n * HASH_BYTES > self.left:
             self.fail("it ends too early")
@@ -189,7 +189,7 @@ def encode_name(name: str) -> bytes:
 
 
 class _Sink(Protocol):
-    """Where the pieces of canonical JSON go."""
+    """A receiver of the pieces of canonical JSON."""
 
     def append(self, piece: str, /) -> None: ...
 
@@ -260,7 +260,7 @@ def _utf16(key: str) -> bytes:
 
 
 def _quote(text: str) -> str:
-    """RFC 8785 3.2.2.2: short escapes where there are, \\u00xx in lower case for other controls."""
+    """RFC 8785 3.2.2.2: short escapes where they exist, else \\u00xx in lower case for controls."""
     return json.encoder.encode_basestring(text)
 
 
@@ -287,11 +287,11 @@ _DIFFERS = "its bytes differ from the canonical form"
 def parse_canonical_json(
     data: bytes, what: str = "manifest", limit: int = LIMITS.manifest_bytes
 ) -> JsonValue:
-    """Parse RFC 8785 bytes, refusing everything that is not the one canonical form.
+    """Parse RFC 8785 bytes, and refuse every other form than the canonical one.
 
     Raises CorruptFileError (naming `what`) for size over `limit`, too many values, syntax errors,
     duplicate keys, floats, big integers, and any bytes that differ from the canonical ones
-    (COMMITMENTS 1.11). Sizes come first: a parsed value takes many times the bytes it is made of.
+    (COMMITMENTS 1.11). It checks sizes first: a parsed value takes many times its bytes in memory.
     """
 
     def fail(why: str) -> NoReturn:
@@ -343,7 +343,7 @@ def float_hex(value: float) -> str:
 
 
 def parse_float_hex(text: JsonValue, what: str) -> float:
-    """Inverse of float_hex. Raises CorruptFileError unless `text` is exactly what it writes."""
+    """Inverse of float_hex. Raises CorruptFileError unless float_hex writes exactly `text`."""
     if isinstance(text, str) and len(text) <= 32:
         try:
             value = float.fromhex(text)

@@ -12,7 +12,7 @@ from tallystick.limits import LIMITS
 JOB_TAG = tag("job/1")
 SCALARS_TAG = tag("scalars/1")
 FORMAT_VERSION = 1
-# The program reads the random seed as i64 (NUMERICS 8.3), whatever width its layout has.
+# The program reads the random seed as i64 (NUMERICS 8.3), although its layout is wider.
 RNG_SEED_MAX = (1 << 63) - 1
 
 ScalarTable = float | Sequence[float]
@@ -94,7 +94,7 @@ class JobCommitment:
                     f"The job's {name} is {value!r}.", f"Choose an integer from {low} to {high}."
                 )
         if not isinstance(self.stop_on_non_finite, bool):
-            raise UsageError("stop_on_non_finite must be true or false.", "Fix the job.")
+            raise UsageError("stop_on_non_finite is neither true nor false.", "Choose one.")
 
     def digest(self) -> bytes:
         """The job digest, 32 bytes (COMMITMENTS 7.2)."""

@@ -1,7 +1,7 @@
 """Digests of rounding logs: blocks, sections, and the log of a step (COMMITMENTS 10).
 
-What a section's bytes mean is `rounding`'s; here they are blocks to be hashed. How a file
-carries them is no part of any digest (COMMITMENTS 10.6).
+The room `rounding` gives a section's bytes their meaning; here they are blocks to be hashed. No
+digest covers the way in which a file carries them (COMMITMENTS 10.6).
 """
 
 from __future__ import annotations
@@ -48,15 +48,18 @@ class Section:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the section is cut into (COMMITMENTS 10.2, 10.3)."""
+        """The number of the section's blocks (COMMITMENTS 10.2, 10.3)."""
         if self.form == BOUNDED:
             return -(-self.elements // BLOCK_ELEMENTS)
         return -(-self.packed_bytes // BLOCK_BYTES)
 
     def block_of(self, element: int) -> int:
-        """The block that has flat element `element`'s entry, or shows that there is none."""
+        """The block that has flat element `element`'s entry, or shows that the element has none."""
         if not 0 <= element < self.elements:
-            raise UsageError(f"No element {element} of {self.elements}.", "Ask within it.")
+            raise UsageError(
+                f"The output has {self.elements} elements, no element {element}.",
+                "Name an element of the output.",
+            )
         if self.form == BOUNDED:
             return element // BLOCK_ELEMENTS
         return element // ENTRIES_PER_BYTE // BLOCK_BYTES
@@ -68,7 +71,7 @@ class Section:
 
 
 def block_hashes(blocks: Sequence[bytes | memoryview]) -> bytes:
-    """Leaf hashes of a section's blocks in order, 32 bytes each: what proofs are made from."""
+    """Leaf hashes of a section's blocks in order, 32 bytes each. Proofs are made from them."""
     empty = merkle.leaf_hash(b"")  # most blocks of a bounded section
     return b"".join([merkle.leaf_hash(b) if len(b) else empty for b in blocks])
 
@@ -79,6 +82,6 @@ def packed_root(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def log_digest(step: int, digests: Sequence[bytes]) -> bytes:
-    """The digest of step `step`'s log: what the log chain takes (COMMITMENTS 10.5, 5.6)."""
+    """The digest of step `step`'s log, which the log chain takes (COMMITMENTS 10.5, 5.6)."""
     root = _native.root_of_hashes(b"".join([merkle.leaf_hash(d) for d in digests]))
     return Writer(LOG_TAG).u64(step).u64(len(digests)).hash(root, "section root").digest()

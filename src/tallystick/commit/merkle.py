@@ -1,8 +1,8 @@
 """RFC 9162 Merkle trees: roots, inclusion, consistency and multi-leaf proofs (COMMITMENTS 2).
 
-A proof binds the leaf's index and the tree's size: both are the verifier's own arguments, never
-taken from the proof. Verifiers return a bool for a well-formed but wrong proof. Whatever a
-verifier is given as a hash has 32 bytes, or nothing is proved by it (COMMITMENTS 2.8).
+A proof binds the leaf's index and the tree's size. Both are the verifier's own arguments, never
+taken from the proof. Verifiers return a bool for a well-formed but wrong proof. A hash of another
+length than 32 bytes proves nothing (COMMITMENTS 2.8).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _split(n: int) -> int:
 
 
 class Tree:
-    """A tree over leaf hashes held in memory; every level is kept, so proofs cost O(log n).
+    """A tree over leaf hashes in memory. It keeps every level, so proofs cost O(log n).
 
     `hashes` is a sequence of 32-byte leaf hashes, or their concatenation.
     """
@@ -63,7 +63,7 @@ class Tree:
         return self._range(0, n) if n else EMPTY_ROOT
 
     def _range(self, start: int, stop: int) -> bytes:
-        """Root over leaves [start, stop): a stored node when the range is one, else its halves."""
+        """Root over leaves [start, stop): a stored node, or made of its halves' roots."""
         n = stop - start
         level = (n - 1).bit_length()
         aligned = start % (1 << level) == 0
@@ -141,7 +141,7 @@ def root(hashes: Sequence[bytes] | bytes) -> bytes:
 def inclusion_root(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
     """The root that leaf hash `leaf`, as leaf `index` of `size`, and `proof` give, or None.
 
-    RFC 9162 2.1.3.2; the proof's length must be exactly what index and size call for.
+    RFC 9162 2.1.3.2. The proof must have exactly the length that index and size demand.
     """
     if not 0 <= index < size or not _hashes(leaf):
         return None
@@ -204,8 +204,8 @@ def verify_consistency(
 def multi_root(leaves: Mapping[int, bytes], size: int, proof: Sequence[bytes]) -> bytes | None:
     """The root that the leaf hashes `leaves` (index -> hash) and `proof` give, or None.
 
-    None if they do not fit a tree of `size` leaves: every proof hash must be used, in order, and
-    none may be missing (COMMITMENTS 2.7).
+    None if they do not fit a tree of `size` leaves: the walk must use every proof hash, in order,
+    and none may be missing (COMMITMENTS 2.7).
     """
     wanted = sorted(leaves)
     if not wanted or wanted[0] < 0 or wanted[-1] >= size:
@@ -237,7 +237,7 @@ def verify_multi(
 
 
 def multi_proof_length(indices: Sequence[int], size: int) -> int:
-    """Number of hashes `Tree.multi` gives, without a tree: for bounds and cost tables."""
+    """The number of hashes of `Tree.multi`, without a tree: for bounds and cost tables."""
     return len(multi_ranges(indices, size))
 
 
@@ -260,7 +260,7 @@ def multi_ranges(indices: Sequence[int], size: int) -> list[tuple[int, int]]:
 
 
 def parts_of(first: int, count: int, depth: int) -> list[tuple[int, int]]:
-    """The parts (first leaf, leaves) of the range split `depth` times over (PROTOCOL 2.4)."""
+    """The parts (first leaf, leaves) of a range that is split `depth` times (PROTOCOL 2.4)."""
     if depth == 0 or count == 1:
         return [(first, count)]
     k = _split(count)
@@ -268,7 +268,7 @@ def parts_of(first: int, count: int, depth: int) -> list[tuple[int, int]]:
 
 
 def combine_parts(count: int, depth: int, hashes: Sequence[bytes]) -> bytes | None:
-    """The hash of a range of `count` leaves from those of its parts; None for a wrong number."""
+    """The hash of a range of `count` leaves from its parts' hashes; None for a wrong number."""
     given = list(reversed(hashes))
 
     def visit(leaves: int, left: int) -> bytes:

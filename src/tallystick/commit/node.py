@@ -1,7 +1,7 @@
 """Node digests of one executed step, after Verde's AugmentedCGNode (COMMITMENTS 4).
 
-A node digest covers what the program says (program digest, node index, operator, attributes)
-and what was computed (every input and every output tensor digest, used or not).
+A node digest covers the node's place in the program (program digest, node index, operator,
+attributes) and its values (every input and every output tensor digest, used or not).
 """
 
 from __future__ import annotations

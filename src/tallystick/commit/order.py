@@ -1,8 +1,8 @@
 """The order of the data: a keyed permutation of the records for every epoch (COMMITMENTS 8.4).
 
-Computable at any position without the others, so that a referee derives one batch from the job.
-A Feistel network over Z_a x Z_b with a * b >= N, whose round function is Philox4x32-10, and
-cycle walking for the few values that fall outside [0, N).
+It can be computed at any position without the others, so that a referee derives one batch from the
+job. It is a Feistel network over Z_a x Z_b with a * b >= N. Its round function is Philox4x32-10.
+Cycle walking brings the few values outside of [0, N) back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tallystick.limits import LIMITS
 ORDER_TAG = tag("order/1")
 ROUNDS = 16  # 8 and 12 are measurably uneven over the orders of 5 and 6 records, 16 is not
 
-# Epochs of at most this many records are permuted at once and kept, a speed matter only.
+# Epochs of at most this many records are permuted at once and kept. Only speed depends on it.
 _TABLE_RECORDS = 1 << 16
 _TABLES_KEPT = 4
 # numpy's cost per call outweighs its vectors below about this many positions.
@@ -32,7 +32,7 @@ I64 = npt.NDArray[np.int64]
 
 @lru_cache(maxsize=16)
 def order_key(seed: int) -> tuple[int, int]:
-    """Philox key of an order seed: no other use of the same seed shares it (8.4.1)."""
+    """Philox key of an order seed; another use of the same seed has another key (8.4.1)."""
     word = Writer(ORDER_TAG).u64(seed).digest()
     return int.from_bytes(word[:4], "little"), int.from_bytes(word[4:8], "little")
 
@@ -76,7 +76,7 @@ def permute_array(seed: int, epoch: int, positions: I64, n: int) -> I64:
 
 
 def _pass_array(seed: int, epoch: int, x: I64, n: int) -> I64:
-    """One pass of 8.4.3 over a vector of values below a * b; results of n and above walk on."""
+    """One pass of 8.4.3 over values below a * b. Results from n on need another pass."""
     a, b = (np.uint64(v) for v in halves(n))
     key = order_key(seed)
     left, right = np.divmod(x.astype(np.uint64), b)
@@ -109,9 +109,12 @@ def batch_indices(seed: int, n_records: int, step: int, batch: int) -> I64:
     if not 1 <= n_records <= LIMITS.records:
         raise UsageError(f"There are {n_records} records.", "A job with batches needs at least 1.")
     if not 1 <= batch <= LIMITS.batch_size or not 0 <= step <= LIMITS.steps:
-        raise UsageError(f"Step {step} with batch {batch} is out of range.", "Fix the job.")
+        raise UsageError(
+            f"Step {step} with batch {batch} is out of range.",
+            f"Choose a step of 0 to {LIMITS.steps} and a batch of 1 to {LIMITS.batch_size}.",
+        )
     if not 0 <= seed <= U64_MAX:
-        raise UsageError("The order seed must be an unsigned 64-bit integer.", "Fix the job.")
+        raise UsageError("The order seed is out of range.", "Choose one from 0 to 2^64 - 1.")
     out = np.empty(batch, dtype=np.int64)
     first, done = step * batch, 0
     while done < batch:

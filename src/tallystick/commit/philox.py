@@ -27,7 +27,7 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 
 def philox4x32_array(c0: U32, c1: int, c2: int, c3: int, key: tuple[int, int]) -> tuple[U32, U32]:
-    """The first two output words for a vector of first counter words; the rest is shared."""
+    """The first two output words for a vector of first counter words; it shares the others."""
     x0 = c0.astype(np.uint64)
     x1 = np.full_like(x0, c1)
     x2 = np.full_like(x0, c2)

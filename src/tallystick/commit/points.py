@@ -1,4 +1,4 @@
-"""Which bytes are no point that Ed25519 may be used with (COMMITMENTS 9.1.1)."""
+"""Points that Ed25519 must not be used with (COMMITMENTS 9.1.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _D = -121665 * pow(121666, -1, _P) % _P
 
 
 def unfit_point(encoded: bytes) -> str:
-    """Why 32 bytes are no public key, and no R of a signature; empty if they may be.
+    """The reason why 32 bytes are no public key and no R of a signature; empty if they may be one.
 
     A point has small order exactly if y is 0, 1 or -1 (orders 4, 1 and 2), or doubling it gives a
     point of order 4, that is x^2 = -y^2: with the curve's equation, d*y^4 + 2*y^2 = 1 (order 8).

@@ -1,7 +1,7 @@
 """Ed25519 keys, DSSE envelopes and the run commitment statement (COMMITMENTS 9).
 
-The signature covers the exact payload bytes through DSSE's pre-authentication encoding; a
-payload is parsed only after its bytes are known to be canonical JSON.
+The signature covers the exact payload bytes through DSSE's pre-authentication encoding. A payload
+is parsed only after the check that its bytes are canonical JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tallystick.commit.encoding import (
-    HASH_BYTES,
     JsonValue,
     canonical_json,
     check_hash,
     parse_canonical_json,
 )
+from tallystick.commit.members import Members
 from tallystick.commit.points import ORDER, unfit_point
 from tallystick.errors import (
     CannotCheckError,
@@ -47,8 +47,8 @@ RUN_COMMITMENT_KIND = "tallystick/run-commitment/1"
 
 
 # ---- keys (COMMITMENTS 9.1) ---------------------------------------------------------------------
-# OpenSSL also says "invalid" when memory is short. So a signature is refused only after this many
-# refusals, and after each the library must accept a signature known to be good: RFC 8032, 7.1.
+# OpenSSL answers "invalid" also when memory is short. A signature is refused only after this many
+# refusals. After each of them the library must accept a known good signature: RFC 8032, 7.1.
 _REFUSALS = 2
 _KNOWN_KEY = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 _KNOWN_SIGNATURE = bytes.fromhex(
@@ -61,7 +61,7 @@ _KNOWN_SIGNATURE = bytes.fromhex(
 class PublicKey:
     """An Ed25519 public key: 32 raw bytes, canonical and not of small order (COMMITMENTS 9.1.1).
 
-    Raises UsageError for any others; a parser of another party's bytes converts that.
+    Raises UsageError for any others. A parser of another party's bytes converts that error.
     """
 
     raw: bytes
@@ -71,18 +71,18 @@ class PublicKey:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
         why = unfit_point(self.raw)
         if why:
-            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Use a sound key.")
+            raise UsageError(f"This Ed25519 public key is refused: {why}.", "Make another key.")
 
     @property
     def key_id(self) -> str:
-        """Hexadecimal SHA-256 of the raw key: how signers are named (COMMITMENTS 9.1)."""
+        """Hexadecimal SHA-256 of the raw key, the name of a signer (COMMITMENTS 9.1)."""
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """True if `signature` is this key's over `message`, in its one form (9.1.1).
 
-        Raises MachineFaultError where the library cannot say: OpenSSL answers "invalid" also when
-        it finds no memory, and an honest party must not lose its word by that.
+        Raises MachineFaultError where the library cannot decide. OpenSSL answers "invalid" also
+        when it finds no memory, and that must not invalidate an honest party's signature.
         """
         if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= ORDER:
             return False
@@ -112,7 +112,7 @@ class PublicKey:
 
 
 class PrivateKey:
-    """An Ed25519 signing key. Its secret is in no repr and no error message."""
+    """An Ed25519 signing key. No repr and no error message shows its secret."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != 32:
@@ -208,23 +208,17 @@ class Envelope:
     def from_bytes(data: bytes, limit: int = LIMITS.envelope_bytes) -> Envelope:
         """Inverse of to_bytes for untrusted bytes, at most `limit` of them, checked before they
         are parsed. Raises CorruptFileError."""
-        value = parse_canonical_json(data, "envelope", limit)
-        if not isinstance(value, dict) or set(value) != {"payload", "payloadType", "signatures"}:
-            _bad_envelope("it is not a DSSE envelope")
-        kind, signatures = value["payloadType"], value["signatures"]
-        if not isinstance(kind, str) or not isinstance(signatures, list):
-            _bad_envelope("a member has the wrong type")
+        whole = Members(parse_canonical_json(data, "envelope", limit), _bad_envelope)
+        whole.only("payload", "payloadType", "signatures")
+        kind, signatures = whole.of("payloadType", str), whole.of("signatures", list)
         if len(signatures) > LIMITS.signatures:
             _bad_envelope("it has too many signatures")
         found = []
         for item in signatures:
-            if not isinstance(item, dict) or set(item) != {"keyid", "sig"}:
-                _bad_envelope("a signature is malformed")
-            key_id = item["keyid"]
-            if not isinstance(key_id, str):
-                _bad_envelope("a key id is not a string")
-            found.append(Signature(key_id, _from_base64(item["sig"])))
-        return Envelope(kind, _from_base64(value["payload"]), tuple(found))
+            one = Members(item, _bad_envelope)
+            one.only("keyid", "sig")
+            found.append(Signature(one.of("keyid", str), _from_base64(one.of("sig", str))))
+        return Envelope(kind, _from_base64(whole.of("payload", str)), tuple(found))
 
 
 def _bad_envelope(why: str) -> NoReturn:
@@ -233,15 +227,14 @@ def _bad_envelope(why: str) -> NoReturn:
     )
 
 
-def _from_base64(text: JsonValue) -> bytes:
-    if isinstance(text, str):
-        try:
-            data = base64.b64decode(text.encode("ascii"), validate=True)
-        except (ValueError, binascii.Error):
-            data = None
-        # Padding bits are free in base64: only the one canonical spelling is taken.
-        if data is not None and base64.b64encode(data).decode("ascii") == text:
-            return data
+def _from_base64(text: str) -> bytes:
+    try:
+        data = base64.b64decode(text.encode("ascii"), validate=True)
+    except (ValueError, binascii.Error):
+        data = None
+    # Base64 leaves padding bits free, so the parser takes only the one canonical spelling.
+    if data is not None and base64.b64encode(data).decode("ascii") == text:
+        return data
     _bad_envelope("a value is not canonical base64")
 
 
@@ -253,9 +246,9 @@ def sign_envelope(key: PrivateKey, payload_type: str, payload: bytes) -> Envelop
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verified envelope says: its payload, its signer, and whether we trust that signer.
+    """The content of a verified envelope: its payload, its signer, and our trust in that signer.
 
-    `trusted` is None when no trust list was given: the signer is then merely consistent.
+    `trusted` is None without a trust list: the signature is then consistent, and no more is known.
     """
 
     payload: bytes
@@ -312,7 +305,7 @@ def verify_envelope(
 
 @dataclass(frozen=True)
 class RunCommitment:
-    """What a trainer signs about a finished run; the key it names is the one that signs it."""
+    """A trainer's signed statement about a finished run. The key that it names signs it."""
 
     job_digest: bytes
     run_root: bytes
@@ -326,9 +319,11 @@ class RunCommitment:
         check_hash(self.run_root, "run root")
         check_hash(self.final_state_root, "final state root")
         if not 0 <= self.final_step <= LIMITS.steps:
-            raise UsageError("The final step is out of range.", "Fix the run.")
+            raise UsageError("The final step is out of range.", f"Give 0 to {LIMITS.steps}.")
         if not 1 <= self.checkpoints <= LIMITS.checkpoints:
-            raise UsageError("The number of checkpoints is out of range.", "Fix the run.")
+            raise UsageError(
+                "The number of checkpoints is out of range.", f"Give 1 to {LIMITS.checkpoints}."
+            )
 
     def payload(self) -> bytes:
         """Canonical JSON of the statement (COMMITMENTS 9.5)."""
@@ -348,25 +343,21 @@ class RunCommitment:
     def from_payload(payload: bytes) -> RunCommitment:
         """Parse an untrusted payload. Raises CorruptFileError."""
         value = parse_canonical_json(payload, "run commitment", LIMITS.commitment_bytes)
-        names = {
+        members = Members(value, _bad_statement)
+        members.only(
             "checkpoints", "final_state_root", "final_step", "job_digest", "kind", "run_root",
             "signer",
-        }  # fmt: skip
-        if not isinstance(value, dict) or set(value) != names:
-            _bad_statement("its members are not the expected ones")
-        if value["kind"] != RUN_COMMITMENT_KIND:
-            _bad_statement(f"its kind is {value['kind']!r}")
-        step, count = value["final_step"], value["checkpoints"]
-        if type(step) is not int or type(count) is not int:
-            _bad_statement("a number is not an integer")
+        )  # fmt: skip
+        if (kind := members.value["kind"]) != RUN_COMMITMENT_KIND:
+            _bad_statement(f"its kind is {kind!r}")
         try:
             return RunCommitment(
-                job_digest=_hex32(value["job_digest"]),
-                run_root=_hex32(value["run_root"]),
-                final_step=step,
-                final_state_root=_hex32(value["final_state_root"]),
-                checkpoints=count,
-                signer=PublicKey(_hex32(value["signer"])),
+                job_digest=members.hex("job_digest"),
+                run_root=members.hex("run_root"),
+                final_step=members.of("final_step", int),
+                final_state_root=members.hex("final_state_root"),
+                checkpoints=members.of("checkpoints", int),
+                signer=PublicKey(members.hex("signer")),
             )
         except UsageError as error:
             _bad_statement(error.message)
@@ -376,15 +367,6 @@ def _bad_statement(why: str) -> NoReturn:
     raise CorruptFileError(
         f"The run commitment is malformed: {why}.", "Ask the trainer for an intact copy."
     )
-
-
-def _hex32(text: JsonValue) -> bytes:
-    if isinstance(text, str) and len(text) == 2 * HASH_BYTES and set(text) <= set(_HEX):
-        return bytes.fromhex(text)
-    _bad_statement("a digest is not 64 lower-case hexadecimal digits")
-
-
-_HEX = "0123456789abcdef"
 
 
 def sign_run(key: PrivateKey, commitment: RunCommitment) -> Envelope:

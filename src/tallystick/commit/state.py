@@ -1,8 +1,8 @@
 """State roots, the loss and log chains, and the COMMIT node (COMMITMENTS 5).
 
-A state is a set of named slots, each a tensor. Its root is a Merkle tree over the slots sorted
-by name. The program of a step ends in the COMMIT node, whose outputs are the next chains and
-the next state root: that ties the node roots of a disputed step to the checkpoints.
+A state is a set of named slots, each a tensor. Its root is over a Merkle tree of the slots, sorted
+by name. The program of a step ends in the COMMIT node. The node's outputs are the next chains and
+the next state root, so it ties the node roots of a disputed step to the checkpoints.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def state_root(slots: Mapping[str, bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class SlotProof:
-    """That slot `name`, the `index`-th of `size`, holds the tensor `digest` (COMMITMENTS 5.4)."""
+    """Proves that slot `name`, the `index`-th of `size`, has tensor `digest` (COMMITMENTS 5.4)."""
 
     name: str
     digest: bytes
@@ -80,8 +80,8 @@ class SlotProof:
     def proves(self, root: bytes, name: str, index: int, size: int) -> bool:
         """True if this proves slot `name` under the state root `root`.
 
-        `name`, `index` and `size` are what the verifier's own list of slots says they are, so
-        that a proof of another slot, or from a tree of another size, proves nothing.
+        The verifier takes `name`, `index` and `size` from its own list of slots. So a proof of
+        another slot, or from a tree of another size, proves nothing.
         """
         if (self.name, self.index, self.size) != (name, index, size):
             return False
@@ -123,8 +123,10 @@ def extend_loss_chain(chain: bytes, step: int, loss: float | np.float32) -> byte
 
 
 def extend_log_chain(chain: bytes, step: int, log: bytes | None) -> bytes:
-    """The log chain after `step`, whose log has the digest `log` (5.6, 10.5); unchanged where
-    the contract keeps no log."""
+    """The log chain after `step`, whose log has the digest `log` (5.6, 10.5).
+
+    Where the contract keeps no log, the chain stays unchanged.
+    """
     check_hash(chain, "log chain")
     if log is None:
         return chain
@@ -141,11 +143,11 @@ def chain_digest(chain: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class CommitNode:
-    """Everything the last node of a step reads and gives.
+    """The inputs and outputs of a step's last node.
 
-    `slots` are the next-state slots except the two chains, pass-throughs included
-    (name -> tensor digest); `loss` is the binary32 loss of the step, `log` the digest of its
-    rounding log (10.5), None where the contract keeps no log.
+    `slots` are the next-state slots except the two chains, pass-throughs included (name -> tensor
+    digest). `loss` is the binary32 loss of the step. `log` is the digest of its rounding log
+    (10.5), None where the contract keeps no log.
     """
 
     slots: Mapping[str, bytes]
@@ -181,7 +183,7 @@ class CommitNode:
         return commit_attributes(list(self.slots))
 
     def inputs(self) -> tuple[bytes, ...]:
-        """Digests of what it reads: slots in slot order, loss, loss chain, log chain."""
+        """Digests of its inputs: slots in slot order, loss, loss chain, log chain."""
         loss = np.array(loss_bits(self.loss), dtype="<u4").view("<f4")
         slots = (self.slots[name] for name in slot_order(list(self.slots)))
         chains = chain_digest(self.loss_chain), chain_digest(self.log_chain)

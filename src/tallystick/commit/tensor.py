@@ -1,8 +1,8 @@
 """Tensor digests and openings of parts of a tensor (COMMITMENTS 3).
 
-A tensor is its dtype, its dimensions and its canonical bytes (little-endian, C order), cut into
-leaves of LEAF_BYTES under a Merkle tree, so that leaves hash in parallel and any part opens
-with a proof against the digest alone.
+A tensor is its dtype, its dimensions and its canonical bytes (little-endian, C order). The bytes
+are cut into leaves of LEAF_BYTES under a Merkle tree. So leaves hash in parallel, and any part
+opens with a proof against the digest alone.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def dtype_name(dtype: np.dtype[np.generic]) -> str:
 
 
 def canonical_array(array: Array) -> Array:
-    """`array` in little-endian C order; copied only if it is not so already (COMMITMENTS 3.2)."""
+    """`array` in little-endian C order; copied only from another order (COMMITMENTS 3.2)."""
     dtype = DTYPES[dtype_name(array.dtype)]
     return np.asarray(array, dtype=dtype, order="C")
 
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What a digest fixes besides the bytes: dtype name and dimensions (COMMITMENTS 3.1)."""
+    """Dtype name and dimensions, which a digest fixes besides the bytes (COMMITMENTS 3.1)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class TensorHeader:
                 f"A tensor of rank {len(self.shape)} exceeds the limit of {LIMITS.tensor_rank}.",
                 "Reshape it.",
             )
-        # Bounded dimension by dimension, so that no hostile product grows without end.
+        # The product is bounded dimension by dimension, so that no hostile shape makes it grow.
         total = self.itemsize
         for d in self.shape:
             if isinstance(d, bool) or not isinstance(d, int) or not 0 <= d <= LIMITS.tensor_bytes:
@@ -101,7 +101,7 @@ class TensorHeader:
         return -(-self.nbytes // LEAF_BYTES)
 
     def leaf_size(self, index: int) -> int:
-        """Bytes in leaf `index`: LEAF_BYTES, less for the last one (COMMITMENTS 3.4)."""
+        """Bytes in leaf `index`: LEAF_BYTES, fewer in the last leaf (COMMITMENTS 3.4)."""
         return min(LEAF_BYTES, self.nbytes - index * LEAF_BYTES)
 
     def leaf_of(self, element: int) -> int:
@@ -126,7 +126,7 @@ def header_of(array: Array) -> TensorHeader:
 
 
 def read_header(source: Reader) -> TensorHeader:
-    """Read what TensorHeader.write wrote. Raises CorruptFileError."""
+    """Read the bytes of TensorHeader.write. Raises CorruptFileError."""
     name = _NAME_OF_CODE.get(source.u8())
     if name is None:
         source.fail("it names an unknown dtype")
@@ -143,15 +143,15 @@ def read_header(source: Reader) -> TensorHeader:
 def tensor_digest(array: Array) -> bytes:
     """The 32-byte digest of an array of one of DTYPES, any rank, empty included (COMMITMENTS 3.5).
 
-    Does not copy a little-endian C-contiguous array. NaN payloads are hashed as they are:
-    check_canonical is what refuses another party's.
+    Does not copy a little-endian C-contiguous array. It hashes NaN payloads as they are;
+    check_canonical refuses another party's.
     """
     array = canonical_array(array)
     return header_of(array).digest(_native.leaves_root(array, LEAF_BYTES))
 
 
 def leaf_hashes(array: Array) -> bytes:
-    """All leaf hashes in order, 32 bytes each: what proofs are built from (COMMITMENTS 3.4)."""
+    """All leaf hashes in order, 32 bytes each. Proofs are built from them (COMMITMENTS 3.4)."""
     return _native.leaf_hashes(canonical_array(array), LEAF_BYTES)
 
 
@@ -162,9 +162,9 @@ _CHECK_BLOCK = 1 << 20
 
 
 def first_non_canonical(array: Array) -> int | None:
-    """Flat index of the first element whose bits no honest party produces, or None.
+    """Flat index of the first element with bits that no honest party produces, or None.
 
-    Such are a NaN other than the canonical one (f32, f64) and a bool byte other than 0 or 1.
+    Such bits are a NaN other than the canonical one (f32, f64) and a bool byte other than 0 or 1.
     """
     array = canonical_array(array)
     name = dtype_name(array.dtype)
@@ -201,7 +201,7 @@ def check_canonical(array: Array, what: str) -> None:
 class TensorOpening:
     """Some leaves of a tensor and the proof that binds them to its digest.
 
-    Untrusted until verify() has returned: it is what another party sends.
+    Another party sends it, so it is untrusted until verify() has returned.
     """
 
     header: TensorHeader
@@ -211,7 +211,7 @@ class TensorOpening:
     def verify(self, digest: bytes, header: TensorHeader | None = None) -> None:
         """Raise DigestMismatchError unless the leaves belong to the tensor named by `digest`.
 
-        `header` is what the verifier's own program says the tensor is; pass it when known.
+        `header` is the tensor's header by the verifier's own program; pass it when known.
         """
         if header is not None and header != self.header:
             raise DigestMismatchError(
@@ -232,7 +232,9 @@ class TensorOpening:
         """
         size = self.header.itemsize
         if not 0 <= start <= stop <= self.header.elements:
-            raise UsageError(f"No elements {start}:{stop} in this tensor.", "Ask within it.")
+            raise UsageError(
+                f"The tensor has no elements {start}:{stop}.", "Name elements of the tensor."
+            )
         parts = []
         for index in range(start * size // LEAF_BYTES, -(-stop * size // LEAF_BYTES)):
             if index not in self.leaves:
@@ -299,8 +301,8 @@ def open_tensor(
 ) -> TensorOpening:
     """Open the leaves that cover the flat element ranges [start, stop) of `array`.
 
-    `hashes` is leaf_hashes(array) if the caller has it. No range at all opens leaf 0, which
-    proves dtype and shape; an empty tensor opens with no leaf.
+    `hashes` is leaf_hashes(array) if the caller has it. Without a range the opening holds leaf 0,
+    which proves dtype and shape. The opening of an empty tensor has no leaf.
     """
     array = canonical_array(array)
     header = header_of(array)
@@ -309,7 +311,9 @@ def open_tensor(
     wanted: set[int] = set()
     for start, stop in ranges:
         if not 0 <= start <= stop <= header.elements:
-            raise UsageError(f"No elements {start}:{stop} in this tensor.", "Ask within it.")
+            raise UsageError(
+                f"The tensor has no elements {start}:{stop}.", "Name elements of the tensor."
+            )
         if start < stop:
             wanted.update(range(header.leaf_of(start), header.leaf_of(stop - 1) + 1))
     indices: Sequence[int] = sorted(wanted or {0})

@@ -1,8 +1,8 @@
 """Large files past the page cache, where the system allows that.
 
-A stored state is not read again while the run goes on. Copying it through the page cache cost
-3.5 processor seconds for 1.5 GB and stalled the trainer behind the disk; written directly it
-costs a copy into one aligned buffer (benchmarks/NOTES.md, Step).
+The trainer does not read a stored state again while the run goes on. A copy through the page cache
+cost 3.5 processor seconds for 1.5 GB and stalled the trainer behind the disk. A direct write costs
+one copy into an aligned buffer (benchmarks/NOTES.md, Step).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 
 def _set_direct(descriptor: int, on: bool) -> bool:
-    """Switch direct writing; False where it already was so, or where there is no such thing."""
+    """Switch direct writing; False where nothing changes or the system has no direct writing."""
     if not _O_DIRECT:
         return False
     import fcntl
@@ -42,8 +42,8 @@ def write_chunks(
 ) -> None:
     """Write `chunks`, bytes or C-contiguous arrays, in blocks of `BLOCK`, the last one shorter.
 
-    `write` is the system's write. Whole blocks go to the disk directly; where that is refused
-    the rest goes through the page cache. Raises OSError.
+    `write` is the system's write. Whole blocks go to the disk directly. Where the system refuses
+    that, the rest goes through the page cache. Raises OSError.
     """
     # Not closed by hand: an exception still holds parts of it.
     block = memoryview(mmap.mmap(-1, BLOCK))

@@ -1,9 +1,9 @@
 """Durable writes and the run lock: runs, jobs, tensors, manifests, logs, evidence, pages.
 
 Every write goes through the three functions of `OS`, so that a test can make the n-th one fail
-or kill the process. A file that replaces another is written beside it, flushed, renamed, and
-its directory flushed: at any moment a reader finds the old or the new one, whole. The file beside
-it is always a new one: what had its name is removed, and never written through.
+or kill the process. A file that replaces another is written beside it, flushed and renamed, and
+then its directory is flushed. So at any moment a reader finds the old file or the new one, whole.
+The file beside it is always new: an older file of that name is removed, and never written through.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEMPORARY_SUFFIX = ".part"
 
 
 class _Os:
-    """What reaches the operating system; replaced one by one by the crash tests."""
+    """The calls to the operating system. The crash tests replace them one by one."""
 
     @staticmethod
     def write(descriptor: int, data: memoryview) -> int:
@@ -77,7 +77,7 @@ def sync_path(path: Path) -> None:
 def create_temporary(path: Path, mode: int = 0o644) -> tuple[int, Path]:
     """A new, empty file beside `path`, open for writing, that is to get its name.
 
-    Whatever has the temporary name is removed first; where a link leads is left alone. Raises
+    A file or link of the temporary name is removed first; a link's target stays. Raises
     StorageError where `path` is a directory, a device, a FIFO or a socket; OSError.
     """
     found = mode_of(path)
@@ -108,9 +108,10 @@ def create_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 class Replacement:
-    """A file under a temporary name beside `path`, which `finish` gives it. Raises StorageError,
-    here and in every method that writes; the old file then stays, and nothing is left beside it.
-    As a context it is dropped at the end where it was not finished.
+    """A file under a temporary name beside `path`; `finish` gives it the name `path`.
+
+    Raises StorageError, here and in every method that writes. The old file then stays, and no file
+    is left beside it. As a context it drops an unfinished file at the end.
     """
 
     def __init__(self, path: Path, mode: int = 0o644) -> None:
@@ -131,8 +132,11 @@ class Replacement:
             write_chunks(self.descriptor, chunks, OS.write)
 
     def finish(self, durable: bool = True) -> None:
-        """Give the file its name; its name is durable after `sync_path` of the directory. If not
-        `durable`, the caller calls `sync_path` of the file too, before anything depends on it."""
+        """Give the file its name.
+
+        The name is durable after `sync_path` of the directory. If not `durable`, the caller also
+        calls `sync_path` of the file before anything depends on it.
+        """
         with self._failing():
             if durable:
                 OS.fsync(self.descriptor)
@@ -141,7 +145,7 @@ class Replacement:
             OS.replace(self._temporary, self.path)
 
     def discard(self) -> None:
-        """Drop the unfinished file; nothing to do after `finish`."""
+        """Drop the unfinished file; after `finish` this has no effect."""
         if self.descriptor >= 0:
             with suppress(OSError):
                 os.close(self.descriptor)
@@ -165,7 +169,7 @@ class Replacement:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that is not needed any more. A file that cannot be removed stays."""
+    """Remove a file that no step needs any more. A file that cannot be removed stays."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -211,8 +215,11 @@ def write_file(path: Path, chunks: Iterable[Chunk], mode: int = 0o644) -> None:
 
 
 def make_directory(path: Path, inside: Path | None = None) -> None:
-    """Create `path` and its parents. Raises StorageError, UsageError where a file is in the way,
-    CorruptFileError where a link leads to `path` from `inside`."""
+    """Create `path` and its parents.
+
+    Raises StorageError, UsageError where a file is in the way, CorruptFileError where a link leads
+    to `path` from `inside`.
+    """
     if inside is not None:
         check_directory(path, inside)
     try:
@@ -224,9 +231,10 @@ def make_directory(path: Path, inside: Path | None = None) -> None:
 
 
 def clone_or_copy(source: Path, target: Path, inside: Path | None = None) -> None:
-    """`target` becomes a copy of `source`, a regular file (of the directory `inside`), that shares
-    no byte with it: a clone where the file system makes one. Never a hard link: whoever then
-    alters a run would alter the job too. Raises StorageError, CorruptFileError.
+    """Make `target` a copy of `source`, a regular file (of the directory `inside`).
+
+    The copy is a clone where the file system makes one. It is never a hard link, because a later
+    change to the run would change the job too. Raises StorageError, CorruptFileError.
     """
     if present(target):
         return
@@ -264,7 +272,7 @@ def free_bytes(path: Path) -> int:
 
 
 def remove_temporaries(directory: Path, inside: Path) -> None:
-    """Drop what a killed process left half written."""
+    """Drop files that a killed process left half written."""
     for name in names(directory, inside):
         if name.endswith(TEMPORARY_SUFFIX):
             with suppress(OSError):
@@ -273,7 +281,7 @@ def remove_temporaries(directory: Path, inside: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[IO[bytes]]:
-    """Hold the exclusive lock file `path`, made if need be; no link is followed.
+    """Hold the exclusive lock file `path`, which is made if need be. No link is followed.
 
     Raises StorageError when another process has it, CorruptFileError where it is no plain file.
     """

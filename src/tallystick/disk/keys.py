@@ -1,4 +1,4 @@
-"""Key files: PEM, a private one with mode 0600 and never overwritten (COMMITMENTS 9.1)."""
+"""Key files in PEM. A private one has mode 0600 and is never overwritten (COMMITMENTS 9.1)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_private_key(key: PrivateKey, path: Path) -> None:
 
 
 def load_private_key(path: Path, inside: Path | None = None) -> PrivateKey:
-    """Load a key that `save_private_key` wrote; one of a run is read inside its directory.
+    """Load a key of `save_private_key`. A run's key is read inside the run's directory.
 
     Raises CannotCheckError with the next action.
     """
@@ -45,5 +45,5 @@ def load_public_key(path: Path) -> PublicKey:
 def _read(path: Path, inside: Path | None) -> bytes:
     try:
         return read_file(path, LIMITS.key_file_bytes, "key file", inside)
-    except CorruptFileError as error:  # whose key it is, is for us to say: nobody's fault yet
+    except CorruptFileError as error:  # the caller chose this key: no party is at fault yet
         raise CannotCheckError(error.message, "Check its name.") from None

@@ -1,11 +1,11 @@
-"""Opening files that another party may have put there: what is not a plain file is refused.
+"""Opens files that another party may have put there, and refuses all but plain files.
 
-Theory of operation. A path that a person has named may be a link, but has to end at a regular
-file. A file of a run or a job is named with `inside`, its directory, which may be a link itself;
-from there on every component is opened without following links, so that nothing outside is
-reached. What a path is, is looked at before it is opened (opening a FIFO waits, opening a device
-may do things) and once more on the open file. A reader knows the size before the first byte and
-reads exactly that. Lists of directories are bounded (limits.directory_entries).
+Theory of operation. A path that a person has named may be a link, but must end at a regular file.
+The caller names a file of a run or a job with `inside`, its directory, which may be a link itself.
+Below that directory every component is opened without following links, so that no file outside is
+reached. The kind of a file is checked before it is opened, because opening a FIFO waits and opening
+a device may have effects; it is checked once more on the open file. A reader knows the size before
+the first byte and reads exactly that. Lists of directories are bounded (limits.directory_entries).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tallystick.limits import LIMITS
 
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# What `present` takes for "there is nothing": no such name, or nothing a name could be in.
+# `present` takes these for "no such file": the name or a directory on the way does not exist.
 _NOTHING = (errno.ENOENT, errno.ENOTDIR)
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -37,12 +37,12 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """What a file with this `st_mode` is, for a person."""
+    """The kind of a file with this `st_mode`, in words for a person."""
     return next((name for test, name in _KINDS if test(mode)), "a regular file")
 
 
 def refuse_kind(path: Path, what: str, mode: int) -> NoReturn:
-    """Raise CorruptFileError: `path` is another kind of file than the `what` that it should be."""
+    """Raise CorruptFileError: `path` should be the file `what` and is no regular file."""
     raise CorruptFileError(
         f"The {what} {path} is {kind_of(mode)}, not a regular file.",
         "Put a plain copy of the file there.",
@@ -51,7 +51,7 @@ def refuse_kind(path: Path, what: str, mode: int) -> NoReturn:
 
 @contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Every fault of the operating system at `path` becomes a StorageError."""
+    """Turn every fault of the operating system at `path` into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -62,9 +62,9 @@ def os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _within(path: Path, inside: Path | None) -> Iterator[tuple[int | None, Path | str]]:
-    """The directory `path` is in, open, and its name there; without `inside`, None and `path`.
+    """The open directory of `path`, and the file's name in it; without `inside`, None and `path`.
 
-    Raises CorruptFileError where a directory on the way is a link or something else, OSError.
+    Raises CorruptFileError where a component on the way is a link or no directory, OSError.
     """
     if inside is None:
         yield None, path
@@ -93,8 +93,10 @@ def _require_real_directory(path: Path, mode: int) -> None:
 
 
 def check_directory(path: Path, inside: Path) -> None:
-    """Raise CorruptFileError unless `path`, where it is there at all, is a directory that no link
-    leads to from `inside`, which may be one. Raises StorageError."""
+    """Raise CorruptFileError unless `path` is missing or a directory without a link on the way.
+
+    The way starts at `inside`, which may itself be a link. Raises StorageError.
+    """
     with os_errors(path), suppress(FileNotFoundError):
         os.close(_open_directory(path, inside))
 
@@ -104,8 +106,8 @@ def open_regular(
 ) -> int:
     """A descriptor of the regular file `path`, close-on-exec; `flags` are os.open's.
 
-    Raises CorruptFileError, naming what it is, for anything else and for a link inside `inside`;
-    StorageError where it is missing or cannot be opened.
+    Raises CorruptFileError, which names the kind, for any other file and for a link inside
+    `inside`; StorageError where it is missing or cannot be opened.
     """
     with os_errors(path):
         try:
@@ -132,7 +134,7 @@ def open_file(path: Path, what: str, inside: Path | None = None) -> tuple[Binary
 
 
 def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> bytes:
-    """All bytes of `path`, refused above `limit` before the first is read.
+    """All bytes of `path`. More than `limit` are refused before the first is read.
 
     Raises as open_regular, and CorruptFileError where it is too large or changes meanwhile.
     """
@@ -147,7 +149,7 @@ def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> 
     if len(data) != size:
         raise CorruptFileError(
             f"The {what} {path} had {size} bytes and changed while it was read.",
-            "Try again when nothing writes it.",
+            "Try again when no process writes it.",
         )
     return data
 
@@ -158,7 +160,7 @@ def map_file(file: BinaryIO, size: int) -> mmap.mmap:
 
 
 class Entry(NamedTuple):
-    """One name in a directory; `size` is 0 for what is no regular file."""
+    """One name in a directory; `size` is 0 unless it is a regular file."""
 
     name: str
     mode: int
@@ -177,7 +179,7 @@ def names(
 
 
 def entries(directory: Path, inside: Path | None = None) -> list[Entry]:
-    """As `names`, with what each one is. Raises the same."""
+    """As `names`, with the kind of each one. Raises the same errors."""
     return [
         Entry(name, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
         for name, found in _listed(directory, inside, LIMITS.directory_entries, looked=True)
@@ -202,9 +204,9 @@ def _listed(
                     if len(found) == limit:
                         raise CorruptFileError(
                             f"The directory {directory} has more than {limit} entries.",
-                            "Remove what does not belong there.",
+                            "Remove the files that do not belong there.",
                         )
-                    with suppress(FileNotFoundError):  # whoever writes here has renamed it
+                    with suppress(FileNotFoundError):  # a writer has just renamed it
                         seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN
                         found.append((entry.name, seen))
         finally:
@@ -222,7 +224,7 @@ def _open_directory(directory: Path, inside: Path | None) -> int:
 
 
 def present(path: Path) -> bool:
-    """Whether there is anything of this name: a dangling link too. Raises StorageError."""
+    """True if a file of any kind has this name, a dangling link included. Raises StorageError."""
     with os_errors(path):
         try:
             os.lstat(path)
@@ -234,7 +236,7 @@ def present(path: Path) -> bool:
 
 
 def mode_of(path: Path) -> int:
-    """`st_mode` of what `path`, named by a person, leads to; 0 for nothing. Raises StorageError."""
+    """`st_mode` of the target of `path`, named by a person; 0 without one. Raises StorageError."""
     with os_errors(path):
         try:
             return os.stat(path).st_mode
@@ -245,12 +247,12 @@ def mode_of(path: Path) -> int:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether `path`, named by a person, is a directory or a link to one. Raises StorageError."""
+    """True if `path`, named by a person, is a directory or a link to one. Raises StorageError."""
     return stat.S_ISDIR(mode_of(path))
 
 
 def size_of(path: Path, what: str, inside: Path | None = None) -> int:
-    """Bytes of the regular file `path`, which is not opened. Raises as open_regular."""
+    """The size in bytes of the regular file `path`; does not open it. Raises as open_regular."""
     with os_errors(path):
         try:
             with _within(path, inside) as (at, name):
@@ -263,7 +265,7 @@ def size_of(path: Path, what: str, inside: Path | None = None) -> int:
 
 
 def same_file(a: Path, b: Path) -> bool:
-    """Whether two paths lead to one file that is there. Raises StorageError."""
+    """True if two paths lead to one existing file. Raises StorageError."""
     if not (mode_of(a) and mode_of(b)):
         return False
     with os_errors(a):

@@ -6,12 +6,14 @@ with it; then every member is checked for its type, once, here.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.members import Members
 from tallystick.commit.tensor import DTYPES
 from tallystick.disk.files import clone_or_copy, make_directory, sync_path
 from tallystick.disk.manifest import Manifest, load_manifest
@@ -70,45 +72,10 @@ def job_manifest(job: Job) -> Manifest:
     return body
 
 
-class _Fields:
-    """Typed access to the members of an untrusted manifest; every fault is one sentence."""
-
-    def __init__(self, value: object, path: Path) -> None:
-        self.path = path
-        if not isinstance(value, dict):
-            self.fail("a member that should be an object is not one")
-        self.value: dict[str, Any] = value
-
-    def fail(self, why: str) -> NoReturn:
-        raise CorruptFileError(
-            f"The manifest {self.path} is malformed: {why}.", "Restore the job from its author."
-        )
-
-    def only(self, *names: str) -> None:
-        if set(self.value) != set(names):
-            odd = sorted(set(self.value) ^ set(names))[0]
-            self.fail(f"member {odd[:80]!r} is missing or unknown")
-
-    def of(self, name: str, kind: type) -> Any:
-        value = self.value.get(name)
-        if type(value) is not kind:
-            self.fail(f"{name!r} is not a {kind.__name__}")
-        return value
-
-    def digest(self, name: str) -> bytes:
-        text = self.of(name, str)
-        if len(text) != 64 or not set(text) <= set("0123456789abcdef"):
-            self.fail(f"{name!r} is not a digest")
-        return bytes.fromhex(text)
-
-    def seed(self, name: str) -> int:
-        text = self.of(name, str)
-        if len(text) > 20 or not text.isdecimal() or not text.isascii() or str(int(text)) != text:
-            self.fail(f"{name!r} is not a decimal number")
-        return int(text)
-
-    def child(self, name: str) -> _Fields:
-        return _Fields(self.value.get(name), self.path)
+def _malformed(path: Path, why: str) -> NoReturn:
+    raise CorruptFileError(
+        f"The manifest {path} is malformed: {why}.", "Restore the job from its author."
+    )
 
 
 @exact_environment()
@@ -133,7 +100,7 @@ def load_job(directory: Path) -> Job:
             f"{directory} is not a job: it has no {MANIFEST}.",
             "Make one with `tallystick job new`.",
         )
-    top = _Fields(load_manifest(path, "job manifest", FORMAT), path)
+    top = Members(load_manifest(path, "job manifest", FORMAT), partial(_malformed, path))
     top.only(
         "about", "commitment", "evaluation", "fills", "format", "forward", "job_digest", "recipe",
         "scalars", "schema",
@@ -142,9 +109,9 @@ def load_job(directory: Path) -> Job:
     c.only(*_DIGESTS, *_COUNTS, *_SEEDS, "contract", "stop_on_non_finite")
     contract = c.of("contract", str)
     parse_contract(contract)
-    members: dict[str, Any] = {name: c.digest(name) for name in _DIGESTS}
+    members: dict[str, Any] = {name: c.hex(name) for name in _DIGESTS}
     members |= {name: c.of(name, int) for name in _COUNTS}
-    members |= {name: c.seed(name) for name in _SEEDS}
+    members |= {name: c.decimal(name, 20) for name in _SEEDS}
     try:
         commitment = JobCommitment(
             contract=contract,
@@ -167,15 +134,15 @@ def load_job(directory: Path) -> Job:
         {n: parse_float_hex(v, "fill") for n, v in top.child("fills").value.items()},
         _read_recipe(top),
         _read_evaluation(top),
-        top.digest("forward") if top.value["forward"] is not None else None,
+        top.hex("forward") if top.value["forward"] is not None else None,
         {n: str(v) for n, v in top.child("about").value.items()},
     )
-    if job.digest != top.digest("job_digest"):
+    if job.digest != top.hex("job_digest"):
         altered(path)
     return job
 
 
-def _read_scalar(table: object, top: _Fields) -> ScalarTable:
+def _read_scalar(table: object, top: Members) -> ScalarTable:
     if isinstance(table, str):
         return parse_float_hex(table, "scalar")
     if not isinstance(table, list) or len(table) > LIMITS.scalar_table_values:
@@ -183,19 +150,20 @@ def _read_scalar(table: object, top: _Fields) -> ScalarTable:
     return [parse_float_hex(v, "scalar") for v in table]
 
 
-def _read_schema(top: _Fields) -> DataSchema:
+def _read_schema(top: Members) -> DataSchema:
     fields = []
     for item in top.of("schema", list):
-        entry = _Fields(item, top.path)
+        entry = Members(item, top.fail)
         entry.only("dtype", "name", "shape")
-        shape = entry.of("shape", list)
-        if not all(type(d) is int for d in shape) or entry.of("dtype", str) not in DTYPES:
+        shape, dtype = entry.of("shape", list), entry.of("dtype", str)
+        sides = tuple(d for d in shape if type(d) is int)
+        if len(sides) != len(shape) or dtype not in DTYPES:
             entry.fail("a field of the schema is malformed")
-        fields.append(Field(entry.of("name", str), entry.of("dtype", str), tuple(shape)))
+        fields.append(Field(entry.of("name", str), dtype, sides))
     return DataSchema(tuple(fields))
 
 
-def _read_recipe(top: _Fields) -> dict[str, Any] | None:
+def _read_recipe(top: Members) -> dict[str, Any] | None:
     if top.value["recipe"] is None:
         return None
     recipe = top.child("recipe")
@@ -206,7 +174,7 @@ def _read_recipe(top: _Fields) -> dict[str, Any] | None:
     return {"name": recipe.of("name", str), "settings": settings}
 
 
-def _read_evaluation(top: _Fields) -> Evaluation | None:
+def _read_evaluation(top: Members) -> Evaluation | None:
     if top.value["evaluation"] is None:
         return None
     e = top.child("evaluation")
@@ -214,7 +182,7 @@ def _read_evaluation(top: _Fields) -> Evaluation | None:
     every, records, batch = (e.of(n, int) for n in ("every", "record_count", "batch_size"))
     if every < 0 or not 1 <= batch <= records <= LIMITS.records:
         e.fail("its numbers of validation records are impossible")
-    return Evaluation(every, e.digest("program_digest"), e.digest("data_root"), records, batch)
+    return Evaluation(every, e.hex("program_digest"), e.hex("data_root"), records, batch)
 
 
 def copy_job(job: Job, target: Path, inside: Path) -> Job:

@@ -1,5 +1,7 @@
-"""One operator on numpy arrays, without torch: what a referee runs and what anyone checks
-spec/NUMERICS.md with (DESIGN 9)."""
+"""One operator on numpy arrays, without torch (DESIGN 9).
+
+A referee runs it, and anyone can check spec/NUMERICS.md with it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.kernels import kernel_for, without_log
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import Contract
+from tallystick.numerics.contracts import Contract, without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -51,15 +54,18 @@ def _operand(op: str, position: int, x: object) -> np.ndarray | None:
     return x
 
 
+_ROWS = "Compare the call with the operator's rows in spec/NUMERICS.md, 15.4 and 16."
+
+
 def _fits_kernels(x: np.ndarray) -> bool:
-    """Whether strides are whole elements; views of records and of bytes may have others."""
+    """True if strides are whole elements. Views of records and of bytes may have others."""
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
 
 
 def _presented(spec: OpSpec, x: np.ndarray) -> np.ndarray:
     if x.flags.c_contiguous and x.flags.aligned:
         return x
-    if kernel[spec.name].strided and _fits_kernels(x):
+    if (spec.name in view or kernel[spec.name].strided) and _fits_kernels(x):
         return x
     return np.array(x, order="C", copy=True)
 
@@ -85,7 +91,8 @@ def _resolve(
         raise UsageError(f"{op}: more than one overload fits: {names}.", "Name one of them.")
     if len(errors) > 1:
         tried = " ".join(str(e) for e in errors)
-        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}")
+        raise UsageError(f"{op}: no overload takes these operands and attributes. {tried}", _ROWS)
+    errors[0].next_action = errors[0].next_action or _ROWS
     raise errors[0]
 
 
@@ -104,11 +111,11 @@ def evaluate(
     (`aten.add`) where the operands and attributes fit only one.
 
     Returns a new C-contiguous array, or a tuple of them where the operator has several outputs
-    (NUMERICS names their order). Raises UsageError (with the operator named) for operands or
-    attributes that do not fit, UnsupportedOperatorError for an unknown operator,
-    UnsupportedVersionError for an unknown contract or one that keeps a log, and
+    (NUMERICS names their order). Raises UsageError, which names the operator, for operands or
+    attributes that do not fit; UnsupportedOperatorError for an unknown operator;
+    UnsupportedVersionError for an unknown contract or one that keeps a log. Raises
     EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
-    needs, flushes subnormals or rounds otherwise than to nearest, and cannot be set (NUMERICS 1.7).
+    needs, flushes subnormals or does not round to nearest, and cannot be set (NUMERICS 1.7).
     """
     meaning = without_log(contract)
     check_environment()
@@ -128,11 +135,10 @@ def _run(
     out_types: tuple[TensorType, ...],
 ) -> Result:
     inputs = [None if x is None else _presented(spec, x) for x in operands]
-    view = kernel[spec.name].view
-    if view is not None:
+    if spec.name in view:
         (x,) = inputs
         assert x is not None  # the declaration refused an absent operand
-        return np.array(view(attrs, x), order="C", copy=True)
+        return np.array(view[spec.name](attrs, x), order="C", copy=True)
     outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
-    kernel_for(contract, spec)(attrs, inputs, outputs)
+    CPU.kernels(contract)[spec.name].run(attrs, inputs, outputs)
     return outputs[0] if len(outputs) == 1 else outputs

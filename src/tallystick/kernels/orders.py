@@ -14,8 +14,10 @@ def permutation(seed: int, n: int) -> Array:
 
 
 def pieces(seed: int, n: int, parts: int) -> list[Array]:
-    """`permutation(seed, n)` cut at uneven places into at most `parts` pieces, none of them empty
-    unless n is 0."""
+    """`permutation(seed, n)` cut at uneven places into at most `parts` pieces.
+
+    No piece is empty unless n is 0.
+    """
     cuts = np.random.default_rng([seed, n, 1]).integers(1, max(n, 2), parts - 1)
     ends = sorted({int(c) for c in cuts if c < n} | {n})
     order = permutation(seed, n)

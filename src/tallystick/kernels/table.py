@@ -1,4 +1,4 @@
-"""The kernels of `ordered/1` on this machine's processor, by operator name."""
+"""What a kernel is, and the table of those of `ordered/1` on this machine's processor."""
 
 from __future__ import annotations
 
@@ -6,54 +6,47 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from tallystick import _core
+from tallystick.errors import RefusedOperandsError
+from tallystick.kernels.device import Tensor
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs
 
-# Inputs (None where an optional one is absent) and preallocated C-contiguous outputs.
-Run = Callable[[Attrs, Sequence[np.ndarray | None], Sequence[np.ndarray]], None]
-View = Callable[[Attrs, np.ndarray], np.ndarray]
+# Over attributes, inputs (None where an optional one is absent) and C-contiguous outputs.
+Run = Callable[[Attrs, Sequence[Tensor | None], Sequence[Tensor]], None]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What computes one operator, and what it asks of memory.
+    """What computes one operator on a device, and what it asks of memory.
 
-    `run` fills the outputs; `view`, instead of it, returns a view of its one operand or, where
-    numpy cannot give one, a copy. A `strided` kernel takes operands of any strides; for any other
-    the caller makes them C-contiguous. `inplace` lists (input, output) pairs that may share
-    storage.
+    `run` fills the outputs. A `strided` kernel takes operands of any strides; for any other the
+    caller makes them C-contiguous. `inplace` lists (input, output) pairs that may share storage.
     """
 
-    run: Run | None
-    view: View | None = None
+    run: Run
     strided: bool = False
     inplace: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def is_view(self) -> bool:
-        """Whether its output is its operand's memory, seen otherwise."""
-        return self.view is not None
-
 
 def _kernel(
-    _name: str,
-    function: Any,
-    view: bool = False,
-    strided: bool = False,
-    inplace: tuple[tuple[int, int], ...] = (),
+    _name: str, run: Any, strided: bool = False, inplace: tuple[tuple[int, int], ...] = ()
 ) -> Kernel:
-    if view:
-        return Kernel(None, function, strided=True)
-    return Kernel(function, None, strided, inplace)
+    return Kernel(run, strided, inplace)
 
 
 kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.kernels.cpu.*", _kernel)
 
 
 def run_of(name: str) -> Run:
-    """What fills the outputs of operator `name`, which is no view, under `ordered/1`."""
-    run = kernel[name].run
-    assert run is not None, f"{name} is a view"
-    return run
+    """What fills the outputs of operator `name`, no view, under `ordered/1` on the processor."""
+    return kernel[name].run
+
+
+def refused_operands(error: BaseException) -> bool:
+    """Whether `error`, raised by a kernel, says that its operands' content is none it takes.
+
+    Every machine stops there. Anything else a kernel raises (MemoryError, an interrupt, a fault
+    of this program) says nothing about the run.
+    """
+    return isinstance(error, RefusedOperandsError | _core.OperandError)

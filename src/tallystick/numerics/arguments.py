@@ -1,4 +1,4 @@
-"""Attributes as a person writes them, brought to the form programs hold (NUMERICS 1.9)."""
+"""Converts attributes from a person's form to the form in programs (NUMERICS 1.9)."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _attribute(op: str, name: str, rule: AttrSpec, value: object) -> AttrValue:
 def complete_attrs(
     spec: OpSpec, given: Mapping[str, object], inputs: tuple[TensorType | None, ...]
 ) -> Attrs:
-    """Every attribute of `spec`: those given, converted to their kinds, and defaults.
+    """Every attribute of `spec`: the given ones, converted to their kinds, and defaults.
 
-    Raises UsageError for one that is unknown, missing, or not of its kind. None stands for
+    Raises UsageError for an attribute that is unknown, missing, or not of its kind. None stands for
     "not given".
     """
     unknown = sorted(set(given) - set(spec.attrs))

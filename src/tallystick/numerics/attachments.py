@@ -1,14 +1,14 @@
-"""What a layer attaches to an operator's name: the one mechanism for it.
+"""The one mechanism by which a layer attaches a function to an operator's name.
 
 A declaration (`registry.py`) says what an operator means. A kernel, an opening rule, a stock
-kernel, a lowering is a function that some layer attaches to the operator's name:
+kernel or a lowering is a function that a layer attaches to the operator's name:
 
     @opening("aten.mm", "aten.bmm")
     def _product(site: Site) -> Quantity: ...
 
-Every kind of attachment has one table. It is filled when somebody first asks for an entry, by
-importing the modules of its own layer. So imports point downwards, and a layer that needs torch
-loads it only where a program asks for that layer.
+Every kind of attachment has one table. The first request for an entry fills the table: it imports
+the modules of the table's own layer. So imports point downwards, and a layer that needs torch loads
+it only where a program asks for that layer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _made_again(before: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether a module whose import failed, for want of memory say, is being imported again."""
+    """True if a module is imported again after its import failed, for want of memory say."""
     same = (before.__module__, before.__qualname__) == (function.__module__, function.__qualname__)
     return same and before is not function
 
@@ -33,10 +33,9 @@ def _made_again(before: Callable[..., Any], function: Callable[..., Any]) -> boo
 class Attachments(Mapping[str, T], Generic[T]):
     """One kind of attachment, by operator name.
 
-    `what` names the kind in messages. `modules` is a pattern, such as "package.rules_*": the
+    `what` names the kind in messages. `modules` is a pattern, such as "package.rules_*", of the
     modules that attach while they are imported. `make(name, function, **marks)` builds an entry
-    from a decorated function and the marks that the decorator got; without it the function is the
-    entry.
+    from a decorated function and the decorator's marks. Without `make` the function is the entry.
     """
 
     def __init__(self, what: str, modules: str, make: Callable[..., T] | None = None) -> None:
@@ -73,7 +72,7 @@ class Attachments(Mapping[str, T], Generic[T]):
         return cast(T, function)
 
     def load(self) -> dict[str, T]:
-        """The table, filled. Raises ImportError where a module needs what is not installed."""
+        """The filled table. Raises ImportError where a package that a module needs is missing."""
         if not self._is_loaded:
             package, _, pattern = self._modules.rpartition(".")
             for found in pkgutil.iter_modules(import_module(package).__path__):

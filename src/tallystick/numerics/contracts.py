@@ -1,7 +1,7 @@
-"""Contracts: their names, their numbers, and the identifier that says both (NUMERICS 13.1, 14.1).
+"""Contracts: their names, their numbers, and the identifier of both (NUMERICS 13.1, 14.1).
 
-The identifier is what jobs, programs and roots carry, so it has one spelling; a person may write
-less (`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it.
+Jobs, programs and roots carry the identifier, so it has one spelling. A person may write less
+(`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tallystick.errors import UnsupportedVersionError
 from tallystick.limits import LIMITS
 from tallystick.numerics.registry import rounded_operators
 
-# NAME/1 means the current draft until the freeze; a released version stays here for ever.
+# NAME/1 means the current draft until the freeze. A released version stays here for ever.
 DRAFTS = {
     "ordered/1": "ordered/1-draft.1",
     "rounded/1": "rounded/1-draft.1",
@@ -27,7 +27,7 @@ CONTRACTS = tuple(DRAFTS.values())
 MIN_BITS, MAX_BITS = 20, 32
 FORMS = ("bounded", "published")
 SCALES = ("binary", "decimal")
-# 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at 2⁴⁰ nothing is ever logged.
+# 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at T = 2⁴⁰ no element is ever logged.
 MAX_THRESHOLD = 1 << 40
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -52,14 +52,14 @@ class Contract:
 
     @property
     def keeps_log(self) -> bool:
-        """Whether a step's results depend on a rounding log too (14.1)."""
+        """True if a step's results also depend on a rounding log (14.1)."""
         return self.name == "replay/1"
 
     @property
     def rounded_operators(self) -> frozenset[str]:
         """The operators whose elements are R(v*) (13.1), or in V (14.5); none under ordered/1.
 
-        `aten.sum` and `aten.mean` and their overloads are, on f32 operands only.
+        `aten.sum` and `aten.mean` and their overloads are among them on f32 operands only.
         """
         return frozenset() if self.name == "ordered/1" else rounded_operators()
 
@@ -81,7 +81,7 @@ class Contract:
         return ";".join(parts)
 
     def with_thresholds(self, threshold: int, thresholds: dict[str, int]) -> Contract:
-        """This published contract with other thresholds; those equal to the default are left out.
+        """This published contract with other thresholds, without those equal to the default.
 
         Raises UnsupportedVersionError where the numbers do not make an identifier.
         """
@@ -95,7 +95,7 @@ class Contract:
 def default_threshold(bits: int) -> int:
     """T where a person names none: half of the way from a value of the grid to a boundary.
 
-    No stock kernel's error comes near it, so a calibration (Algorithm 4) only saves log bytes.
+    The error of stock kernels is far smaller, so a calibration (Algorithm 4) only saves log bytes.
     """
     return 1 << (47 - bits)
 
@@ -130,8 +130,11 @@ def _checked(contract: Contract, name: str) -> Contract:
 
 @lru_cache(maxsize=256)
 def find_contract(name: str) -> Contract:
-    """The contract that a person calls `name`: the short name or the full one, any numbers in any
-    order, the others by default. Raises UnsupportedVersionError if there is none."""
+    """The contract that a person calls `name`. Raises UnsupportedVersionError if there is none.
+
+    `name` is the short name or the full one, with any numbers in any order. The other numbers are
+    the defaults.
+    """
     family, *settings = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
     known = DRAFTS | {full: full for full in CONTRACTS}
     if family not in known:
@@ -155,7 +158,7 @@ def find_contract(name: str) -> Contract:
 
 
 def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:
-    """`contract` with the members of replay (14.1), which are taken out of `given`."""
+    """`contract` with the members of replay (14.1), which this function removes from `given`."""
     form = given.pop("form", "bounded")
     if form not in FORMS:
         raise _refuse(name, f"its form is one of {', '.join(FORMS)}")
@@ -177,6 +180,20 @@ def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:
     )
 
 
+def without_log(name: str) -> Contract:
+    """The contract called `name`, under which a value follows from the operands alone.
+
+    Raises UnsupportedVersionError for an unknown contract, and for one that keeps a log.
+    """
+    contract = find_contract(name)
+    if contract.keeps_log:
+        raise UnsupportedVersionError(
+            f"Under {contract.name} a value needs a step's rounding log, which is not here.",
+            "Use rounded/1 (the value of an element without an entry), or train a job.",
+        )
+    return contract
+
+
 def parse_contract(text: str) -> Contract:
     """The contract with the canonical identifier `text`, as programs and jobs carry it.
 
@@ -189,7 +206,7 @@ def parse_contract(text: str) -> Contract:
 
 
 def is_contract(text: str) -> bool:
-    """Whether `text` is the canonical identifier of a contract of this build."""
+    """True if `text` is the canonical identifier of a contract of this build."""
     try:
         parse_contract(text)
     except UnsupportedVersionError:

@@ -1,10 +1,9 @@
-"""The grid that rounded values lie on, and what a log may choose there, in integers (NUMERICS 13,
-14).
+"""The grid of rounded values, and a log's choices on it, in integers (NUMERICS 13, 14).
 
-Slow and exact: a referee's arithmetic for one element, and what fast kernels are held against.
-Real numbers are integers in a unit of 2^-u. Elements of the grid are named by *index*: 0 is zero,
-the next larger one is 1, and so on to plus infinity, negative likewise; neighbours' indices differ
-by one, and an even index is an encoding whose lowest kept bit is zero.
+It is slow and exact. A referee computes one element with it, and tests compare fast kernels with
+it. Real numbers are integers in a unit of 2^-u. An element of the grid has an *index*: 0 is zero,
+the next larger one is 1, and so on to plus infinity; negative elements likewise. Neighbours'
+indices differ by one. An even index is an encoding whose lowest kept bit is zero.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Doubt:
-    """What a log may say about an element: v* = `number` * 2^-298, all terms finite, and E.
+    """A log's choice for an element, by E and v* = `number` * 2^-298, where all terms are finite.
 
     `low` and `high` are the indices of the ends of V (NUMERICS 14.5), `nearest` that of R(v*).
     """
@@ -129,7 +128,7 @@ class Doubt:
 
     @property
     def reach(self) -> Reach:
-        """What a published log's entries allow here."""
+        """The values that a published log's entries allow here."""
         exact, slack = self.number << (_FINE - UNIT), _fine(self.bound)
         return Reach(self.grid, exact - slack, exact + slack, self.nearest)
 
@@ -144,9 +143,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Reach:
-    """Where a published kernel's x may lie: `least` * 2^-1074 to `most` * 2^-1074 (NUMERICS 14.10).
+    """The range of a published kernel's x: `least` * 2^-1074 to `most` * 2^-1074 (NUMERICS 14.10).
 
-    `nearest` is the index of R of what x approximates. An entry None is 1, as in a log.
+    x approximates a value x*, and `nearest` is the index of R(x*). An entry None is 1, as in a log.
     """
 
     grid: Grid
@@ -174,7 +173,7 @@ class Reach:
 
     @property
     def open(self) -> bool:
-        """True if x's rounding alone does not say what the value is."""
+        """True if x's rounding alone does not determine the value."""
         low, high = self.ends(1)
         return low < high
 
@@ -184,22 +183,23 @@ class Reach:
         return index is not None and low <= index <= high
 
     def true(self, index: int | None, entry: int | None) -> bool:
-        """Whether the value may be that of a party with this entry: some x in reach has this
-        rev(x, entry), and some x in reach rounds to it.
+        """True if the value may be that of a party with this entry.
 
-        The entry alone is not enough. Where x* is a number of the grid, kernels lie on both sides
-        of it: of one below it the entry 0 makes the neighbour, to which no kernel rounds.
+        Some x in reach must have this rev(x, entry), and some x in reach must round to the value.
+        The entry alone is not enough. Where x* is a number of the grid, kernels' results lie on
+        both sides of it. For a result below it the entry 0 gives the lower neighbour, to which no
+        kernel rounds.
         """
         return self.allows(index, None) and self.allows(index, entry)
 
     def forged(self, entry: int | None) -> bool:
-        """True if the entry changes the value by every x in reach to one that none rounds to."""
+        """True if the entry gives, for every x in reach, a value to which no x in reach rounds."""
         (low, high), (least, most) = self.ends(entry), self.ends(1)
         return high < least or low > most
 
 
 def reach_of(grid: Grid, value: float, bound: float) -> Reach:
-    """Where x may lie that approximates `value` within `bound`, both finite."""
+    """The reach of an x that approximates `value` within `bound`, both finite."""
     exact, slack = _fine(value), _fine(bound)
     return Reach(grid, exact - slack, exact + slack, grid.nearest(exact, _FINE))
 

@@ -1,9 +1,9 @@
-"""Declarations: what every operator means to the layers above, one declaration each.
+"""Declarations of operators, one each: the operator's meaning to the layers above.
 
-A declaration is a name (ATen's, with the overload unless it is `default`), a clause, operands,
-typed attributes with their defaults, a type rule, and what the contracts make of the operator. It
-decorates its type rule in `numerics/operators/<family>.py` and knows no kernel; what computes,
-opens or captures the operator is attached to its name (`attachments.py`).
+A declaration has a name (ATen's, with the overload unless it is `default`), a clause, operands,
+typed attributes with their defaults, a type rule, and the operator's treatment by the contracts. It
+decorates its type rule in `numerics/operators/<family>.py` and knows no kernel. Functions that
+compute, open or capture the operator are attached to its name (`attachments.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Default = Callable[[Attrs, InTypes], AttrValue | None]
 CLASSES = (
     "dot", "reduction", "scatter", "elementwise", "move", "composite", "random", "optimizer",
 )  # fmt: skip
-# How R(v*) makes an element of a rounded operator (NUMERICS 13.3): it is the sum's, or is divided.
+# How R(v*) makes an element of a rounded operator (NUMERICS 13.3): by itself, or by a division.
 SUM, DIVIDED = "sum", "divided"
 
 
@@ -33,9 +33,9 @@ SUM, DIVIDED = "sum", "divided"
 class AttrSpec:
     """An attribute. kind: int, float, bool, str, ints, bools, dtype.
 
-    A program writes every attribute out, but for one that is not `required`, whose absence means
-    something. `default` is what `evaluate` fills in for a person (ATen's, or torch.optim's); None
-    where a person must choose.
+    A program writes every attribute out, except one that is not `required`: its absence has a
+    meaning. `evaluate` fills in `default` for a person (ATen's, or torch.optim's). With None a
+    person must choose.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class OpSpec:
     `clause` names the clause, or clauses, of spec/NUMERICS.md that define it, as "6.7, 6.9".
     `operands` are names in order; "w?" may be absent, and a last "x*" stands for any number.
     `rounded` is SUM or DIVIDED where the rounded contracts make its f32 elements of R(v*) (13.1).
-    `is_exact`: binary32 holds its result whatever computes it, so that no stock kernel rounds it
+    `is_exact` says that binary32 holds its result exactly, so that no stock kernel rounds it
     (14.9). `uncaptured` says why no module's capture yields it.
     """
 
@@ -66,8 +66,10 @@ class OpSpec:
     uncaptured: str = ""
 
     def infer(self, attrs: Attrs, inputs: InTypes) -> tuple[TensorType, ...]:
-        """The types of the outputs. Raises UsageError for operands or attributes that do not fit;
-        the attributes are complete and of their kinds."""
+        """The types of the outputs. Raises UsageError for operands or attributes that do not fit.
+
+        The attributes are complete and of their kinds.
+        """
         self._check_operands(inputs)
         return self.types(self.name, attrs, inputs)
 
@@ -121,20 +123,24 @@ def all_ops() -> dict[str, OpSpec]:
 
 @cache
 def rounded_operators() -> frozenset[str]:
-    """The operators whose elements are true values rounded once (NUMERICS 13.1): of sums and means
-    those on f32 only."""
+    """The operators whose elements are true values rounded once (NUMERICS 13.1).
+
+    Sums and means are among them on f32 only.
+    """
     return frozenset(name for name, spec in operator.items() if spec.rounded)
 
 
 @cache
 def summed_operators() -> frozenset[str]:
-    """Those of them whose published elements the exact sum of their terms bounds (NUMERICS 14.10);
-    a mean's division makes another number of it."""
+    """The rounded operators whose published elements are bounded by their exact sum (14.10).
+
+    A mean is not among them: its division makes another number of the sum.
+    """
     return frozenset(name for name, spec in operator.items() if spec.rounded == SUM)
 
 
 def check_attrs(spec: OpSpec, attrs: Attrs) -> None:
-    """Every required attribute present, of its kind, and none unknown. Raises UsageError."""
+    """Raise UsageError unless every required attribute is present and all are known and typed."""
     kinds: dict[str, Callable[[object], bool]] = {
         "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
         "float": lambda v: isinstance(v, float),

@@ -1,4 +1,4 @@
-"""Tensor types: what a program knows about a value without its bits (NUMERICS 1.1)."""
+"""Tensor types: a program's knowledge of a value without its bits (NUMERICS 1.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.commit.tensor import DTYPES as DTYPES  # what exists is what can be committed to
+from tallystick.commit.tensor import DTYPES as DTYPES  # only dtypes that can be committed to
 
 DTYPE_NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 

@@ -1,8 +1,8 @@
 """Exact sums as values of a quantity: the accumulator record of NUMERICS 13.5.
 
-A record is a numpy void of 80 bytes, compared bit by bit like any other value. The arithmetic is
-that of Python's integers, apart from the kernels' own: a referee executes at most 128 terms with
-it; a prover, millions, for which terms of equal exponent are added as 64-bit integers first.
+A record is a numpy void of 80 bytes, compared bit by bit like any other value. The arithmetic uses
+Python's integers and shares no code with the kernels. A referee executes at most 128 terms with it.
+A prover executes millions, so terms of equal exponent are first added as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUM_BYTES = ACCUMULATOR.itemsize - 1
 _MODULUS = 1 << 8 * _SUM_BYTES
 NAN_TERM, PLUS_TERM, MINUS_TERM = 1, 2, 4  # flags
 _INFINITY = Grid(32).infinity
-# Products of significands have 48 bits: so many of them fit a 64-bit integer.
+# Products of significands have 48 bits, so this number of them fits a 64-bit integer.
 _AT_ONCE = 1 << 14
 
 
@@ -41,7 +41,7 @@ def parts(accumulator: Any) -> tuple[int, int]:
 def add_products(accumulator: Any, a: Array, b: Array) -> Scalar:
     """The record after the products a[k] * b[k] of binary32 (NUMERICS 13.3 to 13.5)."""
     with np.errstate(all="ignore"):
-        real = a.astype(np.float64) * b  # exact but for the flags' sake: finite ones stay finite
+        real = a.astype(np.float64) * b  # exact: finite stays finite, for the flags
     left, e = _integers(a)
     right, f = _integers(b)
     return _added(accumulator, real, left * right, e + f + UNIT)
@@ -81,7 +81,7 @@ def _added(accumulator: Any, real: Array, integers: Array, shifts: Array) -> Sca
 
 
 def unruly(flags: int) -> np.float32 | None:
-    """The element where a term is not finite (NUMERICS 13.4), None where all are."""
+    """The element if a term is not finite (NUMERICS 13.4); None if all are."""
     if flags & NAN_TERM or (flags & PLUS_TERM and flags & MINUS_TERM):
         return cast(np.float32, np.uint32(0x7FC00000).view(np.float32))
     if flags & (PLUS_TERM | MINUS_TERM):
@@ -97,7 +97,7 @@ def rounded(accumulator: Any, bits: int) -> np.float32:
 
 
 def shown(accumulator: Any) -> str:
-    """The sum for a person: about how large, and what tells it from any other."""
+    """The sum for a person: its approximate size, and its exact digits."""
     number, flags = parts(accumulator)
     given = unruly(flags)
     bits = number.bit_length() - 53

@@ -1,10 +1,10 @@
-"""Real numbers known to within a bound: binary64 values that carry what a kernel may be off.
+"""Real numbers known to within a bound: binary64 values with a bound on a kernel's deviation.
 
 Theory of operation (NUMERICS 14.11). A published kernel computes an operator's clause in the real
 numbers by any sane sequence of binary64 operations. The opening rules are written in numpy's
-operators, so they run on an `Approx` as they do on binary32 numbers: `value` is what IEEE-754
-operations make of the micro-graph without any rounding to binary32, `error` a bound, with much to
-spare, of how far from it such a kernel's result may lie. Both are the same on every machine.
+operators, so they run on an `Approx` as they do on binary32 numbers. `value` is the micro-graph's
+result by IEEE-754 operations, without any rounding to binary32. `error` is a generous bound on the
+distance of such a kernel's result from it. Both are the same on every machine.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tallystick.opening.quantity import REAL
 
 Array = np.ndarray
 
-OPERATION = 2.0**-45  # of +, -, *, / and sqrt, relative to what goes in: 2^8 times their rounding
+OPERATION = 2.0**-45  # of +, -, *, / and sqrt, relative to their operands: 2^8 times their rounding
 FUNCTION = 2.0**-42  # of an elementary function
-PER_TERM = 2.0**-47  # of a sum, for each of its terms, relative to the magnitudes that are added
-VANISHED = 2.0**-1060  # what underflow may leave or lose
+PER_TERM = 2.0**-47  # of a sum, for each of its terms, relative to the terms' magnitudes
+VANISHED = 2.0**-1060  # the error of an underflow
 
 
 class Approx:
@@ -51,11 +51,11 @@ class Approx:
         return Approx(self.value.reshape(*shape), self.error.reshape(*shape))
 
     def astype(self, _dtype: Any) -> Approx:
-        """As it is: no intermediate is rounded."""
+        """This same number, because no intermediate is rounded."""
         return self
 
     def exactly(self) -> Array:
-        """The values, where they are operands' own."""
+        """The values, where they are exact ones of operands."""
         assert not self.error.any()
         return self.value
 
@@ -66,7 +66,7 @@ class Approx:
         b = real(other)
         with np.errstate(all="ignore"):
             value = self.value + b.value
-            # Of what is added, not of the sum: a kernel may multiply out first.
+            # Relative to the terms, not to the sum: a kernel may multiply out first.
             size = np.abs(self.value) + np.abs(b.value)
             error = self.error + b.error + OPERATION * size
         return _made(value, error, self, b)
@@ -105,12 +105,12 @@ class Approx:
 
 
 def real(x: Any) -> Approx:
-    """x as an Approx: what is none is exact."""
+    """x as an Approx; any other number is exact."""
     return x if isinstance(x, Approx) else Approx(x)
 
 
 def _made(value: Array, error: Array, *of: Approx) -> Approx:
-    """An infinity made of infinities is certain; one made of numbers, and a NaN, is anything."""
+    """An infinity from infinite operands is certain. One from finite operands, or a NaN, is not."""
     certain = np.zeros(value.shape, np.bool_)
     for x in of:
         certain = certain | (np.isinf(x.value) & (x.error == 0))
@@ -229,7 +229,7 @@ def packed(x: Any) -> Array:
 
 
 def unpacked(stated: Any) -> Approx:
-    """An Approx as it was stated; an error that is none is no bound."""
+    """An Approx as a party stated it. A negative or NaN error becomes infinite."""
     row = np.asarray(stated)
     with np.errstate(all="ignore"):
         return Approx(row["x"], np.where(row["e"] >= 0, row["e"], np.inf))

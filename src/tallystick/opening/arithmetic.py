@@ -1,7 +1,8 @@
 """Binary32 arithmetic on a handful of numbers for opening rules, bit for bit the contract's.
 
-numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3); here is
-what numpy has not: fma (1.4), canonical NaN (1.5), a chunk of a DOT (2.1), elementary functions.
+numpy's own +, -, *, / and sqrt on float32 arrays are IEEE-754 operations (NUMERICS 1.3). This
+module has the operations that numpy lacks: fma (1.4), canonical NaN (1.5), a chunk of a DOT (2.1),
+elementary functions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def canonical(x: Any) -> Array:
 
 
 def only(values: Array) -> Array:
-    """The one element of `values`, a NaN being the canonical one."""
+    """The one element of `values`; a NaN becomes the canonical one."""
     return cast(Array, canonical(values)[0])
 
 
@@ -44,8 +45,8 @@ def rn32(x: float) -> np.float32:
 def fma(a: Any, b: Any, c: Any) -> Array:
     """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4).
 
-    The product is exact in binary64. The sum is rounded to odd there, so that rounding it again
-    to binary32 cannot land on a tie that was none.
+    The product is exact in binary64. The sum is rounded to odd there, so that the second rounding,
+    to binary32, meets no false tie.
     """
     if any(isinstance(v, Approx) for v in (a, b, c)):
         return cast(Array, approx.real(a) * b + c)
@@ -91,7 +92,7 @@ def magnitude(x: Any) -> Any:
 
 
 def accumulated(state: Any, added: Any, count: int) -> Any:
-    """state + added[0] + added[1] + ..., one after the other; of `count` additions in all."""
+    """state + added[0] + added[1] + ..., one after the other; `count` additions in all."""
     if isinstance(state, Approx) or isinstance(added, Approx):
         state, added = approx.real(state), approx.widened(approx.real(added), count)
         values = np.append(state.value, added.value)
@@ -101,7 +102,7 @@ def accumulated(state: Any, added: Any, count: int) -> Any:
 
 
 def started(state: Any, count: int) -> Any:
-    """What `count` additions start from: a number that is added too, so it has their bound."""
+    """The start of `count` additions. It is added too, so it gets their bound."""
     return approx.widened(state, count) if isinstance(state, Approx) else state
 
 

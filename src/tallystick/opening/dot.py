@@ -1,7 +1,8 @@
 """Opening rules of the dot class: products, convolution and its gradients (NUMERICS 2).
 
-An element is a DOT: a chain whose links are chunks of 128 terms, each of them a partial that the
-referee can execute. Where a bias or a factor enters, a local quantity over that chain.
+An element is a DOT: a chain whose links are chunks of 128 terms. Each chunk is a partial that the
+referee can execute. Where a bias or a factor enters, the element is a local quantity over that
+chain.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from tallystick.opening.quantity import (
 Factors = Callable[[Source, Index], tuple[Array, Array]]
 # Terms number `index` of a sum.
 Values = Callable[[Source, Needs, Index], Array]
-# Whole chunks whose factors a prover gathers at once: bounds working memory.
+# The whole chunks whose factors a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 13
 
 
 @dataclass(frozen=True)
 class Products:
-    """The terms of a DOT, `length` of them, in order: what every contract's rule adds up."""
+    """The `length` terms of a DOT, in order. Every contract's rule adds them up."""
 
     name: str
     length: int
@@ -48,7 +49,7 @@ class Products:
 
 @dataclass(frozen=True)
 class Elements:
-    """The terms of a sum, `count` of them, in order."""
+    """The `count` terms of a sum, in order."""
 
     name: str
     count: int
@@ -195,7 +196,7 @@ def _convolution(site: Site) -> Quantity:
 
 
 def gradient(site: Site) -> Products | Elements:
-    """What an element of an output of `aten.convolution_backward` is a sum of (2.7)."""
+    """The terms of an element of an output of `aten.convolution_backward` (2.7)."""
     gradients: list[Callable[[Site], Products | Elements]]
     gradients = [_input_gradient, _weight_gradient, _bias_gradient]
     on = [g for g, wanted in zip(gradients, output_mask(site.attrs), strict=True) if wanted]

@@ -1,8 +1,8 @@
 """Opening rules of the published form: an operator's own rule on real numbers (NUMERICS 14.11).
 
-`lifted` turns the rule of `ordered/1` into the same quantities over `Approx`: what the micro-graph
-gives in the real numbers, with a bound. Extremes of operands and integers stay as they are. The
-element itself is then any value that its party's entry makes of an x within the bound.
+`lifted` turns the rule of `ordered/1` into the same quantities over `Approx`: the micro-graph's
+results in the real numbers, with a bound. Extremes of operands and integers stay as they are. The
+element itself may then be any value that its party's entry gives for an x within the bound.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RealSource:
 
 
 def _needed(needs: Needs) -> Needs:
-    """Values of what was needed, as a lifted rule takes them."""
+    """The values of the needs, in the form that a lifted rule takes."""
     return tuple(_one_need(value) for value in needs)
 
 
@@ -143,8 +143,10 @@ def _random(site: Site) -> Quantity:
 
 
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
-    """The rule of a published element that no exact sum bounds, None of other elements; `rule` is
-    `ordered/1`'s."""
+    """The rule of a published element that no exact sum bounds; None for other elements.
+
+    `rule` is `ordered/1`'s.
+    """
     if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
         return None
     if lookup(site.op).op_class == "move":

@@ -1,8 +1,7 @@
-"""Opening rules of the losses and their gradients (NUMERICS 7.1 - 7.4; mse_loss_backward is
-elementwise).
+"""Opening rules of the losses and their gradients (NUMERICS 7.1 - 7.4).
 
-A row's loss is made of as many terms as there are classes, so the loss of many rows is a sum of
-quantities (`Terms`), not of terms that a referee could execute.
+mse_loss_backward is elementwise. A row's loss has one term for each class. So the loss of many rows
+is a sum of quantities (`Terms`), not of terms that a referee could execute.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tallystick.opening.quantity import (
     opening,
 )
 
-# Logits a prover holds twice at once while it makes many rows' losses.
+# The logits that a prover holds twice at once while it makes many rows' losses.
 _BATCH = 1 << 20
 
 
@@ -112,7 +111,7 @@ def _cross_entropy(site: Site) -> Quantity:
 
 
 def _row_losses(targets: _Targets) -> Callable[[Source, Needs, Index], Array]:
-    """Losses of many rows by the operator itself, some rows at a time: what a prover answers."""
+    """A prover's answer: the losses of many rows by the operator itself, some rows at a time."""
     at_once = max(1, _BATCH // targets.classes)
     classes = np.arange(targets.classes, dtype=np.int64)
 

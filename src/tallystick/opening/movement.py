@@ -101,7 +101,7 @@ def _cat(site: Site) -> Quantity:
 
 
 def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
-    """The element of operand 0 at place(i), i being element `index_at` of operand 1."""
+    """The element of operand 0 at place(i), where i is element `index_at` of operand 1."""
 
     def compute(source: Source, _: Needs) -> Any:
         i = int(one(source, 1, index_at)[0])

@@ -1,7 +1,7 @@
 """Opening rules of operators whose output element needs one element of each operand.
 
-Elementwise operators, gelu, and the optimizers' updates (NUMERICS 6, 8.5, 10, 11): the operator
-itself, executed on one element.
+They are elementwise operators, gelu, and the optimizers' updates (NUMERICS 6, 8.5, 10, 11). The
+rule executes the operator itself on one element.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def position(at: tuple[int, ...], shape: tuple[int, ...]) -> int:
 
 
 def broadcast_position(element: int, out: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Where element `element` of shape `out` comes from in an operand broadcast from `shape`."""
+    """The position of element `element` of shape `out` in an operand broadcast from `shape`."""
     at = coordinates(element, out)[len(out) - len(shape) :]
     return position(tuple(0 if n == 1 else k for k, n in zip(at, shape, strict=True)), shape)
 
@@ -80,7 +80,7 @@ def one(source: Source, operand: int, flat: int) -> Array:
 
 
 def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> Array:
-    """The element of an operand that the site's element is made of, broadcast (NUMERICS 10.1)."""
+    """The operand's element that goes into the site's element, broadcast (NUMERICS 10.1)."""
     flat = broadcast_position(site.element, site.outputs[site.out].shape, type_.shape)
     read = one(source, number_, flat)
     return read if type_.shape else read.reshape(())
@@ -119,7 +119,7 @@ def _mse_loss_backward(site: Site) -> Quantity:
 
 @opening("tallystick.clip_coef")
 def _clip_coef(site: Site) -> Quantity:
-    """NUMERICS 11.6; the sums of squares are terms, so that one of them is opened and not all."""
+    """NUMERICS 11.6. The sums of squares are terms, so that the game opens one of them, not all."""
     count = len(site.inputs)
 
     def square(i: int) -> Quantity:

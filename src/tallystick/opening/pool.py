@@ -38,7 +38,8 @@ def _max_pool(site: Site) -> Quantity:
     def place(tap: Any) -> Any:
         """Position in the plane of taps by number; as taps ascend, so do positions (6.15).
 
-        Of a number that both parties made up, some tap: no element outside is ever asked for.
+        A number that both parties made up gives some tap, so the rule never asks for an element
+        outside.
         """
         i, j = np.divmod(tap % count, len(columns))
         y, x = rows.start + i * rows.step, columns.start + j * columns.step
@@ -60,7 +61,7 @@ def _max_pool(site: Site) -> Quantity:
 
 @opening("aten.max_pool2d_with_indices_backward")
 def _max_pool_backward(site: Site) -> Quantity:
-    """A chain over the plane's gradients; one that goes elsewhere leaves the state as it is."""
+    """A chain over the plane's gradients. A gradient for another element keeps the state."""
     size = math.prod(site.type_of(1).shape[-2:])
     sources = math.prod(site.type_of(0).shape[-2:])
     plane, place = divmod(site.element, size)

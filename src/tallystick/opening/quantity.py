@@ -1,17 +1,18 @@
-"""What one element of an operator's output is made of, in parts a referee can execute.
+"""Quantities: one element of an operator's output, in parts that a referee can execute.
 
 Theory of operation. Two parties claim different values for one output element. An *opening rule*
-says what that element is by the operator's clause of spec/NUMERICS.md: a tree of *quantities*,
-each the contract's own partial (a chunk of a DOT, a block of a SUM, a named intermediate of a
-micro-graph). The parties state the values of a quantity's parts; the first part on which they
-differ is disputed next, until what is left needs at most `LIMIT` terms, and is executed. The same
-rule serves prover, referee and judge: they differ only in where operand elements come from.
+describes that element by the operator's clause of spec/NUMERICS.md. The description is a tree of
+*quantities*. Each quantity is the contract's own partial: a chunk of a DOT, a block of a SUM, a
+named intermediate of a micro-graph. The parties state the values of a quantity's parts. The first
+part on which they differ is disputed next. In the end the disputed part needs at most `LIMIT`
+terms, and the referee executes it. The same rule serves prover, referee and judge: they differ only
+in the source of operand elements.
 
 A quantity's value is a numpy scalar of its `dtype`, compared bit by bit. `needs` are quantities
-that must be agreed on before anything else of it is executed; their values are handed to the
-functions in that order. All arithmetic in a rule is the contract's: numpy's binary32 and binary64
-+, -, *, / and sqrt are IEEE-754 and may be used on arrays of the right dtype; every other function
-goes through `tallystick.evaluate` or `arithmetic.py`.
+on which the parties must agree before the referee executes any other part of it. The functions get
+their values in that order. All arithmetic in a rule is the contract's. numpy's binary32 and
+binary64 +, -, *, / and sqrt are IEEE-754 and may be used on arrays of the right dtype. Every other
+function goes through `tallystick.evaluate` or `arithmetic.py`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.grid import Doubt, Reach
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
-# PROTOCOL 6.1: the terms a referee executes at most for one verdict.
+# PROTOCOL 6.1: the most terms that a referee executes for one verdict.
 LIMIT = 256
 # NUMERICS 2.1, 3.1.
 CHUNK, BLOCK = 128, 256
 
-# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), and that
-# of a real number with a bound (NUMERICS 14.11).
+# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), and the pair
+# of a real number and its bound (NUMERICS 14.11).
 ACCUMULATOR = np.dtype("V80")
 REAL = np.dtype([("x", "<f8"), ("e", "<f8")])
 VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR, "real": REAL}
@@ -46,12 +47,12 @@ Scalar = np.generic
 
 
 class Source(Protocol):
-    """Where elements of the operands come from: whole tensors, or what was opened of them."""
+    """The source of the operands' elements: whole tensors, or their opened parts."""
 
     def read(self, operand: int, flat: Index) -> Array:
         """Elements of operand number `operand` at row-major positions `flat`, any shape.
 
-        A sparse source raises MissingElements for what it has not.
+        A sparse source raises MissingElements for elements that it lacks.
         """
 
 
@@ -64,7 +65,7 @@ class MissingElements(Exception):  # noqa: N818 (a request for more, not an erro
         self.flat = flat
 
 
-# Values of what a quantity needs, in that order: numpy scalars of their dtypes.
+# The values of a quantity's needs, in that order: numpy scalars of their dtypes.
 Needs = tuple[Any, ...]
 
 
@@ -97,8 +98,8 @@ class Terms:
     """SUM over `count` terms (NUMERICS 3.1), each too long to execute: a quantity of its own.
 
     `term(index)` is term number `index`, of the same dtype. `terms(source, needs, index)` gives the
-    values of many of them at once, bit for bit those of `term`: only a prover, who has whole
-    operands, calls it. In a path, term i is step len(needs) + i (PROTOCOL 6.4).
+    values of many of them at once, bit for bit those of `term`. Only a prover calls it, because
+    only a prover has whole operands. In a path, term i is step len(needs) + i (PROTOCOL 6.4).
     """
 
     name: str
@@ -114,9 +115,9 @@ class Chain:
     """A value reached by `count` links one after the other, from `start` (DOT's chunks, a scatter).
 
     `advance(source, needs, state, first, last)` is the state after links first..last-1, given the
-    state before link `first`; `start` is the state before link 0. At most `stretch` links are
-    executed at once; each is `weight` terms, stretch * weight <= LIMIT. count may be 0: the value
-    is `start`. A prover calls `advance` over long ranges, so it should be fast there.
+    state before link `first`. `start` is the state before link 0. A referee executes at most
+    `stretch` links at once. Each link is `weight` terms, and stretch * weight <= LIMIT. If count is
+    0, the value is `start`. A prover calls `advance` over long ranges, so it should be fast there.
     """
 
     name: str
@@ -134,8 +135,8 @@ class Extremum:
     """The largest of `count` >= 1 elements by NUMERICS 1.11, or its lowest index.
 
     `element(source, needs, index)` gives elements in f32 or i64. `kind`: "max", "min", or
-    "argmax" (value: i64, the lowest index of the largest by NUMERICS 3.5). Resolved by witnesses:
-    whoever claims a value names an element that has it.
+    "argmax" (value: i64, the lowest index of the largest by NUMERICS 3.5). Witnesses resolve it:
+    a party that claims a value names an element that has the value.
     """
 
     name: str
@@ -148,12 +149,12 @@ class Extremum:
 
 @dataclass(frozen=True)
 class Logged:
-    """An output element whose value its party's rounding log has a say in (PROTOCOL 6.11).
+    """An output element whose value also depends on its party's rounding log (PROTOCOL 6.11).
 
     `compute(source, needs, entry)` is the value given the entry's direction, 0 or 1, or None
-    without one; `doubtful(source, needs)` says what V is (NUMERICS 14.5), None where a term is
-    not finite. Of a published log `reach(source, needs)` says which values each entry allows
-    (NUMERICS 14.10), None where nothing does; of a bounded one it is None.
+    without an entry. `doubtful(source, needs)` gives V (NUMERICS 14.5), None where a term is not
+    finite. For a published log `reach(source, needs)` gives the values that each entry allows
+    (NUMERICS 14.10), None where no bound exists. For a bounded log `reach` is None.
     """
 
     name: str
@@ -169,7 +170,7 @@ Quantity = Local | Tree | Terms | Chain | Extremum | Logged
 
 @dataclass(frozen=True)
 class Site:
-    """One element of one output of one operator application: what a rule is asked about.
+    """One element of one output of one operator application, the subject of a rule.
 
     `inputs` are the operand types, None where an optional one is absent; operand numbers in
     `Source.read` are positions in it. `element` is the row-major position in output `out`.
@@ -185,11 +186,11 @@ class Site:
     contract: str = ORDERED_1
 
     def has(self, operand: int) -> bool:
-        """Whether an optional operand is there."""
+        """True if an optional operand is present."""
         return operand < len(self.inputs) and self.inputs[operand] is not None
 
     def type_of(self, operand: int) -> TensorType:
-        """The type of an operand that is."""
+        """The type of a present operand."""
         t = self.inputs[operand]
         assert t is not None  # the shape rule refused an absent operand
         return t
@@ -205,7 +206,7 @@ def rules() -> dict[str, Rule]:
 
 
 def opening_rule(site: Site) -> Quantity:
-    """The quantity that the element at `site` is (PROTOCOL 6)."""
+    """The quantity of the element at `site` (PROTOCOL 6)."""
     from tallystick.opening.lifted import published_rule
     from tallystick.opening.rounded import rounded_rule
 

@@ -55,7 +55,7 @@ def _dropout_mask(site: Site) -> Quantity:
 
 @real_draw("tallystick.uniform")
 def _real_uniform(site: Site, source: Source) -> Approx:
-    """8.6 in the real numbers: attributes are RN32, nothing else is rounded (14.9.1)."""
+    """8.6 in the real numbers: only the attributes are rounded, by RN32 (14.9.1)."""
     low, high = (Approx(rn32(number(site.attrs, name))) for name in ("low", "high"))
     return low + (high - low) * (float(_word(site, source) >> 8) * float(_UNIT))
 

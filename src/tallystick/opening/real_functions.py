@@ -1,8 +1,8 @@
 """Elementary functions in binary64 from IEEE-754 operations alone (NUMERICS 14.11).
 
 Every machine gets the same bits: numpy's +, -, *, /, sqrt, rint, frexp and ldexp are exact or
-correctly rounded, and nothing else is used. Relative errors are below 2^-46, which is far below
-the 2^-42 that a published kernel is given for such a function.
+correctly rounded, and this module uses no other operation. Relative errors are below 2^-46. That is
+far below 2^-42, the allowance of a published kernel for such a function.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def erf(x: Array) -> Array:
 
 
 def sine(x: Array) -> Array:
-    """sin(x) for every finite binary32 number and what is of its size."""
+    """sin(x) for every finite binary32 number and other numbers of that size."""
     return _circular(x, 0)
 
 

@@ -1,7 +1,7 @@
 """Operators of one element each, in the real numbers (NUMERICS 14.9.1, 14.11).
 
-Their clauses of NUMERICS 5, 6, 10 and 11 without any rounding: constants are the real ones,
-attributes are RN32 first, but for those of §11, which stay binary64.
+These are the clauses of NUMERICS 5, 6, 10 and 11 without any rounding. Constants are the real ones.
+Attributes are first rounded by RN32, except those of §11, which stay binary64.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ for _name, _of in {
 
 
 def _larger(a: Any, b: Any) -> Any:
-    """max(a, b) of NUMERICS 1.11. Of two zeros numpy's is the second operand on one processor and
-    the positive one on another, and both parties state its bits."""
+    """max(a, b) of NUMERICS 1.11.
+
+    numpy's own maximum of two zeros is the second operand on one processor and the positive one on
+    another, and both parties state its bits.
+    """
     return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
 
 

@@ -29,7 +29,7 @@ from tallystick.opening.quantity import (
 
 @dataclass(frozen=True)
 class Reduced:
-    """The elements of operand 0 that one output element is made of, as one index (NUMERICS 3.3).
+    """The elements of operand 0 that go into one output element, as one index (NUMERICS 3.3).
 
     `axes` are (size, stride) of the reduced axes, neighbours merged, outermost first.
     """
@@ -157,5 +157,5 @@ def _cumsum(site: Site) -> Quantity:
         index = first_of_row + np.arange(first, last, dtype=np.int64) * inner
         return accumulated(state, source.read(0, index), at + 1)
 
-    # -0 is the exact identity of addition (3.2): the first element is a term like the others.
+    # -0 is the exact identity of addition (3.2), so the first element is a term like the others.
     return Chain("y", "f32", at + 1, LIMIT, np.float32(-0.0), advance)

@@ -1,8 +1,8 @@
 """Opening rules of the rounded operators: an exact sum, rounded once (NUMERICS 13, 14).
 
-The terms are those of the operator's rule under `ordered/1`. Their exact sum is a chain of chunks
-whose state is the accumulator record; a referee adds one chunk. Under a contract that keeps a log
-the bound of 14.4 is made of sums that are quantities too.
+The terms are those of the operator's rule under `ordered/1`. Their exact sum is a chain of chunks,
+and the chain's state is the accumulator record. A referee adds one chunk. Under a contract that
+keeps a log, the bound of 14.4 is made of sums that are quantities too.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ from tallystick.opening.quantity import (
 )
 from tallystick.opening.reduction import reduced
 
-# Terms that a prover gathers at once: bounds working memory.
+# The terms that a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class RealSum:
-    """v* of an element: its terms in order (NUMERICS 13.3), and what follows R(v*).
+    """v* of an element: its terms in order (NUMERICS 13.3), and the operations after R(v*).
 
-    `last` is the term after the products: operand and position. `after` makes the element of
-    R(v*), None where it is the element.
+    `last` is the term after the products: operand and position. `after` makes the element from
+    R(v*); None where R(v*) is the element.
     """
 
     terms: Products | Elements
@@ -77,7 +77,7 @@ class RealSum:
 
     @property
     def length(self) -> int:
-        """Terms, but for the last one of a DOT."""
+        """The number of terms, without the last one of a DOT."""
         return self.terms.length if isinstance(self.terms, Products) else self.terms.count
 
     @property
@@ -92,7 +92,7 @@ class RealSum:
         return source.read(self.last[0], np.array([self.last[1]], dtype=np.int64))
 
     def finished(self, source: Source, value: np.float32) -> Any:
-        """The element, given R(v*) or what an entry makes of it (NUMERICS 13.3, 14.5)."""
+        """The element, given R(v*) or the entry's value (NUMERICS 13.3, 14.5)."""
         return value if self.after is None else self.after(source, value)
 
 
@@ -163,7 +163,7 @@ def _exact(real: RealSum) -> Chain:
 
 
 def _bounds(real: RealSum) -> tuple[Tree, ...]:
-    """The sums that E is made of (NUMERICS 14.4)."""
+    """The sums in E (NUMERICS 14.4)."""
     terms = real.terms
     if isinstance(terms, Elements):
         values = terms.values
@@ -197,7 +197,7 @@ def _bound(real: RealSum, source: Source, sums: Needs) -> float:
             bound = bound_of_products(real.count, float(sums[0]), float(sums[1]), last)
     except ValueError:  # the root of a negative number
         bound = math.nan
-    # Two liars may agree on sums that finite terms do not have: then anything is in V.
+    # Two liars may agree on sums that finite terms cannot have: then V holds every value.
     return bound if 0 <= bound < math.inf else sys.float_info.max
 
 
@@ -228,7 +228,7 @@ def rounded_rule(site: Site) -> Quantity | None:
         return real.finished(source, grid.value(found.value(entry)))
 
     def reach(source: Source, needs: Needs) -> Reach | None:
-        # A step after R makes another x than a sum of terms (NUMERICS 14.10).
+        # With a step after R, x is not a sum of terms (NUMERICS 14.10).
         found = doubtful(source, needs) if real.after is None else None
         return None if found is None else found.reach
 

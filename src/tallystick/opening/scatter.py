@@ -1,7 +1,7 @@
 """Opening rules of the scatter class: contributions in ascending source order (NUMERICS 4).
 
-A destination is a chain over all sources; one that goes elsewhere leaves the state as it is, so
-that a stretch costs its indices and, of the sources, only the elements that are added.
+A destination is a chain over all sources. A source for another destination keeps the state. So a
+stretch costs its indices and, of the sources, only the added elements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def _scatter(
 ) -> Chain:
     """d: `begin`, then the `contributions` of the sources whose index, operand 1, is `row`.
 
-    An index outside of the `rows` destinations is refused, as the kernel does (NUMERICS 4.2, 9.2).
+    The rule refuses an index outside of the `rows` destinations, as the kernel does (NUMERICS 4.2,
+    9.2).
     """
 
     @np.errstate(all="ignore")

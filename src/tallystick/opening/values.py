@@ -1,6 +1,6 @@
-"""The value of a quantity and of its parts, where all operand elements are at hand.
+"""The value of a quantity and of its parts, where all operand elements are present.
 
-What a prover answers with, and what tests hold against the kernels.
+A prover answers with these values, and tests compare them with the kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tallystick.opening.quantity import (
     Tree,
 )
 
-# Terms of a long sum made at once: bounds a prover's working memory.
+# The terms of a long sum that are made at once; the number bounds a prover's working memory.
 _BATCH = 1 << 20
 
 
@@ -53,13 +53,13 @@ def scalar(dtype: str, value: Any) -> Scalar:
 
 
 def summed(dtype: str, value: Any) -> Scalar:
-    """As `scalar` for what additions made: a NaN is the canonical one (NUMERICS 1.5)."""
+    """As `scalar`, for a result of additions: a NaN is the canonical one (NUMERICS 1.5)."""
     made = scalar(dtype, value)
     return cast(Scalar, canonical(made)[()]) if made.dtype.kind == "f" else made
 
 
 def needs_of(quantity: Quantity, source: Source) -> Needs:
-    """Values of everything `quantity` needs."""
+    """The values of all needs of `quantity`."""
     return tuple(value_of(need, source) for need in quantity.needs)
 
 
@@ -102,14 +102,14 @@ def _sum_rows_64(rows: Array) -> Array:
 
 
 def blocks_at(count: int, level: int) -> int:
-    """How many values a Tree or Terms of `count` terms has at `level`; 0: sums of raw terms."""
+    """The number of values of a Tree or Terms of `count` terms at `level`; 0: sums of raw terms."""
     for _ in range(level + 1):
         count = -(-count // BLOCK)
     return count
 
 
 def top_level(count: int) -> int:
-    """The level of a Tree or Terms of `count` terms that has one value only."""
+    """The level at which a Tree or Terms of `count` terms has one value only."""
     level = 0
     while blocks_at(count, level) > 1:
         level += 1
@@ -167,7 +167,7 @@ def witness_of(extremum: Extremum, source: Source) -> int:
         elements = extremum.element(source, needs, index)
         k = best_index(elements, extremum.kind)
         one = elements[k : k + 1]
-        # The best so far goes first: of equal ones the lower index stays.
+        # The best so far goes first, so of equal ones the lower index stays.
         if found is None or best_index(np.concatenate([found, one]), extremum.kind) == 1:
             best, found = at + k, one
     return best

@@ -1,8 +1,8 @@
-"""Which values of a quantity are asked for, and what a prover answers (PROTOCOL 6.4).
+"""Views: the values of a quantity that a query asks for, and a prover's answer (PROTOCOL 6.4).
 
-A path leads from the output element's own quantity to one of the quantities below it: each number
-is a position in `needs`, or, len(needs) + i, term i of a `Terms`. A view is a set of values of
-the quantity at the end of the path.
+A path leads from the output element's own quantity to one of the quantities below it. Each number
+in it is a position in `needs`. The number len(needs) + i is term i of a `Terms`. A view is a set of
+values of the quantity at the end of the path.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ from tallystick.opening.values import (
 
 Path = tuple[int, ...]
 
-# Values in one answer at most (PROTOCOL 6.4).
+# The most values in one answer (PROTOCOL 6.4).
 FAN_OUT = 256
 
 
 @dataclass(frozen=True)
 class View:
-    """`kind` and up to three numbers: `needs`; `blocks` (level, index): the values one level below
-    block `index` of `level`; `states` (first, last, stride): chain states after first + stride,
-    first + 2 stride, ... links, below last; `witness`; `terms` (first, last): terms number
-    first..last-1, one block of them."""
+    """`kind` and up to three numbers.
+
+    The kinds are `needs` and `witness`, and three with numbers. `blocks` (level, index) has the
+    values one level below block `index` of `level`. `states` (first, last, stride) has the chain
+    states after first + stride, first + 2 stride, ... links, below last. `terms` (first, last) has
+    terms number first..last-1, one block of them.
+    """
 
     kind: str
     a: int = 0
@@ -68,7 +71,7 @@ def locate(root: Quantity, path: Path) -> Quantity:
 
 
 def positions(view: View) -> range:
-    """The link counts a `states` view asks for."""
+    """The link counts of a `states` view."""
     return range(view.a + view.c, view.b, view.c)
 
 
@@ -95,7 +98,7 @@ def view_dtypes(quantity: Quantity, view: View) -> tuple[str, ...]:
 
 
 def view_values(quantity: Quantity, view: View, source: Source) -> tuple[Scalar, ...]:
-    """The values of `view`, of the dtypes `view_dtypes` says, by the contract."""
+    """The values of `view` by the contract, of the dtypes of `view_dtypes`."""
     count = len(view_dtypes(quantity, view))
     if isinstance(quantity, Extremum) and view.kind == "witness":
         return (np.int64(witness_of(quantity, source)),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ALIGNMENT = 64
+from tallystick.kernels.device import ALIGNMENT as ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _tightest(starts: np.ndarray, sizes: np.ndarray, wanted: int) -> int:
 
 
 def lower_bound(spans: Sequence[Span]) -> int:
-    """Bytes alive at the worst position: what no packing can go below (before alignment)."""
+    """Bytes alive at the worst position. No packing needs fewer (before alignment)."""
     if not spans:
         return 0
     change = np.zeros(max(s.last for s in spans) + 2, dtype=np.int64)

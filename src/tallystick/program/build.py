@@ -1,4 +1,4 @@
-"""Writing a program node by node, with types inferred as it grows. Needs no torch."""
+"""Writes a program node by node, and infers types as it grows. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Canonical form: equal subexpressions merged, dead nodes and inputs dropped (PROGRAM 3.5).
 
-Two captures of one model meet here, whatever torch version or device traced them. Node order is
-the order of first appearance; draw ids are attributes, so no rewriting can move randomness.
+Two captures of one model give the same form, with any torch version and any tracing device. Node
+order is the order of first appearance. Draw ids are attributes, so no rewriting can move
+randomness.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def merge_equal(program: Program) -> Program:
 
 
 def drop_dead(program: Program) -> Program:
-    """Only nodes an output or the commit node needs, and no `rng` input that nobody reads.
+    """Only nodes that an output or the commit node needs, and `rng` only if a node reads it.
 
     State, batch and scalar inputs stay: they are the program's interface.
     """

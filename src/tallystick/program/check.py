@@ -1,4 +1,4 @@
-"""Whether a program is well formed: names, order, attributes and re-inferred types (PROGRAM 3)."""
+"""Checks that a program is well formed: names, order, attributes, re-inferred types (PROGRAM 3)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_type(type_: TensorType) -> None:
         raise UsageError(f"dtype {type_.dtype!r} is not one of {', '.join(DTYPES)}.")
     if len(type_.shape) > LIMITS.tensor_rank:
         raise UsageError(f"A tensor of rank {len(type_.shape)} exceeds {LIMITS.tensor_rank}.")
-    # Of an empty tensor too: no header can carry a larger size, so no commitment could name it.
+    # This holds for an empty tensor too: no header can carry a larger size, so no commitment could.
     sizes_fit = all(0 <= n <= LIMITS.tensor_bytes for n in type_.shape)
     if not sizes_fit or type_.nbytes > LIMITS.tensor_bytes:
         raise UsageError(f"A tensor of type {str(type_)[:80]} exceeds {LIMITS.tensor_bytes} bytes.")
@@ -70,7 +70,7 @@ def check_node(program: Program, index: int, node: Node) -> None:
     try:
         inferred = spec.infer(node.attrs, types)
     except _INFER_FAILURES as error:
-        # A shape rule met operands nobody wrote on purpose; they may come from a counterparty.
+        # A shape rule met senseless operands. They may come from a counterparty.
         raise UsageError(f"{node.op}: operands do not fit the operator ({error}).") from error
     for type_ in inferred:
         check_type(type_)
@@ -140,8 +140,11 @@ def _check_commit(program: Program) -> None:
 
 
 def check_program(program: Program) -> None:
-    """PROGRAM 3: raises UsageError naming the first thing wrong, UnsupportedOperatorError for
-    an operator that the contract does not define."""
+    """Check `program` by PROGRAM 3.
+
+    Raises UsageError, which names the first fault, and UnsupportedOperatorError for an operator
+    that the contract does not define.
+    """
     if not is_contract(program.contract):
         raise UsageError(f"Contract {program.contract[:80]!r} is unknown.")
     if len(program.inputs) > LIMITS.slots or len(program.outputs) > 2 * LIMITS.slots:

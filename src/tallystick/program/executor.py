@@ -1,7 +1,8 @@
-"""Executes a program node by node on numpy arrays, in memory planned once.
+"""Executes a program node by node on a device's tensors, in memory planned once.
 
-All arrays a kernel sees are bound beforehand, so that a step is a loop over prepared calls. The
-executor knows strides, storage and order; the operators' meaning is in `numerics`.
+All tensors a kernel sees are bound beforehand, so that a step is a loop over prepared calls. The
+executor knows strides, storage and order; the operators' meaning is in `numerics`, and what a
+tensor is, the device knows (kernels/device.py).
 """
 
 from __future__ import annotations
@@ -12,115 +13,96 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick import _core
-from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
-from tallystick.kernels import check_products, kernel_for, refused_operands
-from tallystick.kernels.environment import exact_environment, reestablish
-from tallystick.kernels.table import Run, kernel
+from tallystick.errors import CounterpartyError, TallystickError, UsageError
+from tallystick.kernels.context import DEFAULT, ExecutionContext
+from tallystick.kernels.device import Buffer, Tensor
+from tallystick.kernels.environment import reestablish
+from tallystick.kernels.table import Run, refused_operands
+from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import DTYPES, Attrs, TensorType, type_of
-from tallystick.program.arena import ALIGNMENT
-from tallystick.program.ir import BATCH_PREFIX, RNG_INPUT, SCALAR_PREFIX, Node, Program, op_spec
-from tallystick.program.layout import Place
+from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.ir import BATCH_PREFIX, COMMIT, SCALAR_PREFIX, Input, Node, Program, op_spec
+from tallystick.program.layout import Place, new_tensor
 from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
 
 Array = np.ndarray
-Tap = Callable[[int, Node, Sequence[Array | None], Sequence[Array]], None]
+Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
 # A node's own kernel for this executor, or None for the contract's (a rounding log's session).
 KernelHook = Callable[[int, Node, OpSpec], Run | None]
-_Call = tuple[Callable[..., Any], Attrs, Sequence[Array | None], Sequence[Array], int]
-
-
-class NodeError(UsageError):
-    """A kernel refused what its operands hold, for example an index out of range.
-
-    Whoever executes the step gets this error: it is a fault of the job or of the run. `node` is
-    the node's index, `state_lost` says whether the step had begun to overwrite the state.
-    """
-
-    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
-        super().__init__(message, next_action)
-        self.node = node
-        self.state_lost = state_lost
-
-
-class NodeFaultError(MachineFaultError):
-    """This machine could not execute a node: no memory, no thread, no disk, an interrupted call.
-
-    `node` and `state_lost` are as in NodeError.
-    """
-
-    def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:
-        super().__init__(message, next_action)
-        self.node = node
-        self.state_lost = state_lost
+_Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tensor], int]
 
 
 @dataclass(frozen=True)
 class StepResult:
     """What a step gave. `loss` is a binary32 scalar or None where the program has no loss;
-    `outputs` are copies of all outputs that are not state (`loss`, `metric.…`, `grad.…`,
-    `logits`); `state` is the caller's dict, its arrays now the next state."""
+    `outputs` are copies of all outputs that are not state (`loss`, `metric.…`, `grad.…`, `logits`),
+    on the host unless they were asked for on the device; `state` is the caller's dict, its tensors
+    now the next state."""
 
     loss: np.float32 | None
-    outputs: dict[str, Array]
-    state: Mapping[str, Array]
+    outputs: dict[str, Tensor]
+    state: Mapping[str, Tensor]
 
 
 @dataclass
 class _Bound:
-    """Arrays of one plan over one set of state arrays."""
+    """Tensors of one plan over one set of state tensors.
+
+    `state_copies` are (slot, next value, whether that value lies in state memory itself).
+    """
 
     calls: list[_Call]
-    taps: list[tuple[int, Sequence[Array | None], Sequence[Array]]]
-    results: dict[str, Array]
-    state_copies: list[tuple[str, Array]]
+    taps: list[tuple[int, Sequence[Tensor | None], Sequence[Tensor]]]
+    results: dict[str, Tensor]
+    state_copies: list[tuple[str, Tensor, bool]]
     first_state_write: int
 
 
-def _empty(nbytes: int) -> Array:
-    """Uninitialised bytes at an address divisible by `ALIGNMENT`."""
-    raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + nbytes]
-
-
-def _copy(_attrs: Attrs, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-    _core.copy_strided(inputs[0], outputs[0])
-
-
 class Executor:
-    """Runs `program` any number of times.
+    """Runs `program` any number of times, in an execution context (bits never depend on it).
 
-    `threads` sets the core's thread count for the process (bits never depend on it). The state
-    is a dict from slot name to a C-contiguous, writable array, which a step changes in place;
-    several executors may share one state.
+    The state is a dict from slot name to a C-contiguous, writable tensor of the context's device,
+    which a step changes in place; several executors may share one state.
 
     `kernels(index, node, spec)` is asked once per node and binding, in no order, which kernel
     runs it; where it gives None, or there is no hook, the contract's own does. With a hook every
     node that is no view runs in every step, at its place in the plan's order, not the program's.
+    `numbers` are the nodes' numbers for hooks, taps and errors, where the program is a part of
+    another one (part.py).
+
+    Raises UnsupportedOperatorError where the device has no kernel for an operator.
     """
 
     def __init__(
-        self, program: Program, threads: int | None = None, kernels: KernelHook | None = None
+        self,
+        program: Program,
+        context: ExecutionContext = DEFAULT,
+        kernels: KernelHook | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self.program = program
-        self.threads = threads
+        self.context = context
         self.contract = parse_contract(program.contract)
+        self._device = device = context.device
+        self._table = device.kernels(self.contract)
         self._kernels = kernels
-        self._rounds = any(n.op in self.contract.rounded_operators for n in program.nodes)
-        self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None))
+        self._numbers = range(len(program.nodes)) if numbers is None else numbers
+        self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None), device)
         self.state_intact = True
         self._staged = {
-            spec.name: np.zeros(spec.type.shape, DTYPES[spec.type.dtype])
+            spec.name: new_tensor(device, spec.type)
             for spec in program.inputs
             if spec.kind != "state"
         }
-        self._state_seen: tuple[Array, ...] = ()
+        self._state_seen: tuple[Tensor, ...] = ()
         self._bound: _Bound | None = None
-        self._arena: Array | None = None
-        self._constants: dict[int, Array] = {}
+        self._arena: Buffer | None = None
+        self._constants: dict[int, Buffer] = {}
+
+    def _new(self, type_: TensorType) -> Tensor:
+        return new_tensor(self._device, type_)
 
     @property
     def arena_bytes(self) -> int:
@@ -129,16 +111,20 @@ class Executor:
 
     # -- inputs --------------------------------------------------------------------------------
 
-    def _stage(self, name: str, given: Any) -> None:
-        staged = self._staged[name]
+    def _stage(self, spec: Input, given: Any) -> None:
+        dtype, shape = spec.type.dtype, spec.type.shape
+        staged = self._staged[spec.name]
+        if not isinstance(given, np.ndarray) and not self._device.problem(given, dtype, shape):
+            self._device.copy(given, staged)
+            return
         array = np.asarray(given)
-        if array.dtype != staged.dtype or array.shape != staged.shape:
+        if array.dtype != DTYPES[dtype] or array.shape != shape:
             raise UsageError(
-                f"Program input {name} must be {type_of(staged)}, got {array.dtype} "
+                f"Program input {spec.name} must be {spec.type}, got {array.dtype} "
                 f"{list(array.shape)}.",
                 "Check the batch against the shapes the program was captured with.",
             )
-        np.copyto(staged, array)
+        self._device.write(array, staged)
 
     def _stage_all(
         self,
@@ -148,62 +134,70 @@ class Executor:
     ) -> None:
         for spec in self.program.inputs:
             if spec.kind == "batch":
-                self._stage(spec.name, _item(batch, spec.name[len(BATCH_PREFIX) :], "batch"))
+                self._stage(spec, _item(batch, spec.name[len(BATCH_PREFIX) :], "batch"))
             elif spec.kind == "scalar":
                 value = _item(scalars, spec.name[len(SCALAR_PREFIX) :], "scalars")
-                self._stage(spec.name, np.float64(value))
+                self._stage(spec, np.float64(value))
             elif spec.kind == "rng":
                 if rng is None:
                     raise UsageError("This program draws random numbers.", "Pass rng=(seed, step).")
-                self._stage(RNG_INPUT, np.asarray(rng, dtype=np.int64))
+                self._stage(spec, np.asarray(rng, dtype=np.int64))
 
-    def _state_arrays(self, state: Mapping[str, Array]) -> tuple[Array, ...]:
+    def _state_tensors(self, state: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         arrays = tuple(_item(state, name, "state") for name in self.program.state_types)
         if len(arrays) == len(self._state_seen) and all(
             a is b for a, b in zip(arrays, self._state_seen, strict=True)
         ):
             return arrays
         for (name, type_), array in zip(self.program.state_types.items(), arrays, strict=True):
-            _check_state(name, type_, array, writable=bool(self.program.next_state))
+            self._check_state(name, type_, array)
         return arrays
+
+    def _check_state(self, name: str, type_: TensorType, tensor: Tensor) -> None:
+        problem = self._device.problem(tensor, type_.dtype, type_.shape)
+        if problem:
+            raise UsageError(f"State slot {name} is not on {self._device.name}: {problem}.")
+        if self.program.next_state and not self._device.writable(tensor):
+            raise UsageError(f"State slot {name} is read-only.", "Pass a writable copy.")
 
     # -- memory --------------------------------------------------------------------------------
 
-    def _bind(self, plan: Plan, arena: Array, state: Sequence[Array], tapped: bool) -> _Bound:
-        """Every array of every call, as views of the arena, the state, and staged inputs."""
+    def _bind(self, plan: Plan, arena: Buffer, state: Sequence[Tensor], tapped: bool) -> _Bound:
+        """Every tensor of every call, as views of the arena, the state, and staged inputs."""
+        device = self._device
         state_of = dict(zip(self.program.state_types, state, strict=True))
-        buffers: dict[int, Array] = {}
+        buffers: dict[int, Buffer | Tensor] = {}
+        offsets: dict[int, int] = {}
         for number, storage in enumerate(plan.storages):
             if storage.kind == "arena":
-                buffers[number] = arena[storage.offset : storage.offset + storage.nbytes]
+                buffers[number], offsets[number] = arena, storage.offset
             elif storage.kind == "constant":
                 if tapped or number not in self._constants:
-                    self._constants[number] = _empty(storage.nbytes)
+                    self._constants[number] = device.allocate(storage.nbytes)
                 buffers[number] = self._constants[number]
             else:
                 name = storage.name
                 buffers[number] = state_of[name] if storage.kind == "state" else self._staged[name]
 
-        def array(place: Place) -> Array:
-            dtype = DTYPES[place.dtype]
-            if 0 in place.shape:
-                return np.empty(place.shape, dtype)
-            buffer, at = buffers[place.storage], place.offset
-            made: Array = np.ndarray(place.shape, dtype, buffer, at, place.strides)
-            return made
+        def tensor(place: Place) -> Tensor:
+            at = place.offset + offsets.get(place.storage, 0)
+            return device.view(buffers[place.storage], at, place.dtype, place.shape, place.strides)
 
-        def optional(place: Place | None) -> Array | None:
-            return None if place is None else array(place)
+        def optional(place: Place | None) -> Tensor | None:
+            return None if place is None else tensor(place)
+
+        def copy(_attrs: Attrs, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+            device.copy(inputs[0], outputs[0])
 
         def calls_of(step: Step) -> list[_Call]:
             calls: list[_Call] = [
-                (_copy, {}, [array(source)], [array(target)], step.index)
+                (copy, {}, [tensor(source)], [tensor(target)], step.index)
                 for source, target in step.copies
             ]
             node = self.program.nodes[step.index]
-            if step.runs and not kernel[node.op].is_view:
+            if step.runs and node.op not in view and node.op != COMMIT:
                 run = self._kernel(step.index, node)
-                outputs = [array(p) for p in step.outputs]
+                outputs = [tensor(p) for p in step.outputs]
                 calls.append(
                     (run, node.attrs, [optional(p) for p in step.inputs], outputs, step.index)
                 )
@@ -223,27 +217,31 @@ class Executor:
                     (
                         len(bound.calls),
                         [optional(p) for p in step.inputs],
-                        [array(p) for p in step.outputs],
+                        [tensor(p) for p in step.outputs],
                     )
                 )
         if bound.first_state_write < 0:
             bound.first_state_write = len(bound.calls)
-        bound.results = {name: array(place) for name, place in plan.results.items()}
-        bound.state_copies = [(slot, array(place)) for slot, place in plan.state_copies]
+        bound.results = {name: tensor(place) for name, place in plan.results.items()}
+        bound.state_copies = [
+            (slot, tensor(place), plan.storages[place.storage].kind == "state")
+            for slot, place in plan.state_copies
+        ]
         return bound
 
     def _kernel(self, index: int, node: Node) -> Run:
         spec = op_spec(node.op)
-        chosen = None if self._kernels is None else self._kernels(index, node, spec)
-        return chosen if chosen is not None else kernel_for(self.contract, spec)
+        number = self._numbers[index]
+        chosen = None if self._kernels is None else self._kernels(number, node, spec)
+        return chosen if chosen is not None else self._table[node.op].run
 
-    def _ready(self, state: tuple[Array, ...]) -> _Bound:
+    def _ready(self, state: tuple[Tensor, ...]) -> _Bound:
         same = len(state) == len(self._state_seen) and all(
             a is b for a, b in zip(state, self._state_seen, strict=True)
         )
         if self._bound is None or not same:
             if self._arena is None:
-                self._arena = _empty(self.plan.arena_bytes)
+                self._arena = self._device.allocate(self.plan.arena_bytes)
             self._bound = self._bind(self.plan, self._arena, state, tapped=False)
             self._state_seen = state
         return self._bound
@@ -254,8 +252,8 @@ class Executor:
         self,
         run: Callable[..., Any],
         attrs: Attrs,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array],
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
         index: int,
     ) -> None:
         try:
@@ -266,39 +264,41 @@ class Executor:
     def _fail(self, error: Exception, index: int) -> NoReturn:
         """Name the node; say whose fault it is, and whether the state survived."""
         op, lost = self.program.nodes[index].op, not self.state_intact
+        number = self._numbers[index]
         text = error.message if isinstance(error, TallystickError) else str(error)
         action = error.next_action if isinstance(error, TallystickError) else ""
         if lost:
             action = "The step had begun to change the state: go back to a stored checkpoint."
         if refused_operands(error):
-            raise NodeError(f"Node {index} ({op}): {text}", action, index, lost) from error
+            raise NodeError(f"Node {number} ({op}): {text}", action, number, lost) from error
         if isinstance(error, (CounterpartyError, UsageError)):
             raise error  # a rounding log is damaged, or this program calls a kernel wrongly
         raise NodeFaultError(
-            f"Node {index} ({op}) could not be executed on this machine: "
+            f"Node {number} ({op}) could not be executed on this machine: "
             f"{text or type(error).__name__}",
             action or "Free memory, threads or disk space, then try again.",
-            index,
+            number,
             lost,
         ) from error
 
-    @exact_environment()
     def run_step(
         self,
-        state: Mapping[str, Array],
-        batch: Mapping[str, Array],
+        state: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
         scalars: Mapping[str, float] | None = None,
         rng: Sequence[int] | Array | None = None,
         tap: Tap | None = None,
         advance: bool = True,
+        on_device: bool = False,
     ) -> StepResult:
-        """Execute the program once; `state`'s arrays become the next state.
+        """Execute the program once; `state`'s tensors become the next state.
 
-        `batch` and `scalars` are keyed without prefix, dtypes and shapes exactly as captured;
-        `rng` is (seed, step). With `tap`, every node in program order, views and the commit
-        node included, is reported as (index, node, inputs, outputs) with operands intact;
-        the arrays are valid during the call only, and may be strided views; what a tap writes
-        into outputs, later nodes read. Without `advance`, for tapped steps only, the state stays.
+        `batch` and `scalars` are keyed without prefix, dtypes and shapes exactly as captured: host
+        arrays, or tensors of the device; `rng` is (seed, step). With `tap`, every node in program
+        order, views and the commit node included, is reported as (index, node, inputs, outputs)
+        with operands intact; the tensors are valid during the call only, and may be strided views;
+        what a tap writes into outputs, later nodes read. Without `advance`, for tapped steps only,
+        the state stays. `on_device` asks for the outputs there.
 
         Raises NodeError (a UsageError) where a kernel refuses what its operands hold,
         NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
@@ -307,24 +307,43 @@ class Executor:
         """
         if tap is None and not advance:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
-        arrays = self._state_arrays(state)
-        self._stage_all(batch, scalars or {}, rng)
-        if self.threads is not None:
-            _core.set_threads(self.threads)
-        if self._rounds:  # before any kernel: it is this machine's fault, and no node's
-            check_products()
-        self.state_intact = True
-        if tap is None:
-            bound = self._ready(arrays)
-            self._run(bound)
-        else:
-            bound = self._run_tapped(arrays, tap)
-        results = {name: array.copy() for name, array in bound.results.items()}
+        with self.context.entered():
+            tensors = self._state_tensors(state)
+            self._stage_all(batch, scalars or {}, rng)
+            # Before any kernel: what is wrong then is this machine's, and no node's.
+            self._device.prepare(self.contract)
+            self.state_intact = True
+            if tap is None:
+                bound = self._ready(tensors)
+                self._run(bound)
+                return self._result(bound, state, advance, on_device)
+            options = PlanOptions(reuse=False, hoist=False, fold_constants=False)
+            plan = make_plan(self.program, options, self._device)
+            arena = self._device.allocate(plan.arena_bytes)
+            try:
+                bound = self._bind(plan, arena, tensors, tapped=True)
+                self._run_tapped(plan, bound, tap)
+                return self._result(bound, state, advance, on_device)
+            finally:
+                self._device.free(arena)
+
+    def _result(
+        self, bound: _Bound, state: Mapping[str, Tensor], advance: bool, on_device: bool
+    ) -> StepResult:
+        """What the step gave; with `advance`, `state` becomes the next one."""
+        results: dict[str, Tensor] = {}
+        for name, tensor in bound.results.items():
+            if on_device:
+                results[name] = self._new(self.program.type_of(self.program.output_values[name]))
+                self._device.copy(tensor, results[name])
+            else:
+                results[name] = np.array(self._device.host(tensor), order="C", copy=True)
+        loss = bound.results.get("loss")
+        number = None if loss is None else np.float32(self._device.host(loss))
         if advance:
             self._write_state(bound, state)
-        loss = np.float32(results["loss"]) if "loss" in results else None
         self.state_intact = True
-        return StepResult(loss, results, state)
+        return StepResult(number, results, state)
 
     def _run(self, bound: _Bound) -> None:
         calls, index = bound.calls, 0
@@ -338,43 +357,31 @@ class Executor:
         except Exception as error:
             self._fail(error, index)
 
-    def _run_tapped(self, state: tuple[Array, ...], tap: Tap) -> _Bound:
+    def _run_tapped(self, plan: Plan, bound: _Bound, tap: Tap) -> None:
         """Program order, nothing overwritten before the tap has seen it; more memory."""
-        options = PlanOptions(reuse=False, hoist=False, fold_constants=False)
-        plan = make_plan(self.program, options)
-        bound = self._bind(plan, _empty(plan.arena_bytes), state, tapped=True)
         start = 0
         for step, (end, inputs, outputs) in zip(plan.steps, bound.taps, strict=True):
             for call in bound.calls[start:end]:
                 self._guarded(*call)
             start = end
-            tap(step.index, self.program.nodes[step.index], inputs, outputs)
+            tap(self._numbers[step.index], self.program.nodes[step.index], inputs, outputs)
             reestablish()  # a tap is foreign code (NUMERICS 1.7)
-        return bound
 
-    def _write_state(self, bound: _Bound, state: Mapping[str, Array]) -> None:
+    def _write_state(self, bound: _Bound, state: Mapping[str, Tensor]) -> None:
         """Copies the next state that could not be written in place."""
-        if not bound.state_copies:
-            return
-        # A next value may be another slot's old array, so read everything before writing.
-        own = [array for _, array in bound.state_copies]
-        shared = [any(np.may_share_memory(a, s) for s in state.values()) for a in own]
-        sources = [a.copy() if alias else a for a, alias in zip(own, shared, strict=True)]
-        self.state_intact = False
-        for (slot, _), source in zip(bound.state_copies, sources, strict=True):
-            np.copyto(state[slot], source)
+        # A next value may be another slot's old tensor, so read everything before writing.
+        sources = []
+        for slot, value, in_state in bound.state_copies:
+            source = self._new(self.program.state_types[slot]) if in_state else value
+            if in_state:
+                self._device.copy(value, source)
+            sources.append((slot, source))
+        self.state_intact = not sources
+        for slot, source in sources:
+            self._device.copy(source, state[slot])
 
 
 def _item(mapping: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in mapping:
         raise UsageError(f"{what} has no {name!r}, which the program reads.")
     return mapping[name]
-
-
-def _check_state(name: str, type_: TensorType, array: Array, writable: bool) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype != DTYPES[type_.dtype]:
-        raise UsageError(f"State slot {name} must be a numpy array of {type_}.")
-    if array.shape != type_.shape or not array.flags.c_contiguous:
-        raise UsageError(f"State slot {name} must be C-contiguous {type_}, got {array.shape}.")
-    if writable and not array.flags.writeable:
-        raise UsageError(f"State slot {name} is read-only.", "Pass a writable copy.")

@@ -1,7 +1,7 @@
 """The program: one training step (or inference) as a topologically sorted list of operators.
 
-A program is data. Its meaning is its nodes' meaning under `contract`; its identity is the
-digest of its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
+A program is data. Its meaning is its nodes' meaning under `contract`. Its identity is the digest of
+its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tallystick.kernels.table import kernel
 from tallystick.numerics.registry import InTypes, OpSpec, lookup
 from tallystick.numerics.types import Attrs, TensorType
 
@@ -131,11 +130,6 @@ def _commit_types(_op: str, _attrs: Attrs, _types: InTypes) -> tuple[TensorType,
 
 # The commit node computes nothing (NUMERICS 12.1), so no contract declares it as an operator.
 COMMIT_SPEC = OpSpec(COMMIT, _commit_types, "12.1", operands=("slot*",), op_class="move")
-
-
-@kernel(COMMIT, strided=True)
-def _commit(_attrs: Attrs, _inputs: object, _outputs: object) -> None:
-    return
 
 
 def op_spec(name: str, contract: str = "ordered/1") -> OpSpec:

@@ -1,4 +1,4 @@
-"""Strided layouts without memory: where a view's elements lie inside its storage."""
+"""Strided layouts without memory: the places of a view's elements inside its storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.kernels.table import kernel
+from tallystick.kernels.device import Device, Tensor
+from tallystick.kernels.views import view
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 
@@ -51,6 +52,13 @@ def whole(storage: int, type_: TensorType) -> Place:
     return Place(storage, 0, type_.dtype, type_.shape, strides)
 
 
+def new_tensor(device: Device, type_: TensorType) -> Tensor:
+    """An uninitialised C-contiguous tensor of `type_` on `device`. Raises MemoryError."""
+    place = whole(0, type_)
+    buffer = device.allocate(type_.nbytes)
+    return device.view(buffer, 0, place.dtype, place.shape, place.strides)
+
+
 def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
     """The same elements under another shape, or None where only a copy can give that."""
     itemsize = DTYPES[place.dtype].itemsize
@@ -88,18 +96,16 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
 
 def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
     """The layout of a view operator's result over `place`, or None where it must copy."""
-    view = kernel[op].view
-    assert view is not None
     if op == "aten.view":
         size = attrs["size"]
         assert isinstance(size, tuple)
         return reshaped(place, tuple(int(n) for n in size))
     dtype = DTYPES[place.dtype]
     reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True) if n > 1)
-    # Never touched, so the operating system never gives it pages.
+    # No code touches it, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
     array = np.ndarray(place.shape, dtype, memory, 0, place.strides)
-    result = view(attrs, array)
+    result = view[op](attrs, array)
     if result.size and not np.may_share_memory(result, memory):
         return None
     offset = result.ctypes.data - memory.ctypes.data if result.size else 0

@@ -1,4 +1,4 @@
-"""Optimizer descriptions: what a job says about its update rule (NUMERICS 11). No torch."""
+"""Optimizer descriptions: a job's update rule (NUMERICS 11). Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def _check_rate(lr: LearningRate) -> None:
     if not isinstance(lr, str):
         _check(lr=float(lr))
     elif not lr:
-        raise UsageError("Optimizer: lr must be a number or the name of a schedule table.")
+        raise UsageError(
+            "Optimizer: lr is an empty name.",
+            "Give a number, or the name of a table among the job's `schedules`.",
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,10 @@ class SGD:
         _check_rate(self.lr)
         _check(momentum=self.momentum, weight_decay=self.weight_decay)
         if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
-            raise UsageError("SGD: nesterov needs a momentum and no dampening.")
+            raise UsageError(
+                "SGD: nesterov needs a momentum and no dampening.",
+                "Set momentum above 0 and dampening to 0, or leave nesterov out.",
+            )
 
     def decay_of(self, name: str, shape: tuple[int, ...]) -> float:
         """Weight decay of parameter `name` of `shape`."""
@@ -76,7 +82,7 @@ class Adam:
         _check(beta1=self.betas[0], beta2=self.betas[1], eps=self.eps)
         _check(weight_decay=self.weight_decay)
         if max(self.betas) >= 1:
-            raise UsageError("Adam: betas must be below 1.")
+            raise UsageError("Adam: betas must be below 1.", "Choose betas such as (0.9, 0.999).")
 
     def decay_of(self, name: str, shape: tuple[int, ...]) -> float:
         """Weight decay of parameter `name` of `shape`."""

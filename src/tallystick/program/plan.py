@@ -7,16 +7,23 @@ straight into its state array when nobody will read the old value again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tallystick.kernels.table import kernel
+from tallystick.errors import UnsupportedOperatorError
+from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device
+from tallystick.kernels.table import Kernel
+from tallystick.kernels.views import view
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.layout import Place, viewed, whole
 from tallystick.program.schedule import execution_order
 
+# The commit node computes nothing: what it names is there (NUMERICS 12.1).
+COMMIT_KERNEL = Kernel(lambda _attrs, _inputs, _outputs: None, strided=True)
 # Values that depend on nothing are computed once; large ones are cheaper to make again.
 CONSTANT_BYTES = 4 << 20
 
@@ -72,8 +79,11 @@ class PlanOptions:
 
 
 class _Planner:
-    def __init__(self, program: Program, options: PlanOptions) -> None:
+    def __init__(
+        self, program: Program, options: PlanOptions, kernels: Mapping[str, Kernel]
+    ) -> None:
         self.program = program
+        self.kernels = kernels
         self.options = options
         self.order = execution_order(program, options.hoist)
         self.end = len(self.order)
@@ -81,6 +91,15 @@ class _Planner:
         self.places: dict[Value, Place] = {}
         self.constant = self._constant_nodes() if options.fold_constants else set()
         self.into: list[int] = []
+
+    def kernel(self, op: str) -> Kernel:
+        """What runs `op`, which is no view."""
+        return COMMIT_KERNEL if op == COMMIT else self.kernels[op]
+
+    def inplace(self, step: Step) -> tuple[tuple[int, int], ...]:
+        """(input, output) pairs of a step's kernel that may share storage."""
+        op = self.program.nodes[step.index].op
+        return () if op in view else self.kernel(op).inplace
 
     def _constant_nodes(self) -> set[int]:
         found: set[int] = set()
@@ -109,11 +128,10 @@ class _Planner:
         ]
 
     def _layout(self, position: int, index: int, node: Node) -> Step:
-        found = kernel[node.op]
         step = Step(index)
         places = [None if v is None else self.places[v] for v in node.inputs]
         kind = "constant" if index in self.constant else "arena"
-        if found.is_view and places and places[0] is not None:
+        if node.op in view and places and places[0] is not None:
             step.runs = False
             source = places[0]
             result = viewed(node.op, node.attrs, source)
@@ -123,8 +141,9 @@ class _Planner:
                 assert result is not None, "every view of contiguous memory is a view"
             step.inputs, step.outputs = [source], [result]
         else:
+            strided = self.kernel(node.op).strided
             for place in places:
-                if place is not None and not found.strided and not place.is_contiguous:
+                if place is not None and not strided and not place.is_contiguous:
                     place = self._copy(step, place, kind, position)
                 step.inputs.append(place)
             step.outputs = [self._new(kind, t, position) for t in node.out_types]
@@ -184,7 +203,7 @@ class _Planner:
     def reuse(self, steps: list[Step]) -> None:
         """Let outputs take over the storage of operands that die at their node."""
         for position, step in enumerate(steps):
-            for slot, out in kernel[self.program.nodes[step.index].op].inplace:
+            for slot, out in self.inplace(step):
                 if slot >= len(step.inputs) or out >= len(step.outputs):
                     continue
                 old = step.inputs[slot]
@@ -206,7 +225,7 @@ class _Planner:
             return False
         if any(self.find(o.storage) == target for o in step.outputs):
             return False
-        inplace = kernel[self.program.nodes[step.index].op].inplace
+        inplace = self.inplace(step)
         for slot, place in enumerate(step.inputs):
             if place is None or self.find(place.storage) != target:
                 continue
@@ -265,6 +284,18 @@ class _Planner:
         )
 
 
-def make_plan(program: Program, options: PlanOptions | None = None) -> Plan:
-    """The memory plan of `program`; deterministic in program and options."""
-    return _Planner(program, options or PlanOptions()).plan()
+def make_plan(program: Program, options: PlanOptions | None = None, device: Device = CPU) -> Plan:
+    """The memory plan of `program` on `device`; deterministic in all three.
+
+    Raises UnsupportedOperatorError, naming them all, for operators that have no kernel there.
+    """
+    kernels = device.kernels(parse_contract(program.contract))
+    named = {node.op for node in program.nodes} - {COMMIT}
+    missing = sorted(op for op in named if op not in view and op not in kernels)
+    if missing:
+        raise UnsupportedOperatorError(
+            f"Device {device.name} has no kernel under {program.contract} for "
+            f"{', '.join(missing)}.",
+            "Execute the program on the processor (--device cpu).",
+        )
+    return _Planner(program, options or PlanOptions(), kernels).plan()

@@ -1,12 +1,12 @@
-"""In which order the executor visits nodes, and which values are views of which storage.
+"""The executor's order of nodes, and the storage that each view shares.
 
-Node indices never change; only the moment at which an optimizer node runs does. Running it as
-soon as its gradient exists, and nobody else will read the old parameter, frees the gradient.
+Node indices never change; only the moment changes at which an optimizer node runs. It runs as soon
+as its gradient exists and no other node will read the old parameter. That frees the gradient.
 """
 
 from __future__ import annotations
 
-from tallystick.kernels.table import kernel
+from tallystick.kernels.views import view
 from tallystick.program.ir import Program, Value, op_spec
 
 
@@ -14,7 +14,7 @@ def view_roots(program: Program) -> dict[Value, Value]:
     """For every node output, the value whose storage it may share: itself unless a view."""
     roots: dict[Value, Value] = {}
     for index, node in enumerate(program.nodes):
-        is_view = kernel[node.op].is_view
+        is_view = node.op in view
         for out in range(len(node.out_types)):
             value = Value(index, out)
             source = node.inputs[0] if is_view and node.inputs else None
@@ -59,7 +59,7 @@ def execution_order(program: Program, hoist: bool = True) -> list[int]:
 
 
 def _prerequisites(program: Program, early: list[bool]) -> dict[int, set[int]]:
-    """What each movable node waits for: its operands, and all other readers of its old state.
+    """The prerequisites of each movable node: its operands, and all other readers of its old state.
 
     An optimizer node whose prerequisites never come true earlier runs at its own place, so a
     program that reads an old value after the update is still executed correctly.

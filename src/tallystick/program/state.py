@@ -1,4 +1,4 @@
-"""The state of a run in memory: the program's slots and the two chains (COMMITMENTS 5)."""
+"""The state of a run in memory: the program's slots on a device, two chains (COMMITMENTS 5)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,37 @@ from tallystick.commit.state import (
     chain_digest,
     state_root,
 )
-from tallystick.commit.tensor import Array, check_canonical, dtype_name, tensor_digest
+from tallystick.commit.tensor import Array, check_canonical, dtype_name
 from tallystick.errors import CorruptFileError
-from tallystick.numerics.types import TensorType
+from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device, Tensor
+from tallystick.numerics.types import TensorType, type_of
+from tallystick.program.layout import new_tensor
 
 
 @dataclass
 class State:
-    """`slots` are the program's state arrays by name; the chains are 32 bytes each."""
+    """`slots` are the program's state by name, tensors of `device`; chains have 32 bytes each."""
 
-    slots: dict[str, Array]
+    slots: dict[str, Tensor]
     loss_chain: bytes = CHAIN_START
     log_chain: bytes = CHAIN_START
+    device: Device = CPU
+
+    def move_to(self, device: Device) -> None:
+        """Let the slots lie on `device`, in tensors of their own; nothing to do if they do."""
+        if device is self.device:
+            return
+        slots = {}
+        for name, tensor in self.slots.items():
+            host = self.device.host(tensor)
+            slots[name] = new_tensor(device, type_of(host))
+            device.write(host, slots[name])
+        self.slots, self.device = slots, device
 
     def digests(self) -> dict[str, bytes]:
         """Tensor digest of every slot of the committed state, chains included."""
-        found = {name: tensor_digest(array) for name, array in self.slots.items()}
+        found = {name: self.device.digest(t) for name, t in self.slots.items()}
         found[LOSS_CHAIN_SLOT] = chain_digest(self.loss_chain)
         found[LOG_CHAIN_SLOT] = chain_digest(self.log_chain)
         return found
@@ -45,16 +60,12 @@ class State:
         return state_root(digests)
 
     def tensors(self) -> dict[str, Array]:
-        """Every slot of the committed state as an array: what a checkpoint file holds."""
+        """Every slot of the committed state as a host array: what a checkpoint file holds."""
         chains = {
             LOSS_CHAIN_SLOT: np.frombuffer(self.loss_chain, dtype=np.uint8),
             LOG_CHAIN_SLOT: np.frombuffer(self.log_chain, dtype=np.uint8),
         }
-        return {**self.slots, **chains}
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.slots.values())
+        return {**{name: self.device.host(t) for name, t in self.slots.items()}, **chains}
 
     @staticmethod
     def from_tensors(
@@ -68,9 +79,9 @@ class State:
         slots = dict(tensors)
         found = {n: (dtype_name(a.dtype), tuple(map(int, a.shape))) for n, a in slots.items()}
         check_file_types(found, types, what)
-        chains = [slots.pop(name).tobytes() for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT)]
+        losses, logs = (slots.pop(name).tobytes() for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT))
         check_slots(slots, types, what)
-        return State({name: slots[name] for name in types}, *chains)
+        return State({name: slots[name] for name in types}, losses, logs)
 
 
 def check_file_types(

@@ -1,7 +1,7 @@
-"""The terms of a job: what referee, judge and statement know of it (PROTOCOL 1.1).
+"""The terms of a job: the part that referee, judge and statement know (PROTOCOL 1.1).
 
-They stand beside the program, below everything that runs a job: whoever has them, from a
-directory or from a network, can decide a dispute. There is no tensor and no file in them.
+They stand beside the program, below all code that runs a job. A referee that has them, from a
+directory or from a network, can decide a dispute. They hold no tensor and no file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tallystick.program.ir import Program
 
 @dataclass(frozen=True)
 class Terms:
-    """A job's commitment, and what its digests stand for: program, scalar tables, data schema.
+    """A job's commitment, and the values behind its digests: program, scalar tables, data schema.
 
-    Whoever makes one has checked that program and scalars hash to the commitment's digests.
+    The caller that makes one has checked that program and scalars hash to the commitment's digests.
     """
 
     commitment: JobCommitment
@@ -34,8 +34,10 @@ class Terms:
         return self.commitment.digest()
 
     def misfit(self) -> str | None:
-        """How the parts do not fit (COMMITMENTS 7.4: contract, state, loss, batch, scalars),
-        None where they fit."""
+        """The reason why the parts do not fit; None where they fit.
+
+        They are contract, state, loss, batch and scalars (COMMITMENTS 7.4).
+        """
         program, c = self.program, self.commitment
         if program.contract != c.contract:
             return "the program is written for another contract"

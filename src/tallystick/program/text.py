@@ -1,7 +1,7 @@
 """The canonical text of a program, its strict parser, and its digest (PROGRAM 2, 4).
 
-The parser reads leniently and then demands that writing the result again gives the very bytes
-that were read, so that there is one text per program and no second way to spell anything.
+The parser reads leniently. Then it writes the result again and demands the same bytes. So each
+program has one text, and each part has one spelling.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _format_attr(value: AttrValue) -> str:
 
 
 def attribute_text(attrs: Attrs) -> str:
-    """Attributes as a node line has them between braces (PROGRAM 2.6); node digests cover it."""
+    """The text between the braces of a node line (PROGRAM 2.6); node digests cover it."""
     return ", ".join(f"{name}={_format_attr(attrs[name])}" for name in sorted(attrs))
 
 
@@ -88,7 +88,7 @@ def program_digest(program: Program) -> bytes:
 
 
 class _MalformedError(Exception):
-    """A line that is not of the grammar; carries what is wrong with it."""
+    """A line that does not follow the grammar; carries the fault."""
 
 
 def _integer(text: str) -> int:
@@ -220,11 +220,11 @@ def _split_types(text: str) -> list[TensorType]:
     return [_parse_type(part) for part in text.split(", ")]
 
 
+_AUTHOR = "The file does not follow spec/PROGRAM.md; ask its author for the original."
+
+
 def _corrupt(number: int, what: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"Program text, line {number}: {what}.",
-        "The file does not follow spec/PROGRAM.md; ask its author for the original.",
-    )
+    return CorruptFileError(f"Program text, line {number}: {what}.", _AUTHOR)
 
 
 def parse_text(data: bytes) -> Program:
@@ -235,12 +235,12 @@ def parse_text(data: bytes) -> Program:
     """
     if len(data) > LIMITS.program_bytes:
         raise CorruptFileError(
-            f"The program text has {len(data)} bytes, more than {LIMITS.program_bytes}."
+            f"The program text has {len(data)} bytes, more than {LIMITS.program_bytes}.", _AUTHOR
         )
     try:
         lines = data.decode("ascii").split("\n")
     except UnicodeDecodeError:
-        raise CorruptFileError("The program text is not ASCII.") from None
+        raise CorruptFileError("The program text is not ASCII.", _AUTHOR) from None
     if lines[0] != HEADER:
         if re.fullmatch(r"tallystick program [0-9]{1,9}", lines[0]):
             raise UnsupportedVersionError(
@@ -271,10 +271,11 @@ def parse_text(data: bytes) -> Program:
     try:
         check_program(program)
     except TallystickError as error:
-        raise CorruptFileError(f"The program is not valid. {error.message}") from error
+        raise CorruptFileError(f"The program is not valid. {error.message}", _AUTHOR) from error
     if to_text(program).encode("ascii") != data:
         raise CorruptFileError(
-            "The program text is not in canonical form.",
-            "It reads as a program but is written otherwise than spec/PROGRAM.md says.",
+            "The program text is not in canonical form: it reads as a program, but spec/PROGRAM.md "
+            "writes it otherwise.",
+            "Ask its author for the original.",
         )
     return program

@@ -16,7 +16,7 @@ BETA_SLOTS = ("opt.beta1_power", "opt.beta2_power")
 
 @dataclass(frozen=True)
 class SlotRule:
-    """A state slot that the optimizer adds: its type, and the value all its elements begin with."""
+    """A state slot that the optimizer adds: its type, and the first value of all its elements."""
 
     type: TensorType
     initial: float

@@ -1,4 +1,4 @@
-"""What a party answers: the layout around a body, and the signed form (PROTOCOL 2.3 to 2.8)."""
+"""A party's answers: the layout around a body, and the signed form (PROTOCOL 2.3 to 2.8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answer:
     body: bytes
 
     def to_bytes(self) -> bytes:
-        """The layout that is signed (PROTOCOL 2.3)."""
+        """The signed layout (PROTOCOL 2.3)."""
         out = Writer(ANSWER_TAG).hash(self.job_digest).hash(self.run_root)
         return out.blob(self.query).u8(self.status).raw(self.body).finish()
 
@@ -46,8 +46,8 @@ def make_answer(
 ) -> bytes:
     """Sign `body` as the answer to `query`; None says that the party is unable.
 
-    Raises CannotCheckError, and signs nothing, for an answer over the limit: it would be taken for
-    none (PROTOCOL 2.6). No referee asks for one (2.6.1).
+    Raises CannotCheckError, and signs nothing, for an answer over the limit. A referee would ignore
+    such an answer (PROTOCOL 2.6), and no referee asks for one (2.6.1).
     """
     status = UNABLE if body is None else ANSWERED
     data = b"" if body is None else query.layout.encode(body)
@@ -64,8 +64,8 @@ def make_answer(
 def open_answer(message: bytes, signer: PublicKey) -> Answer:
     """The answer in a message, its signature verified.
 
-    Raises CorruptFileError where the message is no signed answer of `signer` at all: then nobody
-    has said anything (PROTOCOL 2.6).
+    Raises CorruptFileError where the message is no signed answer of `signer` at all: then no party
+    has stated anything (PROTOCOL 2.6).
     """
     if len(message) > LIMITS.answer_bytes:
         raise CorruptFileError("An answer is longer than the limit.", "Refuse it.")

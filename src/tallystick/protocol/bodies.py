@@ -1,6 +1,6 @@
-"""What answers say: one class per body (PROTOCOL 2.1).
+"""The bodies of answers: one class per body (PROTOCOL 2.1).
 
-Which body a query is answered with, and its layout, each class of `queries` says.
+Each class of `queries` names the body of its answer, and that body's layout.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Hashes = tuple[bytes, ...]
 
 @dataclass(frozen=True)
 class Body:
-    """What a party says about a query, decoded; the kinds are numbered in PROTOCOL 2.1."""
+    """A party's decoded answer to a query. PROTOCOL 2.1 numbers the kinds."""
 
 
 @dataclass(frozen=True)

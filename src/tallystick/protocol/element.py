@@ -1,9 +1,9 @@
 """Phase 3 below an element: from two claimed values to at most 256 executed terms (PROTOCOL 6).
 
-A generator: it yields `Ask` (both parties state values) and `Open` (elements of the node's
-operands, whose digests both agreed on) and returns an `Outcome`. Whoever drives it fetches,
-verifies and sends back: for `Ask` a pair of tuples of numpy scalars of the dtypes asked for, for
-`Open` nothing, after adding the elements to the source.
+The phase is a generator. It yields `Ask` (both parties state values) and `Open` (elements of the
+node's operands, on whose digests both agree), and returns an `Outcome`. The caller fetches and
+verifies the answers. For `Ask` it sends back a pair of tuples of numpy scalars of the requested
+dtypes. For `Open` it adds the elements to the source and sends None.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Open:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who is wrong, by which clause, and what was executed, for a person.
+    """The wrong parties, the clause that they broke, and the executed quantity, for a person.
 
-    `claimed`, `value`: what the two claimed and what the contract gives (None where nothing was
-    executed: the claim contradicts itself). Nobody is wrong where both claims are what the
-    parties' own logs make of the element (6.12). `choices`: those that the logs leave at the
-    element and those that were taken (NUMERICS 14.8). `why` and `shown` are for a person, where
-    the values alone do not say it.
+    `claimed` holds the two claims. `value` is the contract's value, None where the referee executed
+    no term because the claim contradicts itself. No party is wrong where each claim is the value
+    that the party's own log gives to the element (6.12). `choices` are the number that the logs
+    leave at the element and the number taken (NUMERICS 14.8). `why` and `shown` explain the outcome
+    to a person, where the values alone do not.
     """
 
     convicted: tuple[bool, bool]
@@ -100,7 +100,7 @@ def _first_difference(a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> int | Non
 
 
 def _execute(source: Source, work: Callable[[Source], Any]) -> Generator[Open, None, Any]:
-    """`work(source)`, opening what it lacks. Each retry adds elements, so it ends."""
+    """`work(source)`; opens the elements that it lacks. Each retry adds elements, so it ends."""
     while True:
         try:
             return work(source)
@@ -121,9 +121,9 @@ def resolve(
     entries: Entries = (None, None),
     published: bool = False,
 ) -> Resolving:
-    """Who is wrong about `q`, given that `claims` have different bits (PROTOCOL 6.3 to 6.11).
+    """The outcome about `q`, where `claims` have different bits (PROTOCOL 6.3 to 6.11).
 
-    `entries` are those of the parties' logs; of a `published` one None stands for 1.
+    `entries` are those of the parties' logs; in a `published` log None stands for 1.
     """
     needs: Needs = ()
     while q.needs:
@@ -151,7 +151,7 @@ def resolve(
 
 
 def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
-    """6.11, 6.12: each value must be what the party's own entry makes of the element."""
+    """6.11, 6.12: each value must be the one that the party's own entry gives to the element."""
     due = tuple(scalar(q.dtype, q.compute(source, needs, entry)) for entry in entries)
     wrong = (not same_bits(claims[0], due[0]), not same_bits(claims[1], due[1]))
     found = q.doubtful(source, needs)
@@ -169,7 +169,7 @@ def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs
 
 
 def _forged(found: Doubt | None, entry: int | None) -> bool:
-    """NUMERICS 14.7; where a term is not finite (None) any entry is."""
+    """True if the entry is forged (NUMERICS 14.7); any is where a term is not finite (None)."""
     return entry is not None and (found is None or found.forged(entry))
 
 
@@ -183,8 +183,11 @@ def _entry_words(entry: int | None, found: Doubt | None) -> str:
 
 
 def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
-    """6.11, NUMERICS 14.10: a value that no kernel rounds to is false, and one that the party's own
-    entry makes of no kernel's result."""
+    """6.11, NUMERICS 14.10: the outcome for two values of a published log.
+
+    A value is false if no kernel rounds to it, or if the party's own entry gives it for no kernel's
+    result.
+    """
     reach, plain = q.reach(source, needs), scalar(q.dtype, q.compute(source, needs, None))
     if reach is None:
         return Outcome((False, False), "6.11", q.name, (), 1, claims, plain)
@@ -198,10 +201,10 @@ def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: 
 def examine(
     q: Logged, entries: Entries, value: Scalar, source: Source, published: bool
 ) -> Resolving:
-    """Whose entry is forged or makes another value than `value`, on which both agree
-    (PROTOCOL 6.13). Of a published log both are wrong where no kernel rounds to `value`.
+    """The parties whose entry is forged or gives another value than `value` (PROTOCOL 6.13).
 
-    `entries` differ; `published`: they are those of a published log, None standing for 1.
+    Both agree on `value`, and their `entries` differ. `published` says that the entries are of a
+    published log, where None stands for 1. There both are wrong if no kernel rounds to `value`.
     """
     mine, theirs = yield Ask((), NEEDS, view_dtypes(q, NEEDS))
     k = _first_difference(mine, theirs)
@@ -230,11 +233,9 @@ def examine(
         if forged:
             why[party] = f"the {shown[party]} in its log is forged: no kernel leads to it"
         elif unmade:
-            why[party] = f"no kernel rounds to its value {value!s}, whatever {shown[party]} says"
+            why[party] = f"no kernel rounds to its value {value!s}, with any entry"
         else:
-            why[party] = (
-                f"its value {value!s} is not what the {shown[party]} in its log makes of it"
-            )
+            why[party] = f"its value {value!s} does not follow from the {shown[party]} in its log"
     return Outcome(
         (wrong[0], wrong[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
         (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),
@@ -276,8 +277,10 @@ def _resolve_tree(
 def _split(
     q: Quantity, claims: Pair, path: Path, below: tuple[tuple[Scalar, ...], ...], clause: str
 ) -> Outcome | tuple[int, Pair]:
-    """The first part of a block that the two state differently, and their claims about it; or a
-    verdict, where parts do not sum up to what was claimed of the whole."""
+    """The first part of a block that the two state differently, and their claims about it.
+
+    The result is an outcome instead, where a party's parts do not give its claim about the whole.
+    """
     wrong = tuple(
         not same_bits(sum_block(np.array(values)), claim)
         for values, claim in zip(below, claims, strict=True)

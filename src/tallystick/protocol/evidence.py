@@ -18,8 +18,11 @@ MIN_MESSAGE = 128  # bytes; a signed answer has more (PROTOCOL 2.3, 2.5)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a game left behind. `messages`: (party, signed answer) in the order received;
-    `forfeit`: the envelope that ended the game, if silence did."""
+    """The record of a game.
+
+    `messages` are (party, signed answer) in the order received. `forfeit` is the envelope that
+    ended the game, if silence ended it.
+    """
 
     job_digest: bytes
     arity: int
@@ -53,7 +56,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class EvidenceHead:
-    """What evidence begins with. It tells how much may follow; nothing of that is read yet."""
+    """The beginning of evidence. It says how much may follow; the rest is not read yet."""
 
     job_digest: bytes
     arity: int
@@ -69,7 +72,7 @@ class EvidenceHead:
         if sha256(body) != data[-HASH_BYTES:]:
             raise CorruptFileError(
                 "The evidence file was altered or cut off: its digest does not match.",
-                "Ask for an intact copy; nobody can be judged by this one.",
+                "Ask for an intact copy; this one gives no verdict.",
             )
         source = Reader(body, "evidence file")
         source.expect(EVIDENCE_TAG)

@@ -1,6 +1,6 @@
-"""What a job's terms alone say about its steps: slots, nodes, operands, sections of logs.
+"""Facts about a job's steps that follow from its terms alone: slots, nodes, operands, log sections.
 
-Referee, sizes and provers all ask here, so that they cannot differ about it.
+Referee, sizes and provers all take them from here, so that they cannot differ about them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Facts:
 
     @property
     def job(self) -> JobCommitment:
-        """What the job digest covers."""
+        """The fields that the job digest covers."""
         return self.terms.commitment
 
     @property
@@ -73,7 +73,7 @@ class Facts:
 
     @property
     def rounds_exactly(self) -> bool:
-        """Whether exact sums are stated in a game about this job (NUMERICS 13.5)."""
+        """True if parties state exact sums in a game about this job (NUMERICS 13.5)."""
         return bool(self.contract.rounded_operators)
 
     @cached_property
@@ -96,7 +96,7 @@ class Facts:
         return len(self.program.nodes) - 1
 
     def operands(self, node: int) -> list[tuple[int, Value | str, TensorType]]:
-        """Operands that are there: number, where from (a value or the name of a slot), type."""
+        """The present operands: number, source (a value or the name of a slot), type."""
         program = self.program
         given = self.program.nodes[node]
         found: list[tuple[int, Value | str, TensorType]] = [
@@ -123,7 +123,7 @@ class Facts:
             for there, _, type_ in self.operands(node):
                 if there == number:
                     return type_
-        raise UsageError(f"Node {node} has no operand {number} on side {side}.", "Ask the program.")
+        raise UsageError(f"Node {node} has no operand {number} on side {side}.", "See the program.")
 
     def header_at(self, node: int, side: int, number: int) -> TensorHeader:
         """The header of an operand or an output of a node. Raises UsageError as `type_at`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
-from tallystick.commit.encoding import HASH_BYTES, canonical_json, parse_canonical_json
+from tallystick.commit.encoding import canonical_json, parse_canonical_json
+from tallystick.commit.members import Members
 from tallystick.commit.signing import (
     Envelope,
     PrivateKey,
@@ -21,7 +23,7 @@ FORFEIT_KIND = "tallystick/forfeit/1"
 
 @dataclass(frozen=True)
 class Forfeit:
-    """Party `party` gave no answer to `query` in time, says the holder of the key `referee`."""
+    """The statement of key `referee` that party `party` did not answer `query` in time."""
 
     job_digest: bytes
     run_roots: tuple[bytes, bytes]
@@ -30,7 +32,7 @@ class Forfeit:
     referee: PublicKey
 
     def payload(self) -> bytes:
-        """The canonical JSON that is signed."""
+        """The signed canonical JSON."""
         return canonical_json(
             {
                 "job_digest": self.job_digest.hex(),
@@ -51,43 +53,31 @@ def sign_forfeit(key: PrivateKey, forfeit: Forfeit) -> bytes:
 def open_forfeit(data: bytes) -> Forfeit:
     """The forfeit in an untrusted envelope, signed by exactly the key it names.
 
-    Raises CounterpartyError. Whether that key is to be believed is the reader's matter.
+    Raises CounterpartyError. The caller decides whether it believes that key.
     """
     envelope = Envelope.from_bytes(data, LIMITS.forfeit_bytes)
     value = parse_canonical_json(envelope.payload, "forfeit", LIMITS.forfeit_bytes)
-    names = {"job_digest", "kind", "party", "query", "referee", "run_roots"}
-    if not isinstance(value, dict) or set(value) != names or value["kind"] != FORFEIT_KIND:
-        raise _malformed()
-    party, roots = value["party"], value["run_roots"]
-    if type(party) is not int or party not in (0, 1):
-        raise _malformed()
-    if not isinstance(roots, list) or len(roots) != 2:
-        raise _malformed()
-    first, second = (_hex(root, HASH_BYTES) for root in roots)
+    members = Members(value, _malformed)
+    members.only("job_digest", "kind", "party", "query", "referee", "run_roots")
+    if members.value["kind"] != FORFEIT_KIND:
+        members.fail(f"it is no {FORFEIT_KIND}")
+    party, roots = members.of("party", int), members.of("run_roots", list)
+    if party not in (0, 1) or len(roots) != 2:
+        members.fail("it names no party, or not two runs")
+    first, second = (members.hex_of(root, "run root") for root in roots)
     try:
-        referee = PublicKey(_hex(value["referee"], 32))
+        referee = PublicKey(members.hex("referee"))
     except UsageError as error:
         raise CorruptFileError(
             f"The forfeit's referee has no key: {error.message}", "Refuse the forfeit."
         ) from error
     verify_envelope(envelope, FORFEIT_TYPE, [referee], None)
     return Forfeit(
-        _hex(value["job_digest"], HASH_BYTES),
-        (first, second),
-        party,
-        _hex(value["query"], None),
-        referee,
+        members.hex("job_digest"), (first, second), party, members.hex("query", None), referee
     )
 
 
-def _hex(text: object, length: int | None) -> bytes:
-    """Lower-case hexadecimal digits as bytes, `length` of them unless None."""
-    if isinstance(text, str) and set(text) <= set("0123456789abcdef") and len(text) % 2 == 0:
-        data = bytes.fromhex(text)
-        if length is None or len(data) == length:
-            return data
-    raise _malformed()
-
-
-def _malformed() -> CorruptFileError:
-    return CorruptFileError("The forfeit is malformed.", "Ask the referee for an intact copy.")
+def _malformed(why: str) -> NoReturn:
+    raise CorruptFileError(
+        f"The forfeit is malformed: {why}.", "Ask the referee for an intact copy."
+    )

@@ -1,9 +1,9 @@
-"""What the states of a game share: the terms, the pinned state roots, and convictions.
+"""Shared by the states of a game: the terms, the pinned state roots, and convictions.
 
-Theory of operation. A state is a generator: it is given a result of results.py, yields rounds, a
-query per party that is asked, and is sent the decoded bodies; it returns the state that follows
-and the result for it. State roots that were proved or stated once are kept here, so that they are
-neither asked for again nor taken back (PROTOCOL 4.4).
+Theory of operation. A state is a generator. It receives a result of results.py. It yields rounds:
+one query for each party that it asks. The referee sends it the decoded bodies. It returns the next
+state's name and the result for it. The game keeps every state root that a party has proved or
+stated, so that no party is asked for it again or can take it back (PROTOCOL 4.4).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BOTH = (0, 1)
 
 
 class Next(NamedTuple):
-    """The state that follows, by its name in states.TABLE, and the result that it is given."""
+    """The state that follows, by its name in states.TABLE, and the result that it receives."""
 
     state: str
     given: object = None
 
 
 class Guilty(Exception):  # noqa: N818 (an outcome, not an error)
-    """The game ends: who broke which clause, and how (PROTOCOL 1.4). `guilt` is not empty."""
+    """The game ends: each guilty party's clause and sentence (1.4). `guilt` is not empty."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Guilty(Exception):  # noqa: N818 (an outcome, not an error)
 
 
 def convict(guilt: Guilt, case: str = "") -> None:
-    """End the game if there is anybody in `guilt`."""
+    """End the game if `guilt` names a party."""
     if guilt:
         raise Guilty(guilt, case)
 
@@ -70,7 +70,7 @@ def ask(asked: Mapping[int, Query[B]]) -> Asking[dict[int, B]]:
 
 @dataclass
 class Story:
-    """What is told about a game: for people and the verdict's particulars. No state asks it."""
+    """The story of a game, for people and for the verdict's particulars. No state reads it."""
 
     events: list[Event] = field(default_factory=list)
     place: Place = field(default_factory=Place)
@@ -82,18 +82,20 @@ class Story:
     def note(
         self, phase: int, clause: str, sentence: str, stated: tuple[str, str] = ("", "")
     ) -> None:
-        """Tell people what was found out."""
+        """Add a finding to the story."""
         self.events.append(Event(phase, clause, sentence, stated))
 
     def found(self, **known: Any) -> None:
-        """More is known about where the parties part."""
+        """Add to the place where the parties part."""
         self.place = replace(self.place, **known)
 
 
 @dataclass(frozen=True)
 class Game:
-    """What a game is about (PROTOCOL 1.1), the state roots that parties are pinned to (4.4), and
-    its story. What the states find out they hand to each other (results.py)."""
+    """The subject of a game (PROTOCOL 1.1), the parties' pinned state roots (4.4), and its story.
+
+    The states hand their findings to each other (results.py).
+    """
 
     facts: Facts
     runs: tuple[RunCommitment, RunCommitment]
@@ -105,7 +107,7 @@ class Game:
 
 
 def misfit(facts: Facts, node: int, body: NodeBody) -> str | None:
-    """How a record differs from what the program says, None if it does not (5.2, 5.5)."""
+    """The record's difference from the program, in words; None without one (5.2, 5.5)."""
     operator, attributes, outputs = facts.structure(node)
     if body.operator != operator:
         return f"its operator is {body.operator[:40]!r}, the program's {operator}"

@@ -1,8 +1,8 @@
 """The judge: a finished game, played again from its evidence (PROTOCOL 8.2).
 
-The judge believes nothing that the evidence says about itself. It has the job's terms, runs the
-referee of this build, hands it each signed answer where the referee asks for it, and reports what
-results. Evidence that does not fit is refused: then nobody is convicted.
+The judge believes no statement of the evidence about itself. It has the job's terms and runs the
+referee of this build. It hands the referee each signed answer when the referee asks for it, and
+reports the verdict. It refuses evidence that does not fit: such evidence convicts no party.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from tallystick.protocol.verdict import Verdict
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the run commitments it is about, and whether their signers are trusted (None:
-    no trust list was given). `referee` is the key id of the referee whose word a forfeit rests on;
-    None where the verdict rests on what the parties have signed."""
+    """A verdict, the run commitments that it is about, and the trust in their signers.
+
+    `trusted` is None without a trust list. `referee` is the key id of the referee that signed the
+    forfeit; None where the verdict rests on the parties' signed messages.
+    """
 
     verdict: Verdict
     run_roots: tuple[bytes, bytes]
@@ -35,7 +37,7 @@ class Judgement:
 
 def _refused(why: str) -> CorruptFileError:
     return CorruptFileError(
-        f"This evidence is refused: {why}.", "Nobody is convicted by it: ask for an intact copy."
+        f"This evidence is refused: {why}.", "It convicts no party: ask for an intact copy."
     )
 
 
@@ -48,10 +50,10 @@ def judge(
 ) -> Judgement:
     """The verdict that the evidence in `data` gives about the job of `terms`.
 
-    `trust`: the signers of runs that the caller knows.
-    `trust_referees`: the referees whose word that a party was silent the caller takes; the one
-    list says nothing about the other. Raises CorruptFileError for evidence that is refused (8.3),
-    CannotCheckError for a forfeit by a referee who is not in `trust_referees` (2.10).
+    `trust` are the signers of runs that the caller knows. `trust_referees` are the referees that
+    the caller believes about a silence. Neither list implies the other. Raises CorruptFileError for
+    refused evidence (8.3), CannotCheckError for a forfeit by a referee outside of `trust_referees`
+    (2.10).
     """
     head = EvidenceHead.from_bytes(data)
     if head.job_digest != terms.digest:
@@ -92,7 +94,7 @@ def judge(
 
 
 def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]) -> str | None:
-    """Apply the forfeit that ended the game, if one did; the key id of who signed it."""
+    """Apply the forfeit that ended the game, if there is one; the key id of its signer."""
     if evidence.forfeit is None:
         return None
     if referee.verdict is not None:
@@ -114,8 +116,8 @@ def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]
         raise CannotCheckError(
             f"The game ended by silence, which rests on the word of referee "
             f"{word.referee.key_id[:16]} alone.",
-            "Pass --trust-referee with that referee's public key if you take its word; trust in "
-            "the signer of a run (--trust) is something else.",
+            "Pass --trust-referee with that referee's public key if you believe it. Trust in the "
+            "signer of a run (--trust) does not count here.",
         )
     referee.silent(word.party)
     return word.referee.key_id

@@ -1,4 +1,4 @@
-"""How the fields of queries and of answers' bodies are laid out (PROTOCOL 2.1), and how long."""
+"""Layouts and lengths of the fields of queries and of answers' bodies (PROTOCOL 2.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROOF = 64  # hashes of an inclusion proof: a tree has fewer than 2^64 leaves
 
 
 class Item(NamedTuple):
-    """How one field is written, and read from untrusted bytes."""
+    """The writer of one field, and its reader for untrusted bytes."""
 
     write: Callable[[Writer, Any], object]
     read: Callable[[Reader], Any]
@@ -42,7 +42,7 @@ def hashes(limit: int = _PROOF) -> Item:
 
 
 def exactly(count: int) -> Item:
-    """So many hashes, one after the other."""
+    """Exactly `count` hashes, one after the other."""
     return Item(_write_hashes, lambda source: tuple(source.hash() for _ in range(count)))
 
 
@@ -89,7 +89,7 @@ B = TypeVar("B", bound=Body)
 
 @dataclass(frozen=True)
 class Layout(Generic[B]):
-    """A body's class, and the layout of its first fields; a field without an item is not sent."""
+    """A body's class, and the layout of its first fields. A field without an item is not sent."""
 
     body: type[B]
     items: tuple[Item, ...]
@@ -122,5 +122,5 @@ def path_bytes(leaves: int) -> int:
 
 
 def attributes_fit(attributes: bytes, inputs: int) -> bool:
-    """Whether a reader takes a record of a node with these attributes and so many inputs."""
+    """True if a reader takes the record of a node with these attributes and number of inputs."""
     return len(attributes) <= LIMITS.attribute_bytes and inputs <= LIMITS.node_inputs

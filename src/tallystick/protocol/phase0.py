@@ -1,4 +1,4 @@
-"""Phase 0: the commitments fit the job, and begin and end where they say (PROTOCOL 3)."""
+"""Phase 0: the commitments fit the job, and their first and last checkpoints (PROTOCOL 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.protocol.verdict import AGREEMENT
 
 
 def commitments(game: Game, _: None) -> Rounds:
-    """3.2: the run ends where the job lets it end."""
+    """3.2: the run ends at a step at which the job lets it end."""
     terms, guilt = game.facts.job, {}
     for party, run in enumerate(game.runs):
         early = terms.stop_on_non_finite and 1 <= run.final_step < terms.steps

@@ -31,10 +31,10 @@ def inner_points(low: int, high: int, arity: int) -> list[int]:
 def _narrow(
     game: Game, low: int, high: int, stated: tuple[dict[int, bytes], dict[int, bytes]], fetch: Fetch
 ) -> Asking[int]:
-    """The lowest bound `high` that the search of 4.3 ends with: equal before it, different at it.
+    """The final bound `high` of the search of 4.3: equal before it, different at it.
 
-    The ends stay pinned: only points strictly between them are asked for, and high - low shrinks
-    every round, since the points cut it into smaller parts.
+    The ends stay pinned: the search asks only for points strictly between them. The difference
+    high - low shrinks every round, since the points cut it into smaller parts.
     """
     while high - low > 1:
         points = inner_points(low, high, game.arity)
@@ -50,8 +50,9 @@ def _narrow(
 def middle(game: Game, given: Ends) -> Rounds:
     """4.2: equal final states, different run roots: the proofs lead to a checkpoint that differs.
 
-    Both trees have the same size. Opened leaves and the hashes of a proof make up a root, so where
-    roots differ one of these does: it is followed, and each round cuts its range into less.
+    Both trees have the same size. Opened leaves and the hashes of a proof make up a root. So where
+    the roots differ, a leaf or a hash differs. The search follows it, and each round cuts its range
+    into smaller parts.
     """
     size = game.runs[0].checkpoints
     indices, proofs = sorted({0, size - 1}), given.proofs
@@ -123,7 +124,7 @@ def interval(game: Game, given: Interval) -> Rounds:
 
 
 def shorter(game: Game, given: Between) -> Rounds:
-    """4.7: what the longer run says about the state in which the shorter one ends."""
+    """4.7: the longer run's statement about the state in which the shorter one ends."""
     a, b = game.runs
     longer, end = int(b.final_step > a.final_step), min(a.final_step, b.final_step)
     start = given.first * game.facts.job.checkpoint_interval
@@ -139,7 +140,7 @@ def shorter(game: Game, given: Between) -> Rounds:
 
 
 def stop(game: Game, _: None) -> Rounds:
-    """4.7 to 4.10: the loss of the step after which one run ends, and the other does not."""
+    """4.7 to 4.10: the loss of the step after which only one run ends."""
     ends = [run.final_step for run in game.runs]
     end = min(ends)
     body = (yield from ask({0: Loss(end - 1)}))[0]

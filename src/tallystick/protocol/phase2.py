@@ -98,7 +98,7 @@ def descent(game: Game, at: DisputedTrees) -> Rounds:
 
 
 def records(game: Game, leaf: DisputedLeaf) -> Rounds:
-    """5.5 to 5.7: what goes in or comes out differently."""
+    """5.5 to 5.7: the first input or output that differs."""
     trees, node = leaf.trees, leaf.node
     stated = trees.commits  # opened by 5.3 already
     if node != game.facts.last_node:
@@ -106,7 +106,7 @@ def records(game: Game, leaf: DisputedLeaf) -> Rounds:
         false, odd = {}, {}
         for party, body in bodies.items():
             why = misfit(game.facts, node, body)
-            # The descent has bound the leaf to the tree: the record's own proof adds nothing.
+            # The descent has bound the leaf to the tree, so the record needs no proof of its own.
             if trees.leaf(game.facts, node, body) != leaf.hashes[party]:
                 false[party] = ("5.5", f"its record of node {node} is not the one in its tree")
             elif why is not None:
@@ -152,7 +152,7 @@ def _decided_by(game: Game, source: Value | str) -> str:
 
 
 def _source(game: Game, given: DisputedInput) -> Value | str:
-    """Where the disputed operand comes from."""
+    """The source of the disputed operand."""
     operands = game.facts.operands(given.at.node)
     return next(s for number, s, _ in operands if number == given.operand)
 
@@ -172,7 +172,7 @@ def _stated(game: Game, given: DisputedInput) -> tuple[bytes, bytes]:
 def _rule(
     game: Game, given: DisputedInput, digest: bytes, clause: str, case: str, what: str
 ) -> Guilty:
-    """The end of a case 2: whoever states another digest than the true one of the operand."""
+    """The end of a case 2: convict each party that states a false digest of the operand."""
     stated = _stated(game, given)
     guilt = {
         p: (clause, f"input {given.operand} of its node {given.at.node} is not {what}")
@@ -210,7 +210,7 @@ def producer(game: Game, given: DisputedInput) -> Rounds:
 
 
 def batch(game: Game, given: DisputedInput) -> Rounds:
-    """5.6.3: the operand is a batch tensor: one element of it, and the record it is from."""
+    """5.6.3: the operand is a batch tensor: one element of it, and that element's record."""
     name = _input_name(game, given)[len(BATCH_PREFIX) :]
     number, terms = given.operand, game.facts.job
     header = header_of_type(game.facts.program.batch_types[name])
@@ -242,7 +242,7 @@ def batch(game: Game, given: DisputedInput) -> Rounds:
 
 
 def derived(game: Game, given: DisputedInput) -> Rounds:
-    """5.6.4: the operand is a scalar or the random key, which the job says."""
+    """5.6.4: the operand is a scalar or the random key, which the job fixes."""
     name = _input_name(game, given)
     value: Array
     if name.startswith(SCALAR_PREFIX):
@@ -279,11 +279,11 @@ def commit(game: Game, given: DisputedOutput) -> Rounds:
         after[LOG_CHAIN_SLOT] = log_chain
         true.append((after[LOSS_CHAIN_SLOT], log_chain, state_root(after)))
     guilt = {
-        p: ("5.8", f"output {given.output} of its COMMIT node is not what its inputs make")
+        p: ("5.8", f"output {given.output} of its COMMIT node does not follow from its inputs")
         for p in BOTH
         if given.at.records[p].outputs != true[p]
     }
-    if not guilt:  # the logs differ, and nothing else
+    if not guilt:  # only the logs differ
         assert logs is not None  # else equal chains would have made equal outputs
         return Next("entries", DisputedLogs(given.at.trees, logs))
     k = given.output

@@ -8,7 +8,7 @@ import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.kernels import refused_operands
+from tallystick.kernels.table import refused_operands
 from tallystick.opening.quantity import (
     VALUE_DTYPES,
     Logged,
@@ -59,7 +59,7 @@ def output(game: Game, at: DisputedOutput) -> Rounds:
 
 
 def _quantity(game: Game, at: DisputedElement) -> Quantity:
-    """What the disputed element is by the contract (6.2)."""
+    """The disputed element's quantity by the contract (6.2)."""
     site = game.facts.site(at.at.node, at.at.output, at.element)
     if site.op not in rules():
         raise CannotCheckError(
@@ -104,12 +104,12 @@ def element(game: Game, at: ClaimedElement) -> Rounds:
     play = resolve(_quantity(game, at), at.claims, source, (), at.entries, published)
     outcome = yield from _played(game, at, play, source, headers)
     claimed = _convicted_below(game, at, outcome)
-    game.story.note(3, "6.12", "each may be what that party's own log makes of it", claimed)
+    game.story.note(3, "6.12", "each may follow from that party's own log", claimed)
     return Next(UNDECIDED)
 
 
 def entry(game: Game, at: DisputedElement) -> Rounds:
-    """6.13: whose entry no admissible kernel can have led to, or says another value."""
+    """6.13: convict each party whose entry is forged or gives another value."""
     output, past = at.at, Next("beyond", DisputedStep(at.at.step))
     quantity = _logged(game, at)
     if quantity is None:
@@ -125,9 +125,9 @@ def entry(game: Game, at: DisputedElement) -> Rounds:
 
 
 def _logged(game: Game, at: DisputedElement) -> Logged | None:
-    """What the element of the differing entry is; None where no clause speaks about it.
+    """The quantity of the differing entry's element; None where no clause speaks about it.
 
-    Convicts at once whoever has an entry for an element that does not exist (NUMERICS 14.7).
+    Convicts at once a party with an entry for an element that does not exist (NUMERICS 14.7).
     """
     if at.element >= at.at.header(game.facts).elements:
         why = f"its log has an entry for element {at.element}, which does not exist"
@@ -143,7 +143,7 @@ def _played(
     source: SparseSource,
     headers: dict[int, TensorHeader],
 ) -> Asking[Outcome]:
-    """Fetch and verify what `play` asks for, to its outcome."""
+    """Fetch and verify the values and elements that `play` asks for, up to its outcome."""
     reply: object = None
     node, place = at.at.at, (at.at.step, at.at.node)
     while True:
@@ -156,7 +156,7 @@ def _played(
         except (OutsideOperandError, *_RULE_FAULTS) as error:
             if isinstance(error, OutsideOperandError) or refused_operands(error):
                 # Kernels refuse such operands: no party can have executed this node honestly.
-                why = f"its operands, as both state them, are none the operator takes: {error}"
+                why = f"the operator refuses its operands, as both state them: {error}"
                 raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
             raise CannotCheckError(
                 f"The opening rule of {game.story.place.operator} fails: {error}.", "Report it."
@@ -173,7 +173,7 @@ def _played(
 
 
 def _convicted_below(game: Game, at: DisputedElement, outcome: Outcome) -> tuple[str, str]:
-    """Convict by the outcome below an element; without a conviction, what the two have claimed."""
+    """Convict by the outcome below an element; without a conviction, return the two claims."""
     game.story.found(quantity=outcome.quantity)
     game.story.terms += outcome.terms
     game.story.choices = outcome.choices

@@ -1,9 +1,9 @@
 """Past a step whose values are equal and whose logs are not (PROTOCOL 6.14).
 
-Both parties' logs of the step are sound as far as 6.13 has looked, so nothing but the log chains
-keeps the states apart. A party that withholds a log must not hide a later lie behind it. States
-are compared without their log chains from here on. The inclusion path of slot `chain.log` is made
-of all other slots' leaves: two states differ in another slot exactly where the paths do.
+Both parties' logs of the step are sound as far as 6.13 has looked, so the states differ in their
+log chains only. A party that withholds a log must not hide a later lie behind it. From here on the
+referee compares states without their log chains. The inclusion path of slot `chain.log` is made of
+all other slots' leaves, so two states differ in another slot exactly if their paths differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tallystick.protocol.queries import Slot, States
 from tallystick.protocol.results import DisputedStep
 from tallystick.protocol.verdict import UNDECIDED, Place
 
-# What both parties have proved, by step.
+# The proofs of both parties, by step.
 Known = dict[int, dict[int, SlotBody]]
 
 
@@ -45,7 +45,7 @@ def beyond(game: Game, given: DisputedStep) -> Rounds:
 
 
 def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Asking[tuple[int, int]]:
-    """Two steps with at most an interval between them, alike at the first, not at the second."""
+    """Two steps, at most an interval apart: the states are alike at the first only."""
     interval = game.facts.job.checkpoint_interval
     # Common checkpoints strictly between the ends, which are alike and not alike.
     low, high = start // interval, -(-end // interval)
@@ -59,14 +59,14 @@ def _between_checkpoints(game: Game, known: Known, start: int, end: int) -> Aski
 
 
 def _alike(game: Game, known: Known, step: int) -> Asking[bool]:
-    """Whether both parties' state[step] are the same but for their log chains."""
+    """True if both parties' state[step] differ in their log chains at most."""
     proofs = yield from _log_chains(game, known, step)
     return proofs[0].proof == proofs[1].proof
 
 
 def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBody]]:
     """Both parties prove slot chain.log in their own state[step], which they pin first."""
-    if step in known:  # nothing is asked for twice
+    if step in known:  # no query is asked twice
         return known[step]
     yield from _pinned(game, step)
     bodies = yield from ask({p: Slot(step, LOG_CHAIN_SLOT) for p in BOTH})
@@ -86,7 +86,7 @@ def _log_chains(game: Game, known: Known, step: int) -> Asking[dict[int, SlotBod
 
 
 def _pinned(game: Game, step: int) -> Asking[None]:
-    """Whoever has not said yet what its state[step] is says so: by a checkpoint if it is one."""
+    """Pin state[step] of each party that has not stated it, by a checkpoint proof if it is one."""
     silent = [p for p in BOTH if step not in game.states[p]]
     index, rest = divmod(step, game.facts.job.checkpoint_interval)
     if not rest:

@@ -1,7 +1,7 @@
-"""Rounding logs in a game: opened, tied to the states, and where they differ (PROTOCOL 6.10, 6.13).
+"""Rounding logs in a game: opened, tied to the states, compared (PROTOCOL 6.10, 6.13).
 
-What an entry is worth is phase3's matter. A log is a step's section digests; the block that has
-an element shows whether it has an entry.
+phase3 judges the entries. A log is a step's section digests. The block of an element shows whether
+the element has an entry.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)
 
 
 def opened_logs(game: Game, step: int) -> Asking[tuple[Pair, tuple[bytes, bytes]]]:
-    """6.10: both open their logs of a step; these, and the digests of their chains after it."""
+    """6.10: both open their logs of a step. Returns the logs and the chains' digests after it."""
     bodies = yield from ask({p: Log(step) for p in BOTH})
     guilt = {}
     for party, body in bodies.items():
@@ -65,7 +65,7 @@ def _chain_after(step: int, body: LogBody) -> bytes:
 
 
 def _unfit(game: Game, step: int, party: int, body: LogBody) -> str | None:
-    """How an opened log does not fit what the party has committed to, None if it does."""
+    """The reason why an opened log does not fit the party's commitments; None if it fits."""
     if len(body.sections) != len(game.facts.sections):
         return f"it opens {len(body.sections)} sections, the program has {len(game.facts.sections)}"
     index, size = game.facts.slots.index(LOG_CHAIN_SLOT), len(game.facts.slots)
@@ -81,7 +81,7 @@ def _unfit(game: Game, step: int, party: int, body: LogBody) -> str | None:
 
 
 # --- blocks ---------------------------------------------------------------------------------------
-# What the entries of a block are: position to direction, or to what a published log says there.
+# The entries of a block: position to direction, or to the published log's entry there.
 Block = dict[int, int]
 
 
@@ -125,7 +125,7 @@ def _published(section: Section, block: int, data: bytes) -> Block:
 
 # --- states ---------------------------------------------------------------------------------------
 def log(game: Game, at: ClaimedElement) -> Rounds:
-    """6.10: what each party's log says about the disputed element."""
+    """6.10: each party's entry for the disputed element."""
     step, output, element = at.at.step, at.at, at.element
     logs, _ = yield from opened_logs(game, step)
     number = game.facts.section_of(output.node, output.output)
@@ -152,7 +152,7 @@ def entries(game: Game, given: DisputedLogs) -> Rounds:
 
 
 def _differing_block(game: Game, given: DisputedLogs, number: int) -> Asking[int]:
-    """The first block of a section that is not the same in both logs."""
+    """The first block of a section that differs between the logs."""
     section = game.facts.sections[number]
     first, count = 0, section.blocks
     if not count:  # the program alone gives the digest of an empty section

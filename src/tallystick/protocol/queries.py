@@ -1,8 +1,8 @@
-"""What the referee asks: one class per kind (PROTOCOL 2.1).
+"""The referee's queries: one class per kind (PROTOCOL 2.1).
 
-A class says everything about its kind: its fields, which are its layout; whether such a query
-makes sense about a job and a run (`check`); the body of its answer and that body's layout
-(`layout`); and how long a true body is at most (`most`, 2.6.1).
+A class defines its kind. Its fields are its layout. `check` refuses a query that does not fit a job
+and a run. `layout` gives the body of the answer and that body's layout. `most` is the greatest
+length of a true body (2.6.1).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class States(Query[b.RootsBody]):
 
 @dataclass(frozen=True)
 class Loss(Query[b.LossBody]):
-    """What the loss chain of state[step + 1] was made of."""
+    """The parts of the loss chain of state[step + 1]."""
 
     KIND = 3
     layout = Layout(b.LossBody, (HASH, U32, hashes()))
@@ -126,7 +126,9 @@ class Slot(Query[b.SlotBody]):
     def check(self, facts: Facts, run: RunCommitment) -> None:
         below(self.step, run.final_step + 1, "state")
         if self.name not in facts.program.state_types and self.name not in CHAIN_SLOTS:
-            raise UsageError(f"The state has no slot {self.name[:80]!r}.", "Ask the program.")
+            raise UsageError(
+                f"The state has no slot {self.name[:80]!r}.", "Name a slot of the program."
+            )
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         return HASH_BYTES + _slot_path(facts)
@@ -303,7 +305,7 @@ class Values(Query[b.BytesBody]):
     view: View
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        """The operator's rule, which the prover asks, says whether there is such a quantity."""
+        """The quantity itself is not checked here: the prover asks the operator's rule for it."""
         _check_node(self.step, self.node, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
@@ -316,13 +318,13 @@ class Values(Query[b.BytesBody]):
 def _check_log(step: int, facts: Facts, run: RunCommitment) -> None:
     below(step, run.final_step, "step")
     if not facts.contract.keeps_log:
-        raise UsageError("This job's contract keeps no logs.", "Ask the contract.")
+        raise UsageError("This job's contract keeps no logs.", "Send no query about logs.")
 
 
 def _section(number: int, step: int, facts: Facts, run: RunCommitment) -> Section:
     _check_log(step, facts, run)
     if number >= len(facts.sections):
-        raise UsageError(f"There is no section {number}.", "Ask the program.")
+        raise UsageError(f"There is no section {number}.", "Name a section of the program.")
     return facts.sections[number]
 
 
@@ -371,7 +373,7 @@ class LogBlock(Query[b.BlockBody]):
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
         if self.block >= _section(self.section, self.step, facts, run).blocks:
-            raise UsageError(f"There is no block {self.block}.", "Ask within the section.")
+            raise UsageError(f"There is no block {self.block}.", "Name a block of the section.")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         blocks = facts.sections[self.section].blocks
@@ -386,7 +388,7 @@ KINDS: dict[int, type[Query[Any]]] = {
         Values, Opening, Record, Log, LogHashes, LogBlock,
     )
 }  # fmt: skip
-# By the type that a field is declared with.
+# By the declared type of a field.
 _ITEMS = {
     "int": U64,
     "Side": U8,
@@ -413,7 +415,7 @@ def encode_query(query: Query[Any]) -> bytes:
 def decode_query(data: bytes) -> Query[Any]:
     """Inverse of encode_query for untrusted bytes. Raises CorruptFileError.
 
-    Only the layout is checked; whether the run has such a step or node, `Query.check` says.
+    Only the layout is checked; `Query.check` refuses a step or a node that the run does not have.
     """
     if len(data) > LIMITS.query_bytes:
         raise CorruptFileError("A query is longer than any query is.", "Refuse it.")

@@ -1,4 +1,4 @@
-"""A question to a party: what each kind says about itself, and the checks that kinds share."""
+"""A query to a party: the interface of each kind, and the checks that kinds share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystick.protocol.layouts import B, Layout
 
 
 class Query(ABC, Generic[B]):
-    """A question to one party. Subclasses are dataclasses whose fields are the layout's."""
+    """A query to one party. Subclasses are dataclasses whose fields are the layout's."""
 
     KIND: ClassVar[int]
 
@@ -39,7 +39,7 @@ def below(number: int, count: int, what: str) -> None:
 
 
 def ascending(numbers: tuple[int, ...], count: int, what: str) -> None:
-    """Raise UsageError unless the numbers ascend, and are of `count`."""
+    """Raise UsageError unless the numbers ascend and are below `count`."""
     if not numbers or any(a >= b for a, b in pairwise(numbers)):
         raise UsageError(f"Numbers of a query for {what}s must ascend.", "Sort them.")
     below(numbers[-1], count, what)

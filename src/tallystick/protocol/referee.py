@@ -1,10 +1,11 @@
 """The referee: one game between two signed runs, sans-IO (PROTOCOL).
 
 Theory of operation. Hand it the parties' signed answers (`receive`) to the queries in `pending`
-until there is a `verdict`. It has no clock, no key and no tensor of the job: whoever drives it
-decides when a party has been silent too long. The states (states.TABLE) are generators; here is
-what they all rest on: signatures, layouts, order, equivocation, and following the table.
-A round is judged when all its answers are there, so a verdict does not depend on their order.
+until there is a `verdict`. It has no clock, no key and no tensor of the job: the caller decides
+when a party has been silent too long. The states (states.TABLE) are generators. This module does
+the work that they share: it checks signatures, layouts, order and equivocation, and follows the
+table. It judges a round when all its answers are there, so a verdict does not depend on their
+order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MIN_ARITY, MAX_ARITY = 2, 256  # PROTOCOL 4.3
 
 
 def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
-    """A party's run commitment; UsageError where it is no party to this game (3.1)."""
+    """A party's run commitment. Raises UsageError where it fits no party of this game (3.1)."""
     try:
         run, _ = verify_run(Envelope.from_bytes(data, LIMITS.commitment_bytes))
     except CounterpartyError as error:
@@ -44,9 +45,9 @@ def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
 class Referee:
     """A game about the job of `terms` between the runs in two signed envelopes (COMMITMENTS 9.5).
 
-    `arity` is the dispute's (4.3). Raises UsageError for a commitment of another job, one whose
-    signature does not verify (3.1), or an arity out of range; CannotCheckError where the evidence
-    could not hold what the first round may bring (8.5).
+    `arity` is the dispute's (4.3). Raises UsageError for a commitment of another job, for one whose
+    signature does not verify (3.1), and for an arity out of range; CannotCheckError where the
+    evidence could not hold the answers to the first round (8.5).
     """
 
     @exact_environment()
@@ -75,12 +76,12 @@ class Referee:
 
     @property
     def runs(self) -> tuple[RunCommitment, RunCommitment]:
-        """What the parties have committed to."""
+        """The parties' run commitments."""
         return self._game.runs
 
     @property
     def events(self) -> list[Event]:
-        """What was found out so far, for people."""
+        """The findings so far, for people."""
         return self._game.story.events
 
     @property
@@ -99,11 +100,12 @@ class Referee:
     def receive(self, party: int, message: bytes) -> None:
         """Take in a signed answer of `party` to its pending query.
 
-        An answer repeated word for word is ignored; another one to a query it has answered
-        convicts (2.9). Raises CorruptFileError for what is no answer of this game (2.6): nothing
-        has then been said, and the query stays open. Raises UsageError once there is a verdict,
-        CannotCheckError where this build lacks the disputed operator's opening rule, or where true
-        answers to the next round would be too long (2.6.1): the game then stays without a verdict.
+        An answer repeated word for word is ignored. A different answer to an answered query
+        convicts (2.9). Raises CorruptFileError for a message that is no answer of this game (2.6):
+        it counts as no statement, and the query stays open. Raises UsageError once there is a
+        verdict. Raises CannotCheckError where this build lacks the disputed operator's opening
+        rule, or where true answers to the next round would be too long (2.6.1): the game then stays
+        without a verdict.
         """
         self._check_open(party)
         answer = self._open(party, message)
@@ -124,7 +126,7 @@ class Referee:
 
     @exact_environment()
     def silent(self, party: int) -> None:
-        """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes nothing."""
+        """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes no answer."""
         self._check_open(party)
         if party not in self.pending:
             raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
@@ -147,12 +149,12 @@ class Referee:
         return answer
 
     def _judge_round(self) -> None:
-        """All answers are there: convict what is none (2.7, 2.8), or go on."""
+        """All answers are there: convict for malformed or missing ones (2.7, 2.8), or go on."""
         bodies: dict[int, Body] = {}
         guilt: dict[int, tuple[str, str]] = {}
         for party, answer in sorted(self._answers.items()):
             if answer.status == UNABLE and not answer.body:
-                guilt[party] = ("2.8", "it cannot open what it has committed to")
+                guilt[party] = ("2.8", "it cannot open its own commitment")
                 continue
             try:
                 if answer.status != ANSWERED:

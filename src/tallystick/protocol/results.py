@@ -1,7 +1,7 @@
-"""What a state of the game hands to the next: one frozen result for each thing that was found.
+"""The results that a state of the game hands to the next: one frozen class for each finding.
 
-A state takes what it needs from the result that it is given and makes the next one. So what a
-phase has decided cannot change under the phases that rest on it.
+A state reads its own result and makes the next one. So a phase's decision cannot change under the
+phases that rest on it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Ends:
 
 @dataclass(frozen=True)
 class Between:
-    """Two checkpoints by index: equal states at the first, different ones at the last (4.3). They
-    are one where the runs are equal as far as both go (4.2)."""
+    """Two checkpoints by index: equal states at the first, different ones at the last (4.3).
+
+    Both are the same checkpoint where the runs are equal as far as both go (4.2).
+    """
 
     first: int
     last: int
@@ -50,8 +52,8 @@ class Interval:
 class DisputedStep:
     """Equal state[step], different state[step + 1] (4.5).
 
-    `log_chains` has the digests of both parties' chain.log in state[step], if it is equal but for
-    these (6.14).
+    `log_chains` has the digests of both parties' chain.log in state[step], if the states differ
+    only in these (6.14).
     """
 
     step: int
@@ -120,7 +122,7 @@ class DisputedNode:
 
 @dataclass(frozen=True)
 class DisputedInput:
-    """Operand `operand` of a node, numbered as in the program, goes in differently (5.6)."""
+    """The parties' records differ in input `operand`, numbered as in the program (5.6)."""
 
     at: DisputedNode
     operand: int
@@ -128,7 +130,7 @@ class DisputedInput:
 
 @dataclass(frozen=True)
 class DisputedOutput:
-    """Output `output` of a node comes out differently (5.7), or one log entry of it (6.13)."""
+    """The records differ in output `output` (5.7), or the logs in an entry of it (6.13)."""
 
     at: DisputedNode
     output: int
@@ -165,7 +167,7 @@ class ClaimedElement(DisputedElement):
 
 @dataclass(frozen=True)
 class DisputedLogs:
-    """Equal outputs of COMMIT, and logs that differ, as both have opened them (6.10, 6.13)."""
+    """Equal outputs of COMMIT, and the parties' opened logs, which differ (6.10, 6.13)."""
 
     trees: DisputedTrees
     logs: tuple[LogBody, LogBody]

@@ -1,9 +1,9 @@
-"""How long a true answer is, and how long a game's evidence may get (PROTOCOL 2.6.1, 8.5).
+"""Lengths of true answers, and of a game's evidence (PROTOCOL 2.6.1, 8.5).
 
-The length of a true answer follows from the query, the program and the run commitment, never from
-what the party did. So the referee knows before it asks whether an honest party may answer, and
-whether the evidence of whatever follows can still be written; and the judge knows from the job
-alone which evidence no game can have left.
+The length of a true answer follows from the query, the program and the run commitment, and never
+from the party's conduct. So the referee knows two things before it asks: whether an honest party
+can answer, and whether the evidence can still hold every possible rest of the game. And the judge
+knows from the job alone that no game can have left some evidence.
 """
 
 from __future__ import annotations
@@ -100,9 +100,11 @@ def _game_parts(facts: Facts, arity: int) -> Iterable[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class GameBounds:
-    """The most that a game of given terms may have: `messages`, and `size`, the bytes of those
-    messages in the evidence. Two more messages may follow, of any length up to `answer_bytes`
-    (8.5): the answers that convict."""
+    """The most `messages` of a game of given terms, and `size`, their bytes in the evidence.
+
+    Two more messages may follow, of any length up to `answer_bytes` (8.5): the answers that
+    convict.
+    """
 
     messages: int
     size: int
@@ -132,10 +134,10 @@ def game_bounds(facts: Facts, arity: int) -> GameBounds:
 
 
 def check_room(game: Game, bounds: GameBounds, round_: Round, messages: int, received: int) -> None:
-    """Raise CannotCheckError if true answers to the round may be longer than answers may be, or
-    leave no room in the evidence for a conviction (2.6.1, 8.5).
+    """Raise CannotCheckError if true answers to the round may be too long (2.6.1, 8.5).
 
-    `messages`, `received`: how many answers there are already, and their bytes.
+    They are too long over the limit of an answer, and where they leave no room in the evidence for
+    a conviction. `messages` and `received` are the number of earlier answers and their bytes.
     """
     asked = [message_bytes(game, party, query) for party, query in round_.items()]
     framed = received + sum(asked) + (U64_BYTES + 1) * (messages + len(asked))

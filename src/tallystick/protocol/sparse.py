@@ -1,4 +1,4 @@
-"""The operands of a node as far as they were opened: what phase 3 reads (PROTOCOL 6.5)."""
+"""The opened part of a node's operands, which phase 3 reads (PROTOCOL 6.5)."""
 
 from __future__ import annotations
 

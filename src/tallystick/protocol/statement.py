@@ -18,11 +18,11 @@ def statement(
 ) -> bytes:
     """The Statement about an accepted run, canonical JSON.
 
-    `verdict` and `evidence` are of the dispute that it was accepted in, None without one. Raises
-    UsageError if the verdict does not accept a run: then there is no claim to state.
+    `verdict` and `evidence` are of the dispute that accepted the run, None without a dispute.
+    Raises UsageError if the verdict does not accept a run: then there is no claim to state.
     """
     if verdict is not None and not verdict.agreement and verdict.accepted is None:
-        raise UsageError("No run was accepted, so there is nothing to state.", "See the verdict.")
+        raise UsageError("No run was accepted, so there is no claim to state.", "See the verdict.")
     convicted: list[JsonValue] = []
     if verdict is not None:
         convicted = [

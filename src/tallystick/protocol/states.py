@@ -1,9 +1,9 @@
 """Every state of the referee and every way out of it, in one table (PROTOCOL 3 to 6).
 
-Theory of operation. A state asks its questions in rounds and then either convicts, by raising
-`Guilty`, or names the state that follows. The referee refuses to follow a transition that is not
-in this table; docs/PROTOCOL-STATES.md is drawn from it. A conviction (and, while a query is open,
-a forfeit or an equivocation) ends the game from every state, so it is not listed per state.
+Theory of operation. A state asks its queries in rounds. Then it either convicts, by raising
+`Guilty`, or names the state that follows. The referee refuses a transition that is not in this
+table. docs/PROTOCOL-STATES.md is drawn from the table. A conviction (and, while a query is open, a
+forfeit or an equivocation) ends the game from every state, so the table does not list it per state.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ START = "commitments"
 
 @dataclass(frozen=True)
 class State:
-    """`clauses` of spec/PROTOCOL.md that the state implements, `does` in a few words, the states
-    that may follow when nobody was convicted, and the function that it is. That is given the
-    result which the state before has handed on."""
+    """One state of the referee.
+
+    `clauses` are those of spec/PROTOCOL.md that the state implements. `does` says in a few words
+    what the state finds out. `follows` are the states that may follow without a conviction. `run`
+    is the state's function; it receives the result that the state before hands on.
+    """
 
     phase: int
     clauses: str
@@ -70,12 +73,12 @@ TABLE: dict[str, State] = {
     "derived": State(2, "5.6.4", "input that is a scalar or the random key", (), phase2.derived),
     "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",), phase2.commit),
     "output": State(3, "6.1", "the first differing element", ("element", "log"), phase3.output),
-    "log": State(3, "6.10", "what entries the element has", ("element",), phase_log.log),
+    "log": State(3, "6.10", "the entries of the element", ("element",), phase_log.log),
     "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,), phase3.element),
     "entries": State(
         3, "6.13", "equal outputs: the first differing entry", ("entry",), phase_log.entries
     ),
-    "entry": State(3, "6.13", "whose entry is forged", ("beyond",), phase3.entry),
+    "entry": State(3, "6.13", "the party with the forged entry", ("beyond",), phase3.entry),
     "beyond": State(
         1,
         "6.14",

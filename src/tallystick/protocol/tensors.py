@@ -29,7 +29,8 @@ def descend(
 ) -> tuple[int, int, tuple[bytes, ...]]:
     """The first part on which two answers of 2.4 differ: first leaf, leaves, hashes.
 
-    Both lists combine to different hashes, so some part differs; it is smaller than the range.
+    Both lists combine to different hashes, so some part differs. That part is smaller than the
+    range.
     """
     ranges = merkle.parts_of(first, count, DEPTH)
     at = next(k for k in range(len(ranges)) if parts[0][k] != parts[1][k])
@@ -39,14 +40,14 @@ def descend(
 def part_guilt(
     count: int, bodies: dict[int, HashesBody], known: dict[int, bytes], clause: str
 ) -> dict[int, tuple[str, str]]:
-    """Who gave a wrong number of parts (2.7), or parts that are not those of `known`."""
+    """The parties with a wrong number of parts (2.7), or with parts that do not give `known`."""
     guilt = {}
     for party, body in bodies.items():
         whole = merkle.combine_parts(count, DEPTH, body.hashes)
         if whole is None:
             guilt[party] = ("2.7", f"{len(body.hashes)} hashes are not the parts asked for")
         elif whole != known[party]:
-            guilt[party] = (clause, "hashes it has stated do not combine to what it stated before")
+            guilt[party] = (clause, "its hashes do not combine to its earlier statement")
     return guilt
 
 
@@ -56,8 +57,11 @@ def known_hashes(
     before: tuple[bytes, ...],
     gives: Callable[[int, bytes], bool],
 ) -> dict[int, bytes]:
-    """What each party's parts must combine to: the hash it has stated `before`; at the first
-    answer their own root, if it `gives` what the party has stated, else nothing does."""
+    """The hash to which each party's parts must combine.
+
+    It is the hash that the party has stated `before`. At the first answer it is the root of the
+    parts themselves, if that root `gives` the party's stated digest; else there is none.
+    """
     if before:
         return {party: before[party] for party in bodies}
     known = {}
@@ -135,7 +139,7 @@ def agreed_element(
         raise Guilty({0: ("6.13", f"leaf {leaf} of output {output} does not give its digest")})
     block = np.frombuffer(data, dtype=DTYPES[header.dtype])
     bad = first_non_canonical(block)
-    if bad is not None:  # both have stated this digest, and no honest party such a tensor
+    if bad is not None:  # both have stated this digest; no honest party has such a tensor
         why = f"element {bad} of leaf {leaf} of output {output} is not canonical"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", why)), "3")
     value: np.generic = block[inside]
@@ -163,7 +167,7 @@ def open_operand(
         for leaf, data in opening.leaves.items():
             check_canonical(np.frombuffer(data, DTYPES[header.dtype]), f"leaf {leaf}")
     except CounterpartyError as error:
-        # Both have stated this digest, and no honest party a tensor with such a value.
+        # Both have stated this digest, and no honest party states one of such a tensor.
         why = f"operand {operand}, as both state it, is not canonical: {error.message}"
         raise Guilty(dict.fromkeys(BOTH, ("6.5", why)), "3") from None
     return opening

@@ -1,4 +1,4 @@
-"""How a game ended, and the way there, in the terms of PROTOCOL 1."""
+"""The end of a game, and the way there, in the terms of PROTOCOL 1."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Conviction:
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that was found out: for the report, progress and logs; no verdict rests on it.
+    """One finding, for the report, progress and logs; no verdict rests on it.
 
-    `stated` is what each party said, shortened for a person; equal strings are an agreement.
+    `stated` holds each party's statement, shortened for a person; equal strings are an agreement.
     """
 
     phase: int
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the parties part, as far as it was found."""
+    """The place where the parties part, as far as the game found it."""
 
     interval: tuple[int, int] | None = None
     step: int | None = None
@@ -61,10 +61,10 @@ class Verdict:
 
     `case` is one of "", "0", "1", "2a", "2b", "2c", "2d", "3" (PROTOCOL 1.6), "" for an
     agreement, an equivocation, an unopenable commitment or a forfeit. `accepted` is the accepted
-    party, None where there is none; under `agreement` both are. `undecided`: the runs differ, and
-    nobody is shown wrong (1.5.1). `choices` are those that logs left, and those that were taken,
-    as far as they were determined (NUMERICS 14.8). `terms` were executed by the referee;
-    `received` are bytes of answers.
+    party, None where there is none; under `agreement` both are accepted. `undecided` says that the
+    runs differ and neither party is shown wrong (1.5.1). `choices` are the numbers of choices that
+    logs left and that were taken, as far as the game determined them (NUMERICS 14.8). `terms` is
+    the number of terms that the referee executed; `received` are bytes of answers.
     """
 
     agreement: bool

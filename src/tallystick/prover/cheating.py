@@ -13,6 +13,7 @@ from typing import Any
 
 from tallystick.commit.signing import PrivateKey, RunCommitment
 from tallystick.job.job import Job
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.protocol.bodies import Body
@@ -35,7 +36,7 @@ from tallystick.run.store.journal import JournalContent
 def party_of(
     run: Path,
     key: PrivateKey | None = None,
-    threads: int | None = None,
+    context: ExecutionContext = DEFAULT,
     as_attack: bool = False,
     notice: Notice = lambda _: None,
 ) -> Prover:
@@ -43,8 +44,8 @@ def party_of(
     declares, without it that file is a stranger. Raises as Prover, and UsageError where no cheat is
     declared."""
     if as_attack:
-        return CheatingProver(run, key, threads, notice=notice)
-    return Prover(run, key, threads, notice)
+        return CheatingProver(run, key, context, notice=notice)
+    return Prover(run, key, context, notice)
 
 
 class CheatingProver(Prover):
@@ -55,12 +56,12 @@ class CheatingProver(Prover):
         self,
         run: Path,
         key: PrivateKey | None = None,
-        threads: int | None = None,
+        context: ExecutionContext = DEFAULT,
         override: Override | None = None,
         notice: Notice = lambda _: None,
     ) -> None:
         self._given = override
-        super().__init__(run, key, threads, notice)
+        super().__init__(run, key, context, notice)
 
     def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
         """The journal as it is: that of a declared cheat is what the cheat made."""
@@ -69,8 +70,8 @@ class CheatingProver(Prover):
         self._override.begin(self.job)
         return store.journal(self.job)
 
-    def _run_states(self, store: RunStore, threads: int | None, notice: Notice) -> RunStates:
-        return CheatingStates(store, self.job, self._journal, threads, notice, self._override)
+    def _run_states(self, store: RunStore, notice: Notice) -> RunStates:
+        return CheatingStates(store, self.job, self._journal, self.context, notice, self._override)
 
     def _make_good(self, run: RunCommitment, notice: Notice) -> None:
         """Nothing: what a cheat has signed need not be what its repetition gives."""
@@ -93,11 +94,11 @@ class CheatingStates(RunStates):
         store: RunStore,
         job: Job,
         journal: JournalContent,
-        threads: int | None,
+        context: ExecutionContext,
         notice: Callable[[str], None],
         override: Override,
     ) -> None:
-        super().__init__(store, job, journal, threads, notice)
+        super().__init__(store, job, journal, context, notice)
         self._override = override
 
     def look(self, step: int, tap: Tap) -> tuple[int, int]:
@@ -117,7 +118,7 @@ class CheatingStates(RunStates):
 
     def _make_engine(self, state: State, step: int) -> Engine:
         logs, lie = self._own_logs(), self._override
-        return CheatingEngine(self.job, state, step, self.threads, log=logs, override=lie)
+        return CheatingEngine(self.job, state, step, self.context, log=logs, override=lie)
 
     def _enter(self, step: int, state: State) -> Engine:
         engine = super()._enter(step, state)

@@ -28,8 +28,9 @@ from tallystick.errors import (
     MachineFaultError,
     TallystickError,
 )
-from tallystick.kernels.environment import check_environment, exact_environment
-from tallystick.program.executor import NodeError
+from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.kernels.environment import check_environment
+from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import (
@@ -75,16 +76,19 @@ class Prover:
     CounterpartyError for files whose damage no execution makes good.
     """
 
-    @exact_environment()
     def __init__(
         self,
         run: Path,
         key: PrivateKey | None = None,
-        threads: int | None = None,
+        context: ExecutionContext = DEFAULT,
         notice: Notice = lambda _: None,
     ) -> None:
+        self.context = context
+        self._open(RunStore(Path(run)), key, notice)
+
+    @in_its_context
+    def _open(self, store: RunStore, key: PrivateKey | None, notice: Notice) -> None:
         check_environment()
-        store = RunStore(Path(run))
         self.job = store.job()
         envelope = store.envelope()
         if envelope is None:
@@ -101,7 +105,7 @@ class Prover:
         self._facts = Facts(self.job.terms)
         self._key = signing_key(store, self.run.signer, key)
         self._journal = self._usable_journal(store, notice)
-        self._states = self._run_states(store, threads, notice)
+        self._states = self._run_states(store, notice)
         try:
             self._make_good(self.run, notice)
             self._tree = run_tree(self._journal.checkpoints)
@@ -118,8 +122,8 @@ class Prover:
     def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
         return usable_journal(store, self.job, self.run, notice)
 
-    def _run_states(self, store: RunStore, threads: int | None, notice: Notice) -> RunStates:
-        return RunStates(store, self.job, self._journal, threads, notice)
+    def _run_states(self, store: RunStore, notice: Notice) -> RunStates:
+        return RunStates(store, self.job, self._journal, self.context, notice)
 
     def _make_good(self, run: RunCommitment, notice: Notice) -> None:
         """Execute the run again where its journal does not serve."""
@@ -147,7 +151,7 @@ class Prover:
 
     # -- answering -----------------------------------------------------------------------------
 
-    @exact_environment()
+    @in_its_context
     def answer(self, query: bytes) -> bytes:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 

@@ -30,6 +30,7 @@ from tallystick.errors import (
     StorageError,
 )
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
@@ -100,11 +101,11 @@ class RunStates:
         store: RunStore,
         job: Job,
         journal: JournalContent,
-        threads: int | None,
+        context: ExecutionContext,
         notice: Callable[[str], None],
     ) -> None:
         self.store, self.job, self.journal = store, job, journal
-        self.threads, self._notice = threads, notice
+        self.context, self._notice = context, notice
         self.executed = 0
         self.scratch = Scratch(store.directory)
         self._engine: Engine | None = None
@@ -206,7 +207,7 @@ class RunStates:
         else:
             self._live = False
             for name, array in state.slots.items():
-                np.copyto(engine.state.slots[name], array)
+                engine.state.device.write(array, engine.state.slots[name])
             engine.state.loss_chain, engine.state.log_chain = state.loss_chain, state.log_chain
             engine.step = step
         self._live = True
@@ -224,7 +225,7 @@ class RunStates:
 
     def _make_engine(self, state: State, step: int) -> Engine:
         """What executes the run's steps again, in `state`."""
-        return Engine(self.job, state, step, self.threads, log=self._own_logs())
+        return Engine(self.job, state, step, self.context, log=self._own_logs())
 
     def _own_logs(self) -> OwnLogs | None:
         return own_logs(self.store, self.job, self.journal)

@@ -17,6 +17,7 @@ from tallystick.commit import merkle
 from tallystick.commit.node import node_tree
 from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
+from tallystick.kernels.device import Tensor
 from tallystick.opening.quantity import Quantity, opening_rule, rules
 from tallystick.opening.values import WholeSource
 from tallystick.opening.views import Path, View, locate, view_dtypes, view_values
@@ -152,13 +153,13 @@ class Steps:
         """All operands at once: whoever asks for one asks for the others."""
 
         def tap(
-            index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+            index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
         ) -> None:
             if index == capture.node:
-                for side, arrays in ((INPUT, inputs), (OUTPUT, outputs)):
-                    for number, array in enumerate(arrays):
-                        if array is not None:
-                            own = np.array(array, order="C")
+                for side, tensors in ((INPUT, inputs), (OUTPUT, outputs)):
+                    for number, tensor in enumerate(tensors):
+                        if tensor is not None:
+                            own = np.array(self._host(tensor), order="C")
                             capture.tensors[side, number] = Operand(own)
                 raise _DoneError
 
@@ -174,14 +175,14 @@ class Steps:
                 capture.tensors[INPUT, number] = Operand(np.array(array, order="C"))
 
         def tap(
-            index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
+            index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
         ) -> None:
             if index == loss.node:
-                keep(count, outputs[loss.out])
+                keep(count, self._host(outputs[loss.out]))
             if index == capture.node:
-                for number, array in enumerate(inputs):
-                    if array is not None:
-                        keep(number, array)
+                for number, tensor in enumerate(inputs):
+                    if tensor is not None and (INPUT, number) in wanted:
+                        keep(number, self._host(tensor))
                 raise _DoneError
 
         state = self.states.at(capture.step).state
@@ -189,6 +190,10 @@ class Steps:
             keep(count + 1 + at, np.frombuffer(chain, dtype=np.uint8))
         if not wanted <= set(capture.tensors):
             self._look(capture.step, tap)
+
+    def _host(self, tensor: Tensor) -> Array:
+        """A tensor of the run's device, on the host."""
+        return self.states.context.device.host(tensor)
 
     def _look(self, step: int, tap: Tap) -> None:
         with suppress(_DoneError):

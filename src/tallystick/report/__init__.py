@@ -1,6 +1,6 @@
-"""Pages for people: a run, or a dispute, as one HTML file that needs nothing else to be read.
+"""Pages for people: a run, or a dispute, as one HTML file that needs no other file.
 
-Theory of operation. `facts` reads and checks what is to be told, `run_page` and `dispute_page`
-tell it, `page` holds what pages share. Text from outside reaches a page through `html` alone,
-which escapes whatever is not markup made there.
+Theory of operation. `facts` reads and checks the facts, `run_page` and `dispute_page` write them,
+and `page` holds the parts that pages share. Text from outside reaches a page through `html` alone.
+That module escapes all text but its own markup.
 """

@@ -23,8 +23,11 @@ _CELL = re.compile(r"(?<!\\)\|")
 
 
 def clauses_of(specification: str) -> dict[str, str]:
-    """Number -> text of every numbered clause: its paragraphs, lists, tables and formulas, up to
-    the next clause or heading, as the specification writes them."""
+    """Number -> text of every numbered clause, as the specification writes it.
+
+    The text is the clause's paragraphs, lists, tables and formulas, up to the next clause or
+    heading.
+    """
     found: dict[str, list[str]] = {}
     current: list[str] = []
     fenced = False
@@ -64,7 +67,7 @@ def _row(line: str, cell: str) -> Safe:
 
 
 def _block(lines: list[str]) -> Safe:
-    """A paragraph, list, table or formula that is not the clause's first paragraph."""
+    """A paragraph, list, table or formula after the clause's first paragraph."""
     if lines[0].startswith(_FENCE):
         return el("pre", "\n".join(lines[1:-1]))
     if lines[0].startswith("|"):

@@ -20,7 +20,7 @@ _SHAPES = ("train", "train one")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Steps whose state was hashed, and those whose state was stored as well."""
+    """The steps with a hashed state, and those with a stored state as well."""
 
     hashed: tuple[int, ...] = ()
     stored: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ def thinned(losses: Sequence[float], columns: int) -> list[tuple[int, float]]:
 
 
 class _Frame:
-    """Where steps and losses lie in a drawing of some width."""
+    """The positions of steps and losses in a drawing of some width."""
 
     def __init__(self, curves: Sequence[Curve], width: int, height: int, strip: bool) -> None:
         self.width, self.height = width, height
@@ -110,8 +110,10 @@ def _line(f: _Frame, points: Sequence[tuple[float, float]], class_: str) -> Safe
 
 
 def _strip(f: _Frame, marks: Checkpoints) -> Safe:
-    """Checkpoints below the curve: a tick each (a band where they are dense), a diamond where
-    the state was stored."""
+    """Checkpoints below the curve.
+
+    Each has a tick, or a band where they are dense, and a diamond where the state was stored.
+    """
     middle = f.bottom + _STRIP / 2 + 2
     apart = (f.x(f.steps) - f.x(0)) / max(1, len(marks.hashed) - 1)
     parts = []

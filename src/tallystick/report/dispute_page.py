@@ -1,4 +1,4 @@
-"""A judged dispute as a page: the verdict, the parties, the way to it, what it cost."""
+"""A judged dispute as a page: the verdict, the parties, the way to it, the cost."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def _lead(dispute: DisputeFacts) -> list[Safe]:
     if verdict.forfeit:
         told.append(
             paragraph(
-                "This rests on the word of a referee, and on nothing that a party has signed. The "
+                "This rests on the word of a referee, not on a signed message of a party. The "
                 "referee has the key ",
                 code(dispute.referee or "(none named)"),
-                ", which the reader of this page has named with --trust-referee. Nobody else can "
-                "check the silence itself.",
+                ", which the reader of this page has named with --trust-referee. No other person "
+                "can check the silence itself.",
             )
         )
     lead = [paragraph(" ".join(words), class_="lead")] if words else []
@@ -181,16 +181,16 @@ def _again(dispute: DisputeFacts) -> Safe:
         "How to check it yourself",
         paragraph(
             "Party A is party 0 of the protocol, B is 1. "
-            "Get the job from whoever you trust to know it; it must have the job digest above. "
-            "The judge repeats the referee's whole game from the signed answers and believes no "
-            "verdict, this page's included. It needs seconds and no training.",
+            "Get the job from a person whom you trust to know it; it must have the job digest "
+            "above. The judge repeats the referee's whole game from the signed answers and "
+            "believes no verdict, this page's included. It needs seconds and no training.",
         ),
         commands(
             f"tallystick judge {name} --job JOB{referee}",
             f"tallystick judge {name} --job JOB{referee} --trust KEY",
         ),
         paragraph("The second form also says whether a signer has the key in the file KEY."),
-        paragraph("REFEREE is the file with the key of the referee whose word you take.")
+        paragraph("REFEREE is the file with the key of the referee that you believe.")
         if referee
         else None,
         facts(rows),
@@ -204,33 +204,33 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         open_ = ["That the run is true: two liars may agree. An audit repeats it."]
     elif verdict.undecided:
         proves = [
-            "The runs differ, and neither is shown wrong: at the difference both are what the "
-            "job and the parties' own rounding logs make of it.",
+            "The runs differ, and neither is shown wrong: at the difference both values follow "
+            "from the job and the parties' own rounding logs.",
         ]
         open_ = [
             "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
-            "doubtful elements; an auditor who follows the trainer's log makes the same choices. "
-            "Who could not read that log must get it first: past the difference nothing was "
-            "compared (PROTOCOL 6.12, 6.15).",
+            "doubtful elements; an auditor that follows the trainer's log makes the same choices. "
+            "An auditor that could not read that log must get it first: past the difference the "
+            "game compared no values (PROTOCOL 6.12, 6.15).",
         ]
     elif verdict.forfeit:
-        proves = ["What both signed before the silence; not the silence itself."]
+        proves = ["The statements that both signed before the silence; not the silence itself."]
         open_ = ["That the silent party's run is false."]
     else:
         proves = [
-            "Each convicted party has signed something false, or two things that contradict each "
-            "other, or cannot open what it has committed to. Its own signature shows it.",
+            "Each convicted party has signed a false statement, or two statements that contradict "
+            "each other, or cannot open its own commitment. Its own signature shows it.",
             "If one of the parties followed the job and answered, it is the accepted one.",
         ]
         open_ = [
-            "Why it is false: a cheat and a broken memory chip look the same.",
-            "That the accepted run is true to its end: a dispute ends at the first difference. It "
-            "was not shown wrong against this opponent; an audit repeats it.",
+            "Why the statement is false: a cheat and a broken memory chip look the same.",
+            "That the accepted run is true to its end: a dispute ends at the first difference. "
+            "This opponent did not show it wrong; an audit repeats it.",
         ]
     open_ += [
-        "Who stands behind a key. --trust names the signers of runs that you know, "
-        "--trust-referee the referees whose word you take.",
-        "That the job is a good one. The verdict says who followed it.",
+        "Which person holds a key. --trust names the signers of runs that you know, "
+        "--trust-referee the referees that you believe.",
+        "That the job is a good one. The verdict says which party followed it.",
     ]
     return join(
         section("What this proves", items(*proves)), section("What it does not", items(*open_))

@@ -1,4 +1,4 @@
-"""What a page tells, read and checked before a word of it is written."""
+"""The facts of a page, read and checked before a word of it is written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tallystick.run.store.directory import RunStore
 
 @dataclass(frozen=True)
 class Curve:
-    """Losses of a run: one a step, and (step, loss) where it was validated."""
+    """Losses of a run: one for each step, and (step, loss) of each validation."""
 
     name: str
     training: tuple[float, ...]
@@ -53,9 +53,9 @@ class RunFacts:
 class DisputeFacts:
     """A dispute whose verdict has been judged, not read.
 
-    Per party: its signed commitment, whether its signer is among the keys the reader trusts (None
-    where none was named), and its losses where its run directory was at hand. `name`, `size` and
-    `digest` are the evidence file's.
+    It has three facts for each party: its signed commitment, whether the reader trusts its signer
+    (None where the reader named no key), and its losses if its run directory was given. `name`,
+    `size` and `digest` are the evidence file's.
     """
 
     name: str
@@ -67,7 +67,7 @@ class DisputeFacts:
     arity: int
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
-    referee: str | None = None  # key id of the believed referee on whose word a forfeit rests
+    referee: str | None = None  # key id of the believed referee that signed the forfeit
 
 
 @exact_environment()
@@ -78,7 +78,7 @@ def read_run(
 
     A finished run's journal, commitment and job are checked against each other. Raises
     CounterpartyError where they do not belong together or the signer is not in `trust`,
-    CannotCheckError where something is missing.
+    CannotCheckError where a file is missing.
     """
     store = RunStore(directory)
     own = job or store.job()
@@ -103,8 +103,8 @@ def read_dispute(
 ) -> DisputeFacts:
     """The evidence at `path`, judged under `terms`; `runs` lend their losses.
 
-    Raises CorruptFileError for evidence that is refused, CannotCheckError for a forfeit by a
-    referee who is not in `trust_referees`, UsageError for a run that is of neither party.
+    Raises CorruptFileError for refused evidence, CannotCheckError for a forfeit by a referee
+    outside of `trust_referees`, UsageError for a run of neither party.
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     judgement = judge(terms, data, trust, trust_referees)
@@ -114,7 +114,7 @@ def read_dispute(
     for run in runs:
         root, signer = run.found["run_root"], run.found["signer"]
         parties = [p for p in (0, 1) if judgement.run_roots[p] == root]
-        # Equal runs have one root: the signer tells them apart, where it does.
+        # Equal runs have one root, so the signers tell them apart, unless both have the same one.
         parties = [p for p in parties if judgement.signers[p] == signer] or parties
         if not parties:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Markup that cannot be injected into: what is not `Safe` is escaped, wherever it is put."""
+"""Markup that outside text cannot change: every value is escaped unless it is `Safe`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEPARATORS = "\n\t"
 
 
 class Safe(str):
-    """Markup made here."""
+    """Markup that this module made."""
 
 
 def text(value: object, limit: int | None = MAX_TEXT) -> Safe:
@@ -46,5 +46,5 @@ def el(name: str, *children: object, **attributes: object) -> Safe:
 
 
 def join(*parts: object) -> Safe:
-    """Parts one after the other; None is nothing."""
+    """Parts one after the other; None adds no markup."""
     return Safe("".join(text(part) for part in parts if part is not None))

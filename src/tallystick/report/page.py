@@ -1,4 +1,4 @@
-"""What pages share: head, style, mark, footer, and the page that says nothing could be judged."""
+"""The common parts of pages: head, style, mark, footer, and the page about a refused file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tallystick.errors import TallystickError
 from tallystick.report.html import Safe, el, join, text
 from tallystick.run.store.version import tallystick_version
 
-# Nothing is loaded from anywhere, whatever a text from outside manages to look like.
+# The page loads no other file, even if a text from outside managed to become markup.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -54,7 +54,7 @@ def page(title: str, body: Safe, same: bool = True) -> str:
     )
     top = el("header", el("div", _stick(same), "Tallystick", class_="brand"), class_="top")
     made = f"Written by tallystick {tallystick_version()}. This page is for reading; "
-    footer = el("footer", made, "what it says rests on the files it names, not on the page.")
+    footer = el("footer", made, "its statements rest on the files that it names.")
     html = el("html", head, el("body", top, el("main", body), footer), lang="en")
     return f"<!DOCTYPE html>\n{html}\n"
 
@@ -75,14 +75,14 @@ def badge(label: str, good: bool | None) -> Safe:
 
 
 def trust_badge(trusted: bool | None) -> Safe:
-    """Whether a signer is one that the reader named."""
+    """A badge that says whether the reader named the signer."""
     if trusted:
         return badge("✓ trusted signer", True)
     return badge("unknown signer", None if trusted is None else False)
 
 
 def banner(sentence: str, *more: object, good: bool | None) -> Safe:
-    """What the page says, in one sentence, and the words below it."""
+    """The page's statement in one sentence, and the words below it."""
     tone = {True: " good", False: " bad", None: ""}[good]
     return el("div", el("h1", sentence), *more, class_=f"card verdict{tone}")
 
@@ -93,7 +93,7 @@ def commands(*lines: str) -> Safe:
 
 
 def refusal_page(name: str, what: str, error: TallystickError) -> str:
-    """A page that says why nothing could be told about `what`, the file or directory `name`."""
+    """A page that says why `what`, the file or directory `name`, is not shown."""
     body = join(
         banner(
             f"Nothing is shown: this {what} does not check out.",
@@ -102,8 +102,8 @@ def refusal_page(name: str, what: str, error: TallystickError) -> str:
             good=False,
         ),
         paragraph(
-            f"Nothing in it was believed, so nothing of it is repeated here. This convicts nobody: "
-            f"whoever sent the {what} may simply have sent the wrong one.",
+            f"This page believes no part of it and so repeats none. This convicts nobody: the "
+            f"sender of the {what} may simply have sent the wrong one.",
         ),
         paragraph("It was ", el("code", name), "."),
     )

@@ -1,5 +1,8 @@
-"""The way from two runs to one number, drawn: each stage a bar whose disputed part becomes the
-whole of the next one, and below it what both parties have stated."""
+"""The way from two runs to one number, as a drawing.
+
+Each stage is a bar. Its disputed part becomes the whole of the next bar. Below each bar stand the
+statements of both parties.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _SHAPED = 8  # operands of a node whose types are listed
 
 @dataclass(frozen=True)
 class Stage:
-    """`part` is the disputed one of `whole` equal parts, from `first` on, `length` of them."""
+    """A stage of `whole` equal parts; `length` of them, from `first` on, are disputed."""
 
     title: str
     scale: str
@@ -58,7 +61,7 @@ def _origin(program: Program, value: Value | None) -> str:
 
 
 def _operator(program: Program, number: int) -> Safe:
-    """What the job's program says the node is."""
+    """The node, as the job's program describes it."""
     node = program.nodes[number]
     shown = list(node.inputs[:_SHAPED])
     entries = [
@@ -183,7 +186,7 @@ def sign(equal: bool) -> Safe:
 
 
 def claims(what: object, pair: Sequence[str], equal: bool) -> Safe:
-    """What both parties say about one thing, side by side."""
+    """Both parties' statements about one fact, side by side."""
     boxes = [
         el(
             "div",
@@ -205,7 +208,7 @@ def _told(event: Event) -> Safe:
 
 
 def _belongs(clause: str, stage: Sequence[str]) -> bool:
-    """Whether an event of `clause` is told at a stage: "6.1" is not the beginning of "6.10"."""
+    """True if an event of `clause` belongs to a stage; "6.1" is not the beginning of "6.10"."""
     return any(clause == c or clause.startswith(c if c.endswith(".") else f"{c}.") for c in stage)
 
 
@@ -234,8 +237,8 @@ def path_section(facts: DisputeFacts) -> Safe:
         last = claims("the disputed value", (a, b), a == b) if a or b else None
         entries.append(el("li", head, last))
     words = (
-        "Each bar is the whole of what was left; its marked part is where the parties differ, and "
-        "the next bar. Digests are shortened to their first 16 digits."
+        "Each bar is the whole remaining range. The parties differ in its marked part, and that "
+        "part is the next bar. Digests are shortened to their first 16 digits."
     )
     return section("Where they part", el("p", words, class_="soft small"),
                    el("ol", *entries, class_="path"))  # fmt: skip

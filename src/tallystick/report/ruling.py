@@ -1,4 +1,4 @@
-"""The rule that was broken, and the values on which it was decided."""
+"""The broken rule, and the values that decided it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tallystick.report.html import Safe, el, join
 from tallystick.report.page import paragraph, section
 from tallystick.report.words import PARTIES, binary, bits_of, code, count
 
-_NEAR = 1 << 24  # binary32 numbers: beyond this a distance says nothing
+_NEAR = 1 << 24  # binary32 numbers: a greater distance is not shown
 PHASES = ("commitments and genesis", "the diverging step", "the diverging operator", "one element")
 
 
 def apart(a: str, b: str) -> int | None:
-    """Steps along the finite binary32 numbers between two values given by their bits; None for
-    what is no binary32, or not finite."""
+    """The number of binary32 numbers from one value to another, both given by their bits.
+
+    None where one of them is no binary32 or is not finite.
+    """
     if len(a) != 8 or len(b) != 8:
         return None
     at: list[int] = []
@@ -77,7 +79,7 @@ def _contract(facts: DisputeFacts) -> Contract | None:
 
 
 def ruling_section(facts: DisputeFacts) -> Safe:
-    """Who is convicted of what, with the clause's text, and the values."""
+    """The convicted parties, the clauses with their text, and the values."""
     verdict = facts.verdict
     parts: list[object] = []
     where = f"Decided in phase {verdict.phase}, {PHASES[verdict.phase]}"
@@ -97,9 +99,9 @@ def ruling_section(facts: DisputeFacts) -> Safe:
             numerics += " and 14" if contract.keeps_log else " and 13"
         parts.append(
             paragraph(
-                "What ",
+                "The meaning of ",
                 code(verdict.place.operator),
-                " means, to the bit, is said in NUMERICS ",
+                ", to the bit, stands in NUMERICS ",
                 numerics,
                 f" under the contract {facts.terms.commitment.contract}.",
             )

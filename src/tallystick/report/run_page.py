@@ -1,4 +1,4 @@
-"""A run as a page: what it is, how it went, who signed it, how to check it, what that proves."""
+"""A run as a page: the job, the course, the signer, the ways to check it, and their worth."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _commitment(run: RunFacts) -> Safe:
         rows["Signer (key id)"] = digest(found["signer"])
     words = (
         "The run root is the root of a Merkle tree over all hashed states and the job digest. It "
-        "says nothing of time, threads or machine: whoever repeats the job gets the same one."
+        "does not depend on time, threads or machine: a repetition of the job gives the same one."
     )
     return section("What was committed to", facts(rows), paragraph(words, class_="soft small"))
 
@@ -167,13 +167,13 @@ def _checking(run: RunFacts) -> Safe:
         paragraph(
             "JOB is your own copy of the job; it must have the digest above. The first line "
             "repeats the whole run on your machine and compares every hashed state, the second one "
-            "a part of it; the third executes nothing and checks the bytes of the directory.",
+            "a part of it. The third executes no step and checks the bytes of the directory.",
         ),
         commands(*lines),
         paragraph(
             "If another run of the same job has another run root, ",
             code("tallystick dispute"),
-            " finds the operator at which they part, and which of the two is wrong.",
+            " finds the operator at which they part, and the wrong one of the two.",
         ),
     )
 
@@ -184,9 +184,9 @@ def _meaning(run: RunFacts) -> Safe:
         "The holder of the signing key stands by this run root for this job, and cannot take it "
         "back."
         if signed
-        else "Nothing yet: an unfinished run is not signed.",
-        "The hashed states listed in the run give the run root shown; this was checked when the "
-        "page was written."
+        else "No commitment yet: an unfinished run is not signed.",
+        "The hashed states listed in the run give this run root. The command checked that when it "
+        "wrote the page."
         if signed
         else None,
         "One different bit in any of those states, or another order of the data, would have given "
@@ -195,11 +195,11 @@ def _meaning(run: RunFacts) -> Safe:
         "part, on other hardware.",
     ]
     open_ = [
-        "That the run is true. This page repeated nothing; an audit does.",
-        "That the loss curve is the run's: it is drawn from the journal, and held against the "
-        "signed states by fsck and audit. Validation losses are not committed to at all.",
-        "That the data are what somebody says they are, or that the model is any good. The job "
-        "digest fixes data and model; it does not judge them.",
+        "That the run is true. This page repeated no step; an audit does.",
+        "That the loss curve is the run's: it is drawn from the journal; fsck and audit compare "
+        "the journal with the signed states. No commitment covers validation losses.",
+        "That the data fit their description, or that the model is any good. The job digest fixes "
+        "data and model; it does not judge them.",
         "Who the signer is. A key id is only a name for a key; --trust names the keys you know.",
     ]
     return join(

@@ -1,4 +1,4 @@
-"""Numbers and digests as people read them."""
+"""Numbers and digests in a form for people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count(n: int, what: str = "") -> str:
 
 
 def size(n: int) -> str:
-    """Bytes with a unit people know, and exactly where that is not the same."""
+    """Bytes with a unit that people know, and the exact number where it differs."""
     return f"{count(n, 'byte')}" if n < 1024 else f"{human_bytes(n)} ({n:,} bytes)"
 
 
@@ -40,13 +40,15 @@ def digest(value: bytes | str) -> Safe:
 
 
 def code(value: object) -> Safe:
-    """Something as it is typed or stored."""
+    """A text as a person types it or a file holds it."""
     return el("code", value)
 
 
 def bits_of(shown: str) -> tuple[str, str]:
-    """A value as protocol.game.show writes it, as the number and its bits in hexadecimal; the
-    bits are empty where it has none. A binary32 gets the fewest digits that name it."""
+    """The number and the hexadecimal bits in a text of protocol.game.show.
+
+    The bits are empty where the text has none. A binary32 gets the fewest digits that name it.
+    """
     found = _BITS.fullmatch(shown)
     if not found:
         return shown, ""

@@ -1,7 +1,7 @@
 """Bounded sections: entries by position, in blocks of 4096 elements (COMMITMENTS 10.2).
 
 A section in memory is `counts`, u16 per block, and `words`, the u16 of all blocks one after the
-other; that pair is also what a file stores.
+other. A file stores the same pair.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Blocks:
     words: Array
 
     def payload(self) -> bytes:
-        """What a file stores: the counts, then the words, little-endian."""
+        """The bytes in a file: the counts, then the words, little-endian."""
         return self.counts.tobytes() + self.words.tobytes()
 
     def root(self) -> bytes:
@@ -93,8 +93,11 @@ class Blocks:
 
 
 def encode(section: Section, entries: Entries) -> Blocks:
-    """`entries` as blocks. Raises UsageError for positions that are not ascending, or are no
-    element's (a test or an attack that needs such a block writes its words itself)."""
+    """`entries` as blocks.
+
+    Raises UsageError for positions that do not ascend or are outside of the output. A test or an
+    attack that needs such a block writes its words itself.
+    """
     positions, directions = entries.positions, entries.directions
     if len(positions) and not (
         positions[0] >= 0 and positions[-1] < section.elements and (np.diff(positions) > 0).all()
@@ -116,8 +119,10 @@ def largest_payload(section: Section) -> int:
 
 
 def from_payload(section: Section, payload: bytes) -> Blocks:
-    """Inverse of Blocks.payload. Raises CorruptFileError where the parts do not fit together;
-    what the words say is left to `decode`."""
+    """Inverse of Blocks.payload. Raises CorruptFileError where the parts do not fit together.
+
+    `decode` checks the words.
+    """
     head = 2 * section.blocks
     if len(payload) < head or len(payload) % 2:
         raise CorruptFileError("the counts of its blocks are cut off")
@@ -129,10 +134,10 @@ def from_payload(section: Section, payload: bytes) -> Blocks:
 
 
 def decode(section: Section, blocks: Blocks) -> tuple[Entries, Array]:
-    """The entries of `blocks`, and the numbers of blocks that are none by COMMITMENTS 10.2.
+    """The entries of `blocks`, and the numbers of malformed blocks (COMMITMENTS 10.2).
 
-    A malformed block is left out whole. A position that only the last block's length rules out
-    is an entry (a forged one, NUMERICS 14.7).
+    A malformed block is left out whole. A position beyond the end of the shorter last block is an
+    entry (a forged one, NUMERICS 14.7).
     """
     numbers = np.repeat(np.arange(len(blocks.counts)), blocks.counts)
     words = blocks.words.astype(np.int64)
@@ -147,9 +152,9 @@ def decode(section: Section, blocks: Blocks) -> tuple[Entries, Array]:
 
 
 def decode_block(index: int, data: bytes) -> Entries:
-    """The entries of block `index`, for whoever was sent it alone.
+    """The entries of block `index`, for a referee that received this block alone.
 
-    Raises CorruptFileError for what is no block (COMMITMENTS 10.2).
+    Raises CorruptFileError for bytes that are no block (COMMITMENTS 10.2).
     """
     if len(data) % 2 or len(data) > 2 * BLOCK_ELEMENTS:
         raise CorruptFileError(

@@ -1,7 +1,7 @@
-"""Which elements of a product a boundary is near to, for many of them at once (NUMERICS 14.6).
+"""Finds the elements of a product near a boundary, for many of them at once (NUMERICS 14.6).
 
-The vectorised side of `numerics.grid`: elements of the grid are named by the same indices. What
-these functions leave open is decided by the exact sum.
+This is the vectorised side of `numerics.grid`; elements of the grid have the same indices. The
+exact sum decides about the elements that these functions leave open.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tallystick import _core
 
 Array = np.ndarray
 _SLACK = 2.0**-50
-_ABOVE_ALL = 2.0**128  # what plus infinity stands for in the overflow boundary (NUMERICS 13.2)
+_ABOVE_ALL = 2.0**128  # the value of plus infinity in the overflow boundary (NUMERICS 13.2)
 
 
 def indices_of(values: Array, bits: int) -> Array:
-    """i64: the grid indices of binary32 values of the grid with `bits` bits; no NaN among them."""
+    """i64: the indices of binary32 values on the grid with `bits` bits. The values hold no NaN."""
     pattern = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.int64)
     magnitude = (pattern & 0x7FFFFFFF) >> (32 - bits)
     index: Array = np.where(pattern >> 31, -magnitude, magnitude)
@@ -43,11 +43,11 @@ def boundaries(low: Array, bits: int) -> Array:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Elements w f64[k] with their bounds E: what the interval [w − 2E, w + 2E] holds.
+    """Elements w f64[k] with their bounds E, and the boundaries in [w − 2E, w + 2E].
 
-    `finite` is False where w or E is not a number to reckon with; there the rest means nothing.
-    `low`, `high`: indices of R of the interval's ends, rounded outwards; `close`: there is one
-    boundary in it and it is surely within 2E of w, not only by that rounding.
+    `finite` is False where w or E is not usable; there the other members have no meaning. `low` and
+    `high` are the indices of R of the interval's ends, rounded outwards. `close` says that the
+    interval has one boundary, which is surely within 2E of w, not only by that rounding.
     """
 
     finite: Array
@@ -68,7 +68,7 @@ def around(w: Array, bound: Array, bits: int) -> Neighbourhood:
     low, high = ends
     one = finite & (high - low == 1)
     distance = np.abs(centre - boundaries(np.where(one, low, 0), bits))
-    # The difference may be rounded (w near 0): then the next larger number is not below it.
+    # The difference may be rounded (w near 0). The next larger number is not below it.
     close = one & (np.nextafter(distance, np.inf) <= reach)
     return Neighbourhood(finite, low, high, close)
 
@@ -78,8 +78,9 @@ def read_beyond_doubt(
 ) -> tuple[Array, Array]:
     """Masks of entries that are surely forged, and surely not, without an exact sum (14.7).
 
-    Only where no boundary is within 2E of w, so that R(w) is R(v*): v* being within E of w, its
-    distances differ from those of w by E at most. The margins pay for the roundings here.
+    It decides only where no boundary is within 2E of w, so that R(w) is R(v*). Because v* is within
+    E of w, its distances differ from those of w by at most E. The margins pay for the roundings
+    here.
     """
     nearest = near.low
     settled = near.finite & (near.low == near.high)
@@ -91,7 +92,7 @@ def read_beyond_doubt(
     read = np.where(directions == 0, above, below)
     other = np.where(directions == 0, below, above)
     slack = _SLACK * (above + below)
-    # The other boundary is beyond 2E of w already, so the one that is read is beyond 4E of it.
+    # The other boundary is already beyond 2E of w, so the one read here is beyond 4E of it.
     forged = settled & (read - other - slack > 2 * reach)
     honest = settled & (other - read - slack > 2 * reach)
     return forged, honest

@@ -1,4 +1,4 @@
-"""What can be wrong with a rounding log that somebody hands us."""
+"""Faults of a rounding log that another party hands over."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ADVICE = {
 class LogCorruptError(CorruptFileError):
     """A step's rounding log is missing, damaged, of another step, or malformed.
 
-    `fault` says which; `step` is the step it was wanted for; `node`, `output` and `operator` name
-    the section where the fault is in one, and are None where it is in the whole log.
+    `fault` names the fault. `step` is the step for which the log was read. `node`, `output` and
+    `operator` name the section with the fault, and are None for a fault of the whole log.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What following a log brings to light: findings against its writer, and choices it left."""
+"""The results of following a log: findings against its writer, and the choices that it left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ KEPT = 1000
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that speaks against a log. `element` is the row-major position in the output,
-    `direction` 0 down, 1 up (bounded) or the entry 0, 1, 2 (published); None where there is none.
+    """One finding against a log.
+
+    `element` is the row-major position in the output. `direction` is 0 for down, 1 for up (bounded)
+    or the entry 0, 1, 2 (published). Both are None where the finding has none.
     """
 
     kind: Kind
@@ -58,7 +60,7 @@ class Findings:
         self.count += others.count
 
     def room_for(self, many: int) -> int:
-        """How many of `many` further findings would be kept; the others are only counted."""
+        """The number of `many` further findings that would be kept; the others are only counted."""
         return min(many, max(0, KEPT - len(self.kept)))
 
     def __bool__(self) -> bool:
@@ -69,10 +71,10 @@ class Findings:
 class Choices:
     """Choices of NUMERICS 14.8, as far as they were determined.
 
-    `left` counts entries but those known to have no effect: an element whose V was not computed
-    counts as one where V has two elements, so `left` is at most too large. `taken` counts values
-    that are known not to be R(v*), so it is at most too small, and exact where the follower was
-    asked to sum every entry's element.
+    `left` counts entries, except those known to have no effect. An element whose V was not computed
+    counts as one where V has two elements, so `left` may be too large but never too small. `taken`
+    counts values that are known not to be R(v*), so it may be too small but never too large. It is
+    exact where the follower sums every entry's element.
     """
 
     left: int = 0

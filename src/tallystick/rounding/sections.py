@@ -1,4 +1,4 @@
-"""Which outputs of a program a step's rounding log has sections for (COMMITMENTS 10.1)."""
+"""The outputs of a program that have sections in a step's rounding log (COMMITMENTS 10.1)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from tallystick.program.ir import Node, Program, op_spec
 
 
 def is_logged(node: Node, output: int, contract: Contract) -> bool:
-    """Whether output `output` of `node` has a section (COMMITMENTS 10.1, NUMERICS 13.1, 14.9)."""
+    """True if output `output` of `node` has a section (COMMITMENTS 10.1, NUMERICS 13.1, 14.9)."""
     if node.out_types[output].dtype != "f32":
         return False
     if contract.form == "bounded":
         return node.op in contract.rounded_operators
-    # Comparisons and masks have bool outputs; what only moves bits is a class of its own.
+    # Comparisons and masks have bool outputs. Operators that only move bits are a class of their
+    # own.
     return op_spec(node.op).op_class != "move"
 
 
 def sections_of(program: Program, contract: Contract) -> tuple[Section, ...]:
-    """The sections of every step's log under `contract`, which keeps logs: in the order of nodes
-    and of each node's outputs, empty ones included.
+    """The sections of every step's log under `contract`, which keeps logs.
 
-    Raises UsageError for more than an answer about a log can name (PROTOCOL 2.1): in a game an
-    honest party could not open its own.
+    They are in the order of nodes and of each node's outputs, empty ones included. Raises
+    UsageError for more sections than an answer about a log can name (PROTOCOL 2.1): in a game an
+    honest party could not open its own log.
     """
     code = FORMS[contract.form]
     sections = tuple(

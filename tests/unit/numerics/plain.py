@@ -13,6 +13,7 @@ from reference.sums import sum_rows, total
 
 from tallystick import _core
 from tallystick.kernels.table import kernel, run_of
+from tallystick.kernels.views import view
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 
@@ -38,12 +39,11 @@ def evaluate(name: str, attrs: dict[str, Any], *inputs: np.ndarray) -> list[np.n
     spec = lookup(name)
     check_attrs(spec, attrs)
     types = spec.infer(attrs, tuple(type_of(x) for x in inputs))
-    found = kernel[name]
-    if found.view is not None:
-        result = found.view(attrs, inputs[0])
+    if name in view:
+        result = view[name](attrs, inputs[0])
         assert type_of(result) == types[0]
         return [result]
-    ready = [x if found.strided else np.ascontiguousarray(x) for x in inputs]
+    ready = [x if kernel[name].strided else np.ascontiguousarray(x) for x in inputs]
     outputs = []
     for t in types:
         out = np.empty(t.shape, DTYPES[t.dtype])

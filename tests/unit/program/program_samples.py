@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tallystick.kernels.table import kernel, run_of
+from tallystick.kernels.table import run_of
+from tallystick.kernels.views import view
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Program, Value
@@ -84,10 +85,9 @@ def interpret(program: Program, inputs: Mapping[str, np.ndarray]) -> Arrays:
         if node.op == COMMIT:
             continue
         operands = [None if v is None else np.array(made[v], order="C") for v in node.inputs]
-        view = kernel[node.op].view
-        if view is not None:
+        if node.op in view:
             assert operands[0] is not None
-            made[Value(index, 0)] = np.array(view(node.attrs, operands[0]), order="C")
+            made[Value(index, 0)] = np.array(view[node.op](node.attrs, operands[0]), order="C")
             continue
         outputs = [np.empty(t.shape, DTYPES[t.dtype]) for t in node.out_types]
         run_of(node.op)(node.attrs, operands, outputs)

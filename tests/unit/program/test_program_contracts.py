@@ -69,7 +69,7 @@ def test_an_unknown_operator_is_refused_with_the_contract() -> None:
 def _loss(contract: str, **named: object) -> bytes:
     state, batch = linear_inputs()
     program = replace(linear_step(), contract=resolve_contract(contract))
-    result = Executor(program, None, **named).run_step(state, batch, LR, KEY)  # type: ignore[arg-type]
+    result = Executor(program, **named).run_step(state, batch, LR, KEY)  # type: ignore[arg-type]
     assert result.loss is not None
     return result.loss.tobytes() + state["param.w"].tobytes()
 

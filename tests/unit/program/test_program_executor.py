@@ -24,7 +24,8 @@ from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.executor import Executor, NodeError, NodeFaultError
+from tallystick.program.executor import Executor
+from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import Node, Program, Value
 
 LR = {"lr": 0.5}

@@ -20,6 +20,7 @@ from tallystick.run.store.journal import Journal, journal_bytes, parse_journal, 
 
 JOB = bytes(range(32))
 ROOT = b"r" * 32
+EMPTY: tuple[Any, ...] = (0, False, [], {})  # what is no name, and not null either
 
 
 def _finding(step: int, element: int = 7) -> dict[str, Any]:
@@ -114,6 +115,8 @@ def test_malformed_records_are_refused() -> None:
         {**other, "interval": [1, "2"]},
         {**other, "committed": 4},
         {**other, "slot": 4},
+        *({**other, "slot": empty} for empty in EMPTY),
+        *({**good, "findings": [{**_finding(1), "operator": empty}]} for empty in EMPTY),
     ):
         assert found_problem(broken), broken
 

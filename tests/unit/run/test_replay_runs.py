@@ -14,6 +14,7 @@ from replay_tools import forging, replay_job, some_more, trained
 
 from tallystick.errors import DigestMismatchError, MismatchError, UsageError
 from tallystick.job.job import Job
+from tallystick.kernels.context import DEFAULT
 from tallystick.kernels.rounded.engines import NumpyEngine, using
 from tallystick.program.state import State
 from tallystick.run.cheats.override import Override
@@ -280,7 +281,7 @@ def test_compressed_logs_say_the_same(job: Job, run: RunSummary, tmp_path: Path)
 
 
 def test_the_estimate_counts_logs(job: Job, run: RunSummary, tmp_path: Path) -> None:
-    estimate = estimate_run(job, tmp_path, None, 2)
+    estimate = estimate_run(job, tmp_path, DEFAULT, 2)
     assert 0.5 * run.log_bytes < estimate.disk.logs < 2 * run.log_bytes
     assert "rounding logs" in estimate.sentence()
 

@@ -1,1 +1,1 @@
-"""Who computes: a job under an arm, one process for each kind of hardware, side by side."""
+"""The parties: a job under an arm, one process for each kind of hardware, side by side."""

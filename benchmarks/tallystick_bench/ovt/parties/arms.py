@@ -1,7 +1,7 @@
-"""How the parties of `bench ovt` compute a step: an executor under a contract, with its logs.
+"""The arms of `bench ovt`: a party's executor under a contract, with its logs.
 
-Arms: `ordered`, `rounded` (contracts without a log); `bounded`, `published` (recorder or follower
-of a log); `round` (the published form's kernels, rounded, nothing logged or followed); `float32`
+The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
+or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
 (stock float32 kernels). The kinds of hardware are those of `rounding.emulated`.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
@@ -24,7 +25,7 @@ from tallystick.run.logs.writer import LogDirectory, log_path
 from tallystick_bench.ovt.models import under
 from tallystick_bench.ovt.parties.party import Arm, Given
 
-if TYPE_CHECKING:  # with it comes torch, which the other arms do without
+if TYPE_CHECKING:  # it loads torch, which the other arms do not need
     from tallystick_bench.ovt.parties.unlogged import Unlogged
 
 # The kinds compared: this machine as it is, another order of sums, the libraries without AVX. (MKL
@@ -43,7 +44,9 @@ class Plain:
 
     def __init__(self, program: Program, threads: int, unlogged: Unlogged | None = None) -> None:
         self.unlogged = unlogged
-        self.executor = Executor(program, threads, unlogged.kernels if unlogged else None)
+        self.executor = Executor(
+            program, ExecutionContext(threads), unlogged.kernels if unlogged else None
+        )
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
         """Take the step; see `Arm`."""
@@ -57,8 +60,7 @@ class Plain:
 
 
 class Logged:
-    """A recorder, or a follower where `step` is given a log; its own log is a file in
-    `directory`."""
+    """A recorder, or a follower where `step` gets a log. Its own log is a file in `directory`."""
 
     def __init__(
         self, job: Job, program: Program, kind: Kind, directory: Path, threads: int, follows: bool,
@@ -77,15 +79,17 @@ class Logged:
             kind.stock() if published else None,
         )
         self._corrects = published and follows
-        self.executor = Executor(program, threads, self.steps.kernels)
+        self.executor = Executor(program, ExecutionContext(threads), self.steps.kernels)
 
     def _reader(self, step: int) -> LogReader:
         assert self._followed is not None
         return LogReader(self._followed, step, self._expected)
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
-        """Take the step; see `Arm`. Raises CannotCheckError where an honest log is spoken
-        against: that would be a fault of ours."""
+        """Take the step; see `Arm`.
+
+        Raises CannotCheckError for a finding against an honest log, which would be a fault of ours.
+        """
         self._followed, steps = log, self.steps
         left, taken = steps.choices.left, steps.choices.taken
         steps.begin(given.step)
@@ -109,7 +113,7 @@ class Logged:
         return found
 
     def close(self) -> None:
-        """Drop what an unfinished step has written."""
+        """Drop the files of an unfinished step."""
         self.steps.abort()
 
 
@@ -123,8 +127,10 @@ def open_arm(
     threads: int,
     compress: bool = False,
 ) -> Arm:
-    """The arm called `arm` under `contract` on a kind of hardware; a follower if `follows`. Logs go
-    to `directory`, compressed if `compress`."""
+    """The arm called `arm` under `contract` on a kind of hardware; a follower if `follows`.
+
+    Logs go to `directory`, compressed if `compress`.
+    """
     if contract is None:
         from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
 

@@ -28,7 +28,7 @@ from tallystick_bench.ovt.parties.party import Arm, Party
 
 
 class Lane:
-    """A party, and where its weights go after each step."""
+    """A party, and the file that gets its weights after each step."""
 
     def __init__(self, job: Job, arm: Arm, weights: Path) -> None:
         self.party = Party(job, arm)

@@ -1,7 +1,8 @@
 """Several kinds of hardware training one job in step: processes, and the distance between them.
 
-Each kind is a process of its own (what it emulates is set in its environment). All take a step,
-the followers with the logs that the trainers have just written; then the weights are compared.
+Each kind is a process of its own, and its environment sets the kind that it emulates. All take a
+step, the followers with the logs that the trainers have just written. Then the module compares the
+weights.
 """
 
 from __future__ import annotations
@@ -113,9 +114,11 @@ def distance(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 @dataclass
 class Series:
-    """What a pair gave, step by step. `equal` counts the steps after which the whole states
-    (weights, moments, buffers) had the same bits; `left` and `taken` are choices (NUMERICS 14.8)
-    as far as the follower determined them."""
+    """A pair's results, step by step.
+
+    `equal` counts the steps after which the whole states (weights, moments, buffers) had the same
+    bits. `left` and `taken` are choices (NUMERICS 14.8) as far as the follower determined them.
+    """
 
     l2: list[float] = field(default_factory=list)
     equal: int = 0
@@ -138,10 +141,10 @@ class Series:
 def run_arm(
     made: Sequence[Child], job: Path, arm: str, contract: str | None, steps: int, logged: bool
 ) -> dict[str, Any]:
-    """All kinds through `steps` steps of `job` in one arm: a series for each pair, losses, log
-    bytes.
+    """All kinds through `steps` steps of `job` in one arm.
 
-    With `logged`, of each pair the first trains and the second follows its log.
+    Returns a series for each pair, losses and log bytes. With `logged`, the first of each pair
+    trains and the second follows its log.
     """
     chosen = pairs_of(len(made), logged)
     series = {pair: Series() for pair in chosen}

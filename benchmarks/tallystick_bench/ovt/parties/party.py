@@ -22,7 +22,7 @@ def batch_of(job: Job, step: int) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Given:
-    """What step number `step` is computed from; it changes `state` in place."""
+    """The inputs of step number `step`. The step changes `state` in place."""
 
     step: int
     state: dict[str, Array]
@@ -32,8 +32,11 @@ class Given:
 
 
 class Arm(Protocol):
-    """How a step is computed. `step` returns `loss`, and where they exist `log` (a path),
-    `log_bytes`, `left` and `taken` (choices), `forward` and `backward` (corrections)."""
+    """A way to compute a step.
+
+    `step` returns `loss`, and where they exist `log` (a path), `log_bytes`, `left` and `taken`
+    (choices), `forward` and `backward` (corrections).
+    """
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]: ...
 

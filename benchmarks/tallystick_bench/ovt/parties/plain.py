@@ -1,7 +1,7 @@
 """A plain PyTorch training step of a model, in float32 or float64: the yardstick of times.
 
-Forward, mean cross-entropy, backward, clipping by norm where the recipe clips, the recipe's
-optimizer: the same step that the program is captured from, in torch's own eager kernels.
+It has the forward pass, mean cross-entropy, the backward pass, clipping by norm where the recipe
+clips, and the recipe's optimizer. It is the captured step in torch's own eager kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Training by stock kernels without a log: what the published method is compared with.
+"""Training by stock kernels without a log, to compare with the published method.
 
-With float32 kernels it is ordinary training, which differs from one kind of hardware to the next;
-with float64 kernels each result is rounded, and nobody says which way a doubtful one went.
+With float32 kernels it is ordinary training, which differs from one kind of hardware to the next.
+With float64 kernels each result is rounded, and no log says which way a doubtful one went.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Float32(Stock):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What operands become: what they are."""
+        """The dtype of the operands: their own."""
         return torch.float32
 
 
 class Unlogged:
-    """Kernels of an executor: every f32 output but data movement is R(x), x being `stock`'s."""
+    """Kernels of an executor: every f32 output but data movement is R(x), where x is `stock`'s."""
 
     def __init__(self, program: Program, stock: Stock, bits: int = MAX_BITS) -> None:
         self.stock = stock

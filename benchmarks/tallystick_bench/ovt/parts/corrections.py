@@ -1,6 +1,7 @@
-"""`bench ovt`, corrections: how many roundings an auditor turns round a step, by bits kept.
+"""`bench ovt`, corrections: the number of roundings that an auditor corrects in a step.
 
-The paper's Table 3, over the models of the divergence part on every pair of kinds of hardware.
+This is the paper's Table 3, by bits kept, over the models of the divergence part, on every pair of
+kinds of hardware.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ STEPS, QUICK_STEPS = 10, 1
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {
         "steps": QUICK_STEPS if quick else STEPS,
         "thresholds": "a quarter of the grid's spacing, 2^-25 at b = 32 (the paper's least)",

@@ -1,6 +1,6 @@
 """`bench ovt`, divergence: the paper's Figure 5 on every pair of kinds of hardware.
 
-Plain float32 and round-only runs part; runs that follow a log, or need none, must not.
+Plain float32 and round-only runs part. Runs that follow a log, or need none, must not part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tallystick_bench.ovt.parties.lockstep import run_arm
 from tallystick_bench.ovt.results.store import PartFile
 
 STEPS, QUICK_STEPS = 200, 3
-# Arm -> the contract it runs under (None: stock kernels without one), and whether it has a log.
+# Arm -> its contract (None: stock kernels without one), and True if it has a log.
 CONTRACTS: dict[str, tuple[str | None, bool]] = {
     "float32": (None, False),
     "round": (None, False),
@@ -25,7 +25,7 @@ CONTRACTS: dict[str, tuple[str | None, bool]] = {
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {
         "steps": QUICK_STEPS if quick else STEPS,
         "threads of each party": 1,

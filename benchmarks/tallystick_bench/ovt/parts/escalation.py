@@ -1,4 +1,4 @@
-"""`bench ovt`, escalation: what share of `rounded/1`'s elements is summed exactly, and the cost."""
+"""`bench ovt`, escalation: the share of `rounded/1`'s elements summed exactly, and its cost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.rounded.operators import is_rounded, run_rounded
 from tallystick.kernels.rounded.pieces import Piece
 from tallystick.kernels.table import Run, run_of
@@ -28,7 +29,7 @@ BITS, QUICK_BITS = (32, 28, 24), (32,)
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {"step": "the second"}
 
 
@@ -92,7 +93,9 @@ def measure(part: PartFile, context: Context) -> None:
 def count_step(job: Job, bits: int, threads: int) -> dict[str, Any]:
     """The job's second step under `rounded/1` with `bits`, counted."""
     counting = Counting(bits)
-    executor = Executor(under(job, f"rounded/1;b={bits}"), threads, kernels=counting.kernels)
+    executor = Executor(
+        under(job, f"rounded/1;b={bits}"), ExecutionContext(threads), kernels=counting.kernels
+    )
     engine, seconds = Engine(job, job.genesis()), 0.0
     for step in range(2):
         counting.counts.clear()

@@ -34,7 +34,7 @@ QUICK_SIDES = ("float64", "trainer", "auditor")
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {"steps": STEPS}
 
 
@@ -46,7 +46,7 @@ def measure(part: PartFile, context: Context) -> None:
             work = context.work / f"memory-{part.model}"
             follows = SIDES[side][2] if side in SIDES else None
             if follows is not None and not (work / follows).exists():
-                # Taken up again: the logs to follow went with the last process.
+                # After an interruption: the logs to follow went with the last process.
                 _child(context, part.model, follows, work)
             return _child(context, part.model, side, work)
 

@@ -1,7 +1,7 @@
 """`bench ovt`, storage: bytes of one step's log in every form, by operator and by place.
 
-Naive and packed sizes follow from shapes; compressed and bounded ones are those of logs that a
-trainer wrote of the job's first steps.
+Naive and packed sizes follow from shapes. Compressed and bounded sizes are those of a trainer's
+logs of the job's first steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARMS = {"zstd": ("published", "replay/1;form=published"), "bounded": ("bounded",
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {"steps logged": QUICK_STEPS if quick else STEPS, "bits": 32}
 
 
@@ -122,7 +122,7 @@ def _of_rounded(program: Program, entries: Mapping[str, Any]) -> float:
 
 
 def _weights(job: Job) -> dict[str, int]:
-    """Bytes of the weights, and of the whole state: what storing each step's would take."""
+    """Bytes of the weights, and of the whole state, for storing them at each step."""
     types = job.program.state_types
     return {
         "bytes": sum(t.nbytes for name, t in types.items() if name.startswith("param.")),

@@ -1,8 +1,8 @@
 """`bench ovt`, thresholds: Algorithm 4 over four layers' outputs on every pair of kinds.
 
-The paper's Table 4. What counts is elements that two kinds of hardware rounded apart: how far from
-the rounded value they lay, by the power of two (`scale=binary`) or of ten (`scale=decimal`, as the
-authors' code has it) of the element.
+This is the paper's Table 4. Only elements that two kinds of hardware rounded apart count: their
+distance from the rounded value, in parts of the element's power of two (`scale=binary`) or of ten
+(`scale=decimal`, as in the authors' code).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE = 16
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on."""
+    """The settings of the entries."""
     return {
         "elements of a layer": QUICK_ELEMENTS if quick else ELEMENTS,
         "inputs": "normal numbers",

@@ -1,9 +1,9 @@
 """`bench ovt`, time: a step of trainer, auditor and `rounded/1` against a plain float64 step.
 
-All sides of a group take turns in one process on the same threads. A turn is two steps of which
-the second counts, for memory that was given back during the others' turns has to be found again in
-the first: that would weigh on whoever allocates most, plain float64. Medians count. The logs are
-written and read as in a run, digests included; checkpoints are not (`bench step`).
+All sides of a group take turns in one process on the same threads. A turn is two steps, and the
+second counts. In the first step a side gets the memory again that it gave back during the others'
+turns; that would weigh on the side that allocates most, plain float64. Medians count. The sides
+write and read logs as in a run, digests included, but no checkpoints (`bench step`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tallystick_bench.ovt.parties.party import Party, batch_of
 from tallystick_bench.ovt.results.store import PartFile
 
 REPEATS, QUICK_REPEATS = 5, 2
-# How long each side waits before its turn, so that the other's worker threads are asleep.
+# Each side's wait before its turn, so that the other's worker threads are asleep.
 _PAUSE = 0.02
-# Group -> side -> (arm, contract); a side that follows names the one whose log it follows.
+# Group -> side -> (arm, contract). A side that follows names the side whose log it follows.
 Side = tuple[str, str, str | None]
 GROUPS: dict[str, dict[str, Side]] = {
     "bounded": {
@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, Side]] = {
 
 
 def about(quick: bool) -> dict[str, Any]:
-    """What the entries depend on, beside the model."""
+    """The settings of the entries, beside the model."""
     return {"repeats": QUICK_REPEATS if quick else REPEATS}
 
 
@@ -88,7 +88,7 @@ def interleaved(
 
     def step_of(name: str, follows: str | None) -> Callable[[], None]:
         def call() -> None:
-            # Logs that are followed are those of this side's turn, step by step.
+            # A side follows the logs of its own turn, step by step.
             found = parties[name].advance(logs[follows][len(logs[name])] if follows else None)
             if "log" in found:
                 logs[name].append(Path(found["log"]))

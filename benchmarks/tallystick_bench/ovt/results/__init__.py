@@ -1,1 +1,1 @@
-"""What was measured: raw results on disk, and the rows, tables and plots made from them."""
+"""The results: raw ones on disk, and the rows, tables and plots made from them."""

@@ -14,7 +14,7 @@ TABLE_2: dict[str, dict[str, int]] = {
     "resnet50": {"naive": 456 * MB, "packed": 105 * MB, "zstd": 96 * MB, "zstd_b26": 91 * MB},
     "gpt2": {"naive": 92 * MB, "packed": 22 * MB, "zstd": 20 * MB, "zstd_b26": 18 * MB},
 }
-# What proof-of-learning stores of GPT-2 each step, as the paper reckons it.
+# The bytes that proof-of-learning stores of GPT-2 each step, by the paper's reckoning.
 WEIGHTS: dict[str, int] = {"gpt2": 2780 * MB}
 
 BITS = (32, 31, 30, 29, 28, 27, 26)
@@ -44,5 +44,5 @@ TABLE_5: dict[str, tuple[float, float, float]] = {
 
 
 def family(model: str) -> str:
-    """The paper's model that one of ours stands beside: "resnet50" or "gpt2"."""
+    """The paper's model beside one of ours: "resnet50" or "gpt2"."""
     return "gpt2" if model.startswith("gpt2") else "resnet50"

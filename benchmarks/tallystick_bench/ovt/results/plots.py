@@ -43,7 +43,7 @@ def _saved(figure: Any, path: Path) -> Path:
     from matplotlib import pyplot as plt
 
     figure.tight_layout()
-    # The file depends on what is drawn alone: no date, no version.
+    # The file depends on the drawing alone: it has no date and no version.
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
     return path

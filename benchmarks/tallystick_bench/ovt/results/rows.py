@@ -1,6 +1,6 @@
 """From the raw results of `bench ovt` to its rows, with targets and the paper's figures.
 
-A row's name ends in what its value is (DESIGN 9): `ovt/gpt2-124m/log/bounded_bytes`.
+A row's name ends in the kind of its value (DESIGN 9): `ovt/gpt2-124m/log/bounded_bytes`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIME_TARGETS = {
 }
 TIME_AIM, MEMORY_TARGET = 1.05, 1.3
 FORMS = ("naive", "packed", "zstd", "bounded")
-# Entries that all else of a part is compared with; a measurement may be cut off before them.
+# The entries to which a part compares all others. A measurement may be cut off before them.
 _BASES = {"storage": "classes", "memory": "float64"}
 
 
@@ -34,7 +34,7 @@ def row(name: str, value: float, unit: str, target: float | None = None, **more:
 
 
 def can_show(part: PartFile) -> bool:
-    """Whether what has been measured so far is enough for rows, a table and a plot."""
+    """True if the results so far are enough for rows, a table and a plot."""
     return bool(part.entries) and _BASES.get(part.part, next(iter(part.entries))) in part.entries
 
 
@@ -165,7 +165,7 @@ def thresholds_rows(part: PartFile) -> list[Row]:
 
 
 def escalation_rows(part: PartFile) -> list[Row]:
-    """The share of `rounded/1`'s elements that are summed exactly, and what that costs."""
+    """The share of `rounded/1`'s elements that are summed exactly, and its cost."""
     found = []
     for key, entry in part.entries.items():
         elements = sum(c["elements"] for c in entry["classes"].values())
@@ -187,8 +187,10 @@ def escalation_rows(part: PartFile) -> list[Row]:
 
 
 def time_rows(part: PartFile) -> list[Row]:
-    """Median seconds of a step of each side over those of a plain float64 torch step, which took
-    its steps in turns with the sides of its group."""
+    """Median seconds of a step of each side over those of a plain float64 torch step.
+
+    The float64 step took its turns with the sides of its group.
+    """
     theirs = paper.TABLE_5[paper.family(part.model)]
     published = {
         "published-trainer": theirs[1] / theirs[0],

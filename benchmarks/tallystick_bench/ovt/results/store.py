@@ -1,7 +1,7 @@
 """Raw results of `bench ovt`: one JSON file per part and model, written as the entries come.
 
-A long measurement is often cut off. Every entry is on disk when it is made, whole; the same
-command later takes up what is there and measures the rest. Two processes never write one file.
+A long measurement is often cut off. Every entry is on disk, whole, as soon as it is made. The same
+command later takes up these entries and measures the rest. Two processes never write one file.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _LIMIT = 64 << 20
 
 @dataclass
 class PartFile:
-    """The entries of one part of one model. `about` is what they were measured with: an entry
-    made with other settings is never mixed in."""
+    """The entries of one part of one model.
+
+    `about` holds the settings of the measurement. An entry of other settings is never mixed in.
+    """
 
     path: Path
     part: str
@@ -54,7 +56,7 @@ class PartFile:
 
 
 def read_part(path: Path) -> PartFile:
-    """A part's file. Raises StorageError where it is missing, UsageError where it is none."""
+    """A part's file. Raises StorageError where it is missing, UsageError for another file."""
     try:
         content = json.loads(read_file(path, _LIMIT, "results file"))
         if content["bench"] != "ovt" or content["format"] != FORMAT:
@@ -79,7 +81,7 @@ def read_all(directory: Path) -> dict[tuple[str, str], PartFile]:
 def part_file(
     directory: Path, part: str, model: str, about: Mapping[str, Any]
 ) -> Iterator[PartFile]:
-    """The part's file, this process alone writing it until the end of the block.
+    """The part's file. Only this process writes it until the end of the block.
 
     Raises StorageError where another process has it, UsageError where it was begun with other
     settings.

@@ -41,7 +41,7 @@ def megabytes(value: float | None) -> str:
 
 
 def divergence(part: PartFile) -> str:
-    """Arm by pair: when the weights part, how far they get, corrections."""
+    """Arm by pair: the step at which the weights part, their last distance, corrections."""
     lines = []
     for arm, (label, _) in ARMS.items():
         for pair, data in part.entries.get(arm, {"pairs": {}})["pairs"].items():
@@ -63,7 +63,7 @@ def divergence(part: PartFile) -> str:
 
 
 def storage(part: PartFile) -> str:
-    """Bytes of a step's log, by form, beside the paper's; of them what the paper logs too."""
+    """Bytes of a step's log, by form, beside the paper's; and the part that the paper logs too."""
     theirs, sums = paper.TABLE_2[paper.family(part.model)], totals(part)
     weights, where = part.entries["weights"], part.entries["places"]
     lines = [

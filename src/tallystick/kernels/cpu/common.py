@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tallystick import _core
 from tallystick.errors import UsageError
 
 Arrays = Sequence[np.ndarray | None]
@@ -35,3 +36,8 @@ def is_f32(x: np.ndarray) -> bool:
 def as_bytes(mask: np.ndarray) -> np.ndarray:
     """A bool array as bytes 0 and 1, which is how kernels read masks; no copy."""
     return mask.view(np.uint8)
+
+
+def copy(x: np.ndarray, out: np.ndarray) -> None:
+    """Bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
+    _core.copy_strided(*((as_bytes(x), as_bytes(out)) if x.dtype == bool else (x, out)))

@@ -6,22 +6,11 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.cpu.common import Arrays, Outputs, as_bytes, is_f32, operand
+from tallystick.kernels.cpu.common import Arrays, Outputs, as_bytes, copy, is_f32, operand
 from tallystick.kernels.table import kernel
-from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number, text
-from tallystick.numerics.operators.movement import slice_of
-from tallystick.numerics.types import DTYPE_NAMES, Attrs, type_of
-
-
-def copy(x: np.ndarray, out: np.ndarray) -> None:
-    """Bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
-    _core.copy_strided(*((x.view(np.uint8), out.view(np.uint8)) if x.dtype == bool else (x, out)))
-
-
-# --- views ----------------------------------------------------------------------------------------
-def _sliced(op: str, attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    axis, taken, _ = slice_of(op, attrs, type_of(x))
-    return x[(slice(None),) * axis + (taken,)]
+from tallystick.kernels.views import sliced
+from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
+from tallystick.numerics.types import DTYPE_NAMES, Attrs
 
 
 # --- joining and scattering -----------------------------------------------------------------------
@@ -30,7 +19,7 @@ def _slice_scatter(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> N
     x, out = operand(inputs, 0), outputs[0]
     if out.__array_interface__["data"][0] != x.__array_interface__["data"][0]:
         copy(x, out)
-    _sliced(op, attrs, out)[...] = operand(inputs, 1)
+    sliced(op, attrs, out)[...] = operand(inputs, 1)
 
 
 @kernel("aten.cat", named=True, strided=True)
@@ -120,25 +109,3 @@ def _triangle(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     diagonal = integer(attrs, "diagonal")
     kept = offset <= diagonal if op == "aten.tril" else offset >= diagonal
     out[...] = np.where(kept, x, np.zeros((), x.dtype))
-
-
-# --- views ----------------------------------------------------------------------------------------
-@kernel("aten.view", view=True)
-def _view(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    return x.reshape(integers(attrs, "size"))
-
-
-@kernel("aten.permute", view=True)
-def _permute(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    return np.transpose(x, integers(attrs, "dims"))
-
-
-@kernel("aten.expand", view=True)
-def _expand(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    seen: np.ndarray = np.broadcast_to(x, integers(attrs, "size"))
-    return seen
-
-
-@kernel("aten.slice", view=True)
-def _slice(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    return _sliced("aten.slice", attrs, x)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +19,15 @@ _NAMES = tuple(
     for suffix in ("64_", "", "64", "_")
 )
 _last = 0
+_one_at_a_time = [threading.Lock()]
+
+
+def _unlocked() -> None:
+    _one_at_a_time[0] = threading.Lock()  # it may be held by a thread that the child has not
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlocked)
 
 
 def _loaded_libraries() -> list[str]:
@@ -57,15 +68,21 @@ def _setters() -> tuple[Callable[[int], None], ...]:
 
 
 def threads_used(count: int) -> int:
-    """How many threads BLAS uses after `limit_threads(count)`: all it likes where it cannot be
-    told."""
+    """How many threads BLAS uses inside of `threads_limited(count)`: all it likes where it
+    cannot be told."""
     return count if _setters() else max(count, os.cpu_count() or 1)
 
 
-def limit_threads(count: int) -> None:
-    """Let BLAS use `count` threads from now on; nothing where no way to say so is found."""
+@contextmanager
+def threads_limited(count: int) -> Iterator[None]:
+    """Within the block BLAS uses `count` threads; as many as it likes where it cannot be told.
+
+    The number is the whole process's, so that executions in other contexts wait for the block.
+    """
     global _last
-    if count != _last:
-        for function in _setters():
-            function(count)
-        _last = count
+    with _one_at_a_time[0]:
+        if count != _last:
+            for function in _setters():
+                function(count)
+            _last = count
+        yield

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from tallystick import _core
-from tallystick.kernels.rounded.blas import limit_threads
+from tallystick.kernels.rounded.blas import threads_limited
 from tallystick.kernels.rounded.probe import check_engine
 from tallystick.kernels.rounded.thread_probe import check_threads
 
@@ -52,12 +52,11 @@ class NumpyEngine:
     name = "numpy"
 
     def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-        limit_threads(int(_core.threads()))
         # numpy has a plain loop for what BLAS does not take: admissible, and very slow.
         a = a if _has_unit_stride(a) else np.ascontiguousarray(a)
         b = b if _has_unit_stride(b) else np.ascontiguousarray(b)
         # 13.4: what an infinity or a NaN makes of a sum is no error.
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), threads_limited(int(_core.threads())):
             np.matmul(a, b, out=out)
 
     def sums(self, x: np.ndarray) -> np.ndarray:

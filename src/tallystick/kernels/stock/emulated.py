@@ -1,11 +1,11 @@
-"""Kinds of hardware that one machine can play (DESIGN 4.2), for `calibrate sample --kind`: what
-differs between them is what differs between GPUs, the order in which a library adds and the
-instructions it has.
+"""Kinds of hardware that one machine can emulate (DESIGN 4.2), for `calibrate sample --kind`.
 
-A kind is a name and its settings. *Reordered* kinds live in any process: the index of every
-contraction and sum is permuted and cut, and each part left to the library. *Restricted* kinds take
-instructions away from torch, MKL, oneDNN and OpenBLAS; those read their environment as they are
-loaded, so such a kind is a subprocess.
+They differ as GPUs differ: in the order in which a library adds, and in its instructions.
+
+A kind is a name and its settings. *Reordered* kinds work in any process: they permute and cut the
+index of every contraction and sum, and leave each part to the library. *Restricted* kinds take
+instructions away from torch, MKL, oneDNN and OpenBLAS. These libraries read their environment as
+they are loaded, so such a kind needs a subprocess.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of hardware: `seed` and `parts` of its order (no seed: the library's own), and the
-    environment variables that take instructions away."""
+    """One kind of hardware.
+
+    `seed` and `parts` give its order; without a seed it is the library's own. `environment` has the
+    variables that take instructions away.
+    """
 
     name: str
     seed: int | None = None
@@ -33,14 +36,14 @@ class Kind:
 
     @property
     def settings(self) -> str:
-        """What makes this kind, in a line."""
+        """The settings of this kind, in a line."""
         order = [] if self.seed is None else [f"order by seed {self.seed}, {self.parts} parts"]
         said = order + [f"{key}={value}" for key, value in sorted(self.environment.items())]
         return ", ".join(said) or "the libraries' own order and instructions"
 
     @property
     def is_here(self) -> bool:
-        """Whether this process can play the kind; otherwise one with `environment` can."""
+        """True if this process can emulate the kind; else a process with `environment` can."""
         return all(os.environ.get(key) == value for key, value in self.environment.items())
 
     def stock(self) -> Stock:
@@ -53,7 +56,7 @@ class Kind:
         return Stock(order=order)
 
     def check_here(self) -> None:
-        """Raise UsageError, saying what is missing, where this process cannot play the kind."""
+        """Raise UsageError, which names the missing settings, if this process cannot emulate it."""
         if not self.is_here:
             raise UsageError(
                 f"Kind {self.name} needs a process with {self.settings}.",
@@ -61,7 +64,7 @@ class Kind:
             )
 
 
-# What each library calls the instructions that it may use.
+# Each library's names for the instructions that it may use.
 _SSE = {
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
@@ -79,13 +82,13 @@ _AVX2 = {
 
 
 def kinds() -> tuple[Kind, ...]:
-    """The kinds this machine can play; the first three in any process."""
+    """The kinds that this machine can emulate; the first three in any process."""
     reordered = (Kind("plain"), Kind("split-k", seed=1, parts=4), Kind("permuted", seed=2))
     return (*reordered, Kind("avx2", environment=_AVX2), Kind("sse", environment=_SSE))
 
 
 def kind_named(name: str) -> Kind:
-    """The kind called `name`. Raises UsageError with those there are."""
+    """The kind called `name`. Raises UsageError, which lists the kinds."""
     for kind in kinds():
         if kind.name == name:
             return kind

@@ -1,1 +1,1 @@
-"""Declarations of operators by family: their type rules, and nothing that computes."""
+"""Declarations of operators by family: their type rules, without any kernel."""

@@ -42,7 +42,7 @@ def _per_channel(op: str, channels: TensorType, given: Types) -> None:
 
 
 def _both(op: str, pair: Types, wanted: bool | None, what: str) -> bool:
-    """Whether both of `pair` are there; UsageError unless that is `wanted` (None: either)."""
+    """True if both of `pair` are present. Raises UsageError unless that is `wanted` (None: any)."""
     here = [t is not None for t in pair]
     if here[0] != here[1] or (wanted is not None and here[0] != wanted):
         needs = "both or neither" if wanted is None else ("present" if wanted else "absent")
@@ -69,7 +69,7 @@ def _training(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 # --- the gradient (6.13) --------------------------------------------------------------------------
 def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
-    """Which of dx, dw, db there are. Raises UsageError."""
+    """True for each of dx, dw, db that is an output. Raises UsageError."""
     mask = attrs["output_mask"]
     if not isinstance(mask, tuple) or len(mask) != 3:
         raise UsageError(f"{_BACKWARD}: output_mask must have three entries, got {mask!r}.")
@@ -102,7 +102,7 @@ def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 def statistics_at(attrs: Attrs) -> tuple[int, int]:
-    """Positions of the operands that are read: mean and rstd, or running mean and variance."""
+    """Positions of the statistics: mean and rstd, or running mean and variance."""
     return (5, 6) if flag(attrs, "train") else (3, 4)
 
 

@@ -1,4 +1,4 @@
-"""What declarations share: attribute access, operand checks, broadcasting, rounding."""
+"""Shared by declarations: attribute access, operand checks, broadcasting, rounding."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def check_shape(op: str, what: str, t: TensorType, shape: tuple[int, ...]) -> No
 
 
 def same_dtype(op: str, types: Sequence[TensorType]) -> str:
-    """The dtype all of `types` have. Raises UsageError."""
+    """The common dtype of `types`. Raises UsageError."""
     if len({t.dtype for t in types}) != 1:
         raise UsageError(f"{op}: operands must have one dtype, got {describe(tuple(types))}.")
     return types[0].dtype

@@ -209,7 +209,7 @@ def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     if dtype == "i64":
         for name in ("start", "end", "step"):
             constant(op, name, number(attrs, name), dtype)
-    # The number of elements is exact (NUMERICS 9.1), not what a rounded quotient would give.
+    # The number of elements is exact (NUMERICS 9.1), unlike that of a rounded quotient.
     count = math.ceil((Fraction(end) - Fraction(start)) / Fraction(step))
     return (TensorType(dtype, (max(count, 0),)),)
 

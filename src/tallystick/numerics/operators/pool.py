@@ -27,7 +27,7 @@ _ATTRS = {
     "ceil_mode": AttrSpec("bool", False),
 }
 
-# Larger attributes are refused: nobody needs them, and checking them would take time.
+# Larger attributes are refused: no model needs them, and checking them would take time.
 _MAX_SIDE = 2**16 - 1
 
 
@@ -42,18 +42,18 @@ class Axis:
     dilation: int
 
     def outputs(self, ceil_mode: bool) -> int:
-        """How many outputs there are; not positive where the kernel does not fit."""
+        """The number of outputs; not positive where the kernel does not fit."""
         room = self.size + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
         count = (-(-room // self.stride) if ceil_mode else room // self.stride) + 1
         return count - (ceil_mode and (count - 1) * self.stride >= self.size + self.padding)
 
     def covered(self, count: int) -> bool:
-        """Whether each of `count` outputs has a tap; from origin 0 on, the last one decides."""
+        """True if each of `count` outputs has a tap. From origin 0 on, the last output decides."""
         before = min(count, -(-self.padding // self.stride))
         return all(self.taps(j) for j in (*range(before), count - 1))
 
     def taps(self, output: int) -> range:
-        """Positions inside the axis that an output looks at, ascending."""
+        """The taps of an output inside the axis, ascending."""
         origin, d = output * self.stride - self.padding, self.dilation
         first = -(-max(0, -origin) // d)
         return range(origin + first * d, min(self.size, origin + (self.kernel - 1) * d + 1), d)

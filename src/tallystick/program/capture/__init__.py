@@ -1,4 +1,4 @@
-"""Capture from PyTorch; the only part of the package, with the recipes, that imports torch."""
+"""Capture from PyTorch. Of the package, few parts import torch; this is one of them."""
 
 from __future__ import annotations
 

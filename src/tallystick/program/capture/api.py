@@ -1,7 +1,8 @@
 """`capture`, `capture_eval`, `capture_forward`: from a torch module to a program.
 
-Weights are never touched: tracing runs on meta tensors, and a module built on the meta device
-gives the same program. State slots are `param.<name>`, `buffer.<name>` and `opt.…` (PROGRAM 1.2).
+Capture does not change the weights: tracing runs on meta tensors, and a module built on the meta
+device gives the same program. State slots are `param.<name>`, `buffer.<name>` and `opt.…` (PROGRAM
+1.2).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class CapturedStep:
     """A captured training step.
 
     `initial_state` has every state slot as a C-contiguous numpy array, or is None where the
-    module had no weights (meta device). `slot_rules` says how optimizer slots begin.
-    `untrained` are parameters that require gradients but do not influence the loss: they are
-    passed through unchanged.
+    module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
+    `untrained` are parameters that require gradients but do not influence the loss. The program
+    passes them through unchanged.
     """
 
     program: Program
@@ -52,13 +53,16 @@ class CapturedStep:
             state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
         missing = sorted(set(self.program.state_types) - set(state))
         if missing:
-            raise UsageError(f"The weights have no {missing[0]}.")
+            raise UsageError(
+                f"The weights have no {missing[0]}.",
+                "Give an array for every parameter and buffer of the module.",
+            )
         return {name: state[name] for name in self.program.state_types}
 
 
 @dataclass(frozen=True)
 class _Model:
-    """The module's parameters and buffers under their first names (tied ones once)."""
+    """The module's parameters and buffers under their first names; tied ones appear once."""
 
     module: nn.Module
     parameters: dict[str, Tensor]
@@ -67,7 +71,10 @@ class _Model:
     @classmethod
     def of(cls, module: nn.Module) -> _Model:
         if not isinstance(module, nn.Module):
-            raise UsageError(f"capture needs a torch.nn.Module, got {type(module).__name__}.")
+            raise UsageError(
+                f"capture needs a torch.nn.Module, got {type(module).__name__}.",
+                "Pass the module itself, not its class or its weights.",
+            )
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         for kind, tensors in (("param", parameters), ("buffer", buffers)):
             for name, tensor in tensors.items():
@@ -173,10 +180,9 @@ def capture(
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor, or that and a
     dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
-    The module is traced in the mode it is in (`module.train()` for dropout). `clip_norm` clips
-    the global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the
-    program also outputs `grad.<parameter>`. `contract` changes the program's meaning, not its
-    nodes.
+    The trace uses the module's present mode (`module.train()` for dropout). `clip_norm` clips the
+    global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the program also
+    outputs `grad.<parameter>`. `contract` changes the program's meaning, not its nodes.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
@@ -266,7 +272,10 @@ def capture_forward(
             return {"logits": returned}
         if isinstance(returned, dict) and all(isinstance(v, Tensor) for v in returned.values()):
             return {f"output.{k}": v for k, v in returned.items()}
-        raise UsageError("The forward function must return a tensor or a dict of tensors.")
+        raise UsageError(
+            "The forward function does not return a tensor or a dict of tensors.",
+            "Return one tensor, or name several in a dict.",
+        )
 
     run = forward or (lambda m, b: m(**b))
     return _capture_without_step(module, run, batch, collect, resolve_contract(contract))

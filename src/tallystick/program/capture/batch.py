@@ -1,4 +1,4 @@
-"""What a batch looks like: example tensors, meta tensors, or (shape, dtype) pairs."""
+"""The types of a batch, from example tensors, meta tensors, or (shape, dtype) pairs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Operators torch lacks, as opaque nodes with derivatives, for tracing only.
 
 They exist so that a trace carries our own dropout (NUMERICS 8.4, 8.5) and cross-entropy (7.1)
-as single nodes. Their eager bodies are never run: capture traces on meta tensors, and what a
-program computes is decided by the contract's kernels.
+as single nodes. Their eager bodies never run: capture traces on meta tensors, and the contract's
+kernels compute a program.
 """
 
 from __future__ import annotations

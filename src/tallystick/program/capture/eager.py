@@ -1,8 +1,8 @@
 """`with tallystick.reproducible("ordered/1"):` — plain eager PyTorch code with the contract's bits.
 
 Every ATen call that reaches the dispatcher becomes a program of one call, lowered by the same
-rules as capture (PROGRAM 5.2), and runs on the contract's kernels. What only moves or allocates
-storage stays torch's. Nothing is committed to; for that, capture the step.
+rules as capture (PROGRAM 5.2), and runs on the contract's kernels. Calls that only move or allocate
+storage stay torch's. The block commits to no value; for a commitment, capture the step.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.kernels import without_log
 from tallystick.kernels.environment import check_environment, exact_environment
+from tallystick.numerics.contracts import without_log
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.functions import Lowering
@@ -28,7 +28,7 @@ from tallystick.program.capture.lower import Lowerer, op_name, type_of_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
 
-# Allocation and movement of storage: no bit of a value depends on who does it.
+# Allocation and movement of storage: no bit of a value depends on the library that does it.
 _STORAGE = frozenset(
     f"aten.{name}"
     for name in (
@@ -149,7 +149,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _in_place(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Tensor:
-        """x.add_(y) is x.copy_(x.add(y)): the contract knows values, not storage."""
+        """x.add_(y) becomes x.copy_(x.add(y)), because the contract knows values and no storage."""
         base, _, overload = name.removeprefix("aten.").partition(".")
         packet = getattr(torch.ops.aten, base.removesuffix("_"), None)
         pure = getattr(packet, overload or "default", None)
@@ -163,7 +163,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _EagerLowering(Lowering):
-    """Capture's replacements, except that a tensor made from Python numbers is fine here."""
+    """Capture's replacements, but here the model may make a tensor from Python numbers."""
 
     def __init__(self, rng: Tensor) -> None:
         super().__init__(rng)
@@ -182,9 +182,9 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
 
     Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
     with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on what the block yields after each step. Other random operators are refused:
-    initialise weights before the block. torch.optim.Adam's own bias correction uses Python's
-    `pow`; capture does not.
+    `.next_step()` on the object that the block yields, after each step. The block refuses other
+    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
+    Python's `pow`; capture does not.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are

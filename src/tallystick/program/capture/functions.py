@@ -1,8 +1,8 @@
-"""Functionals that mean something else in a program than torch's kernels: lowered before tracing.
+"""Functionals with another meaning in a program than in torch's kernels: lowered before tracing.
 
 A TorchFunctionMode sees calls from the model. Python functionals that call others run with the
-mode switched off (torch disables a mode inside its own handler), so the same replacements are
-also put into `torch.nn.functional` while a trace runs.
+mode switched off, because torch disables a mode inside its own handler. So this module also puts
+the same replacements into `torch.nn.functional` while a trace runs.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Lowering(TorchFunctionMode):
     ) -> Tensor:
         """mask_scale over a fresh dropout_mask (NUMERICS 8.4, 8.5)."""
         if not 0.0 <= p <= 1.0:
-            raise UsageError(f"dropout probability must be in [0, 1], got {p}.")
+            raise UsageError(f"The dropout probability is {p}.", "Choose one from 0 to 1.")
         if not training or p == 0.0:
             return input
         if p == 1.0:
@@ -153,7 +153,7 @@ class Lowering(TorchFunctionMode):
         scores = torch.matmul(query, key.transpose(-2, -1)) * factor
         if is_causal:
             if attn_mask is not None:
-                raise UsageError("Attention takes attn_mask or is_causal, not both.")
+                raise UsageError("Attention has attn_mask and is_causal.", "Pass one of them.")
             ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
             scores = scores.masked_fill(ones.triu(1), float("-inf"))
         elif attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -219,7 +219,7 @@ class Lowering(TorchFunctionMode):
                 input, weight, bias, running_mean, running_var, training, momentum, eps
             )
             return y
-        # Clones, because autograd keeps what it is given for the gradient, which reads none of it.
+        # Clones: autograd keeps its arguments for the gradient, although the gradient reads none.
         running = (running_mean.clone(), running_var.clone())
         y, _, _, mean, var = torch.ops.aten._native_batch_norm_legit_functional(
             input, weight, bias, *running, training, momentum, eps
@@ -230,7 +230,7 @@ class Lowering(TorchFunctionMode):
         return result
 
     def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """`torch.tensor(3.0)` becomes a full node; anything larger is not a constant of ours."""
+        """`torch.tensor(3.0)` becomes a full node; a program has no larger constants."""
         data = kwargs.pop("s", data)
         if isinstance(data, Tensor):
             dtype = kwargs.get("dtype") or (args[0] if args else None)

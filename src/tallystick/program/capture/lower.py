@@ -1,7 +1,7 @@
 """From a traced ATen graph to program nodes: one rule per ATen operator (PROGRAM 5.2).
 
-An operator that the contract defines under ATen's own name passes through with its arguments
-named by ATen's schema. Everything else has a rule in `rules_*.py`, or is refused by name.
+An operator that the contract defines under ATen's own name passes through, with its arguments
+named by ATen's schema. Every other operator has a rule in `rules_*.py`, or is refused by name.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ DTYPES: dict[torch.dtype, str] = {
     torch.bool: "bool",
 }
 
-# Arguments that say where or how, never what; they change no bit.
+# Arguments that name a place or a method, not a value; they change no bit.
 _PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
 
-# By the names of ATen's operators, of which a program has fewer.
+# By the names of ATen's operators. A program has fewer operators than ATen.
 lowering: Attachments[Rule] = Attachments("lowering", "tallystick.program.capture.rules_*")
 
 
@@ -149,7 +149,7 @@ class Lowerer:
         return {k: convert_attr(spec, k, v) for k, v in known.items() if v is not None}
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
-        """Reshape; a view of a view is one view, and of the same shape none."""
+        """Reshape. A view of a view becomes one view; a view of the same shape disappears."""
         wanted = tuple(int(n) for n in shape)
         source = self._through(x, "aten.view")
         if self.shape(source) == wanted:
@@ -215,7 +215,7 @@ class Lowerer:
                     f"The model uses a tensor constant ({node.target}).",
                     "Register it as a buffer (register_buffer), so that it is part of the state.",
                 )
-        raise UsageError("The traced graph has no output.")
+        raise UsageError("The traced graph has no output.", "Return a tensor from the module.")
 
     def _call(self, node: fx.Node) -> Results:
         if node.target is operator.getitem:
@@ -274,7 +274,7 @@ class Lowerer:
         )
 
     def _compare(self, node: fx.Node, results: Results) -> None:
-        """What was emitted has the shape and dtype that torch says it has."""
+        """Check that the emitted value has torch's shape and dtype."""
         expected = node.meta["val"]
         pairs = (
             [(results, expected)]

@@ -33,7 +33,7 @@ def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.native_batch_norm", "aten._native_batch_norm_legit.no_stats")
 def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """The forms that would change running statistics in place, where there is nothing to change."""
+    """The in-place forms of batch norm, for calls without running statistics to change."""
     if not a["training"]:
         return [_by_running(lo, a), None, None]
     if a.get("running_mean") is not None:
@@ -51,7 +51,7 @@ def _no_training(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.native_batch_norm_backward")
 def _batch_norm_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """Only what the clause reads is an operand: the batch's statistics, or the running ones."""
+    """Only statistics that the clause reads are operands: the batch's, or the running ones."""
     unread = ("running_mean", "running_var") if a["train"] else ("save_mean", "save_invstd")
     names = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean",
              "save_invstd")  # fmt: skip

@@ -22,7 +22,7 @@ def _base(node: fx.Node) -> str:
 
 
 def _compute_dtype(node: fx.Node, left: Any, right: Any) -> str:
-    """The dtype both operands are brought to before the operation, as torch promotes."""
+    """The dtype to which the operation converts both operands, by torch's promotion."""
     if _base(node) in _COMPARISONS:
         a = left.meta["val"] if isinstance(left, fx.Node) else left
         b = right.meta["val"] if isinstance(right, fx.Node) else right
@@ -76,12 +76,18 @@ def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", *operands)
 
 
+_BOOL_ONLY = (
+    "Bitwise operators are defined on bool only.",
+    "Compare integers first, or use arithmetic.",
+)
+
+
 @lowering("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
       "aten.__or__.Tensor", "aten.logical_and", "aten.logical_or")  # fmt: skip
 def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     left, right = lo.value(a["self"]), lo.value(a["other"])
     if "logical" not in _base(node) and {lo.type(left).dtype, lo.type(right).dtype} != {"bool"}:
-        raise UnsupportedOperatorError("Bitwise operators are defined on bool only.")
+        raise UnsupportedOperatorError(*_BOOL_ONLY)
     op = "aten.logical_and" if "and" in _base(node) else "aten.logical_or"
     return lo.emit(op, lo.cast(left, "bool"), lo.cast(right, "bool"))
 
@@ -90,7 +96,7 @@ def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _not(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     if _base(node) == "bitwise_not" and lo.type(x).dtype != "bool":
-        raise UnsupportedOperatorError("Bitwise operators are defined on bool only.")
+        raise UnsupportedOperatorError(*_BOOL_ONLY)
     return lo.emit("aten.logical_not", lo.cast(x, "bool"))
 
 
@@ -328,7 +334,10 @@ def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten._softmax", "aten._log_softmax")
 def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["half_to_float"]:
-        raise UnsupportedOperatorError("Softmax over half precision is not defined.")
+        raise UnsupportedOperatorError(
+            "Softmax over half precision is not defined.",
+            "Convert the model and the batch to float32 (module.float()).",
+        )
     x = lo.value(a["self"])
     return lo.emit(f"aten.{_base(node)}", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
 
@@ -341,7 +350,10 @@ def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 def _no_class_weights(a: Arguments) -> None:
     if a["weight"] is not None:
-        raise UnsupportedOperatorError("nll_loss with class weights is not defined.")
+        raise UnsupportedOperatorError(
+            "nll_loss with class weights is not defined.",
+            "Multiply the rows' losses by the weights (reduction='none').",
+        )
 
 
 @lowering("aten.nll_loss_forward")

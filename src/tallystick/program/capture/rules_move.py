@@ -138,7 +138,7 @@ def _cat(lo: Lowerer, parts: list[Value], dim: int) -> Value:
 def _cat_rule(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dtype = lo.result(node).dtype
     rank = len(lo.result(node).shape)
-    # torch lets an empty 1-D tensor join anything; it adds no element.
+    # torch lets an empty 1-D tensor join any tensor; it adds no element.
     parts = [v for v in map(lo.value, a["tensors"]) if rank == len(lo.shape(v))]
     return _cat(lo, [lo.cast(v, dtype) for v in parts], a["dim"])
 
@@ -206,7 +206,7 @@ def _copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _box(node: fx.Node, a: Arguments) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
     """as_strided as one (start, end) per axis of a contiguous tensor, and the kept shape.
 
-    This is how autograd addresses a slice that was assigned in place. Refuses anything else.
+    autograd addresses a slice that was assigned in place in this way. Any other use is refused.
     """
     x = a["self"].meta["val"]
     size, stride = list(a["size"]), list(a["stride"])
@@ -219,11 +219,13 @@ def _box(node: fx.Node, a: Arguments) -> tuple[list[tuple[int, int]], tuple[int,
         if start + take > n:
             wanted.append((0, 0))
         box.append((int(start), int(start + take)))
-    # Strides count in the storage: x must be all of it, or they would mean something else.
+    # Strides count in the storage, so x must be the whole storage.
     whole = x.is_contiguous() and x.storage_offset() == 0
     whole = whole and x.untyped_storage().nbytes() == x.numel() * x.element_size()
     if wanted or offset or not whole:
-        raise UnsupportedOperatorError("as_strided is defined for slices only.")
+        raise UnsupportedOperatorError(
+            "as_strided is defined for slices only.", "Use slices, view, expand or permute."
+        )
     return box, tuple(int(n) for n in size)
 
 
@@ -256,7 +258,7 @@ _FILL = {
     "ones": 1,
     "ones_like": 1,
     "new_ones": 1,
-    # Uninitialised memory is overwritten before it is read, or the model means nothing.
+    # A meaningful model overwrites uninitialised memory before it reads it.
     "empty": 0,
     "empty_like": 0,
     "new_empty": 0,
@@ -376,7 +378,10 @@ def _flip(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.index_add")
 def _index_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if a["alpha"] != 1:
-        raise UnsupportedOperatorError("index_add with alpha is not defined by the contract.")
+        raise UnsupportedOperatorError(
+            "index_add with alpha is not defined by the contract.",
+            "Multiply the source by alpha first.",
+        )
     x = lo.value(a["self"])
     index = lo.cast(lo.value(a["index"]), "i64")
     return lo.emit(
@@ -407,7 +412,9 @@ def _index(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.index_put")
 def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if not a["accumulate"]:
-        raise UnsupportedOperatorError("Assignment by index tensors is not defined.")
+        raise UnsupportedOperatorError(
+            "Assignment by index tensors is not defined.", "Use where with a mask, or index_add."
+        )
     dim, index = _single_index(lo, a["indices"])
     x, values = lo.value(a["self"]), lo.value(a["values"])
     shape, count = lo.shape(x), lo.type(index).numel
@@ -448,4 +455,7 @@ def _random(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten._local_scalar_dense", "aten.item", "aten.nonzero", "aten.unique_dim")
 def _value_dependent(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    raise UnsupportedOperatorError("The model's shape or control flow depends on tensor values.")
+    raise UnsupportedOperatorError(
+        "The model's shape or control flow depends on tensor values.",
+        "Use torch.where for a choice by value, or pass the value in the batch.",
+    )

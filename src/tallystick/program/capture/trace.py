@@ -1,7 +1,7 @@
 """Tracing a step on meta tensors: forward, loss, gradients, changed buffers, as an ATen graph.
 
-Pass 1 records what eager PyTorch would dispatch. Where that contains mutation, pass 2 traces
-the graph again through functionalization. Both passes note which module each node came from.
+Pass 1 records the calls that eager PyTorch would dispatch. Where they contain mutation, pass 2
+traces the graph again through functionalization. Both passes note the module of each node.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
 
 @dataclass
 class Trace:
-    """An ATen graph without mutation. `inputs` and `outputs` name its placeholders and results;
-    `origin` maps node name to the module path that produced it, where known."""
+    """An ATen graph without mutation.
+
+    `inputs` and `outputs` name its placeholders and results. `origin` maps a node's name to the
+    path of the module that produced it, where known.
+    """
 
     graph: torch.fx.GraphModule
     inputs: list[str]
@@ -53,7 +56,7 @@ class _Body(nn.Module):
 
 
 def _traced_nodes() -> int | None:
-    """How many nodes the trace in progress has, or None when torch does not say."""
+    """The number of nodes of the trace in progress, or None when torch does not give it."""
     mode = get_proxy_mode()
     return None if mode is None else len(mode.tracer.graph.nodes)
 
@@ -133,7 +136,7 @@ def _explain(error: Exception) -> UsageError:
 
 @dataclass(frozen=True)
 class Request:
-    """What to trace. `trained` are the parameters to differentiate by; empty for evaluation."""
+    """A request to trace. `trained` are the parameters to differentiate by, if any."""
 
     module: nn.Module
     run: BatchLoss
@@ -146,8 +149,8 @@ class Request:
 def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
     """Trace `request` on meta tensors.
 
-    `collect` turns what the run returns into named tensors; with trained parameters one of
-    them is `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
+    `collect` turns the run's result into named tensors; with trained parameters one of them is
+    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
     names: list[str] = []
@@ -205,7 +208,7 @@ def _mutates(graph: torch.fx.Graph) -> bool:
 
 
 class _Retrace(torch.fx.Interpreter):
-    """Runs a traced graph under a second trace, noting which first node made each new one."""
+    """Runs a traced graph under a second trace, and notes the first node behind each new one."""
 
     def __init__(self, graph: torch.fx.GraphModule, origin: dict[str, str]) -> None:
         super().__init__(graph)

@@ -1,9 +1,9 @@
-"""Samples for calibration: what one machine's kernels give near a boundary (NUMERICS 14.9).
+"""Samples for calibration: one machine's results near a rounding boundary (NUMERICS 14.9).
 
-Every machine computes the same operators on the same operands and keeps what it got, in binary64,
-for elements near a rounding boundary. To have the same operands everywhere, the steps themselves
-run by the ordinary kernels of `ordered/1`, which are a function of the job; the stock kernels'
-results go into the sample only.
+Every machine computes the same operators on the same operands. It keeps its binary64 results for
+elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
+the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
+into the sample only.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from tallystick.kernels.stock.stock import Stock
 
 Array = np.ndarray
-# Elements are kept whose distance from a boundary is at most this part of their power of two:
-# above any stock kernel's error, at one element in a few dozen.
+# The sample keeps elements at most this part of their power of two away from a boundary. That is
+# above any stock kernel's error, and holds for one element in a few dozen.
 REACH = 2.0**-30
-ELEMENTS = 1 << 16  # elements of an output that are looked at, unless a caller says otherwise
-_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has so many (8.2)
+ELEMENTS = 1 << 16  # the default number of elements of an output that the sampler looks at
+_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has as many draws (8.2)
 
 
 def rounded(x: Array, bits: int) -> Array:
@@ -47,7 +47,7 @@ def rounded(x: Array, bits: int) -> Array:
 
 
 def near_boundary(x: Array, bits: int) -> Array:
-    """bool: whether x f64 lies within REACH of a boundary; never where R(x) is not finite."""
+    """bool: True where x f64 lies within REACH of a boundary; False where R(x) is not finite."""
     r = rounded(x, bits)
     finite = np.isfinite(r) & (x != 0)
     index = indices_of(np.where(finite, r, np.float32(1)), bits)
@@ -69,9 +69,9 @@ def powers(x: Array, decimal: bool) -> Array:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one machine got: element `element` of section `section` at step `step` was `x`.
+    """One machine's results: element `element` of section `section` at step `step` was `x`.
 
-    i64[n] each, x f64[n]; ascending by (step, section, element), none twice.
+    The columns are i64[n], x is f64[n]; strictly ascending by (step, section, element).
     """
 
     step: Array
@@ -80,7 +80,7 @@ class Sample:
     x: Array
 
     def check(self, sections: Sequence[Section], steps: int) -> None:
-        """Raise UsageError unless the columns are what a Sampler makes (they may be anyone's)."""
+        """Raise UsageError unless a Sampler can have made the columns; any party may send them."""
         columns = (self.step, self.section, self.element)
         if any(c.dtype != np.int64 or c.shape != self.x.shape or c.ndim != 1 for c in columns):
             _misfit("its columns are not equally long lists of integers")
@@ -145,7 +145,7 @@ class Sampler:
         return bytes(32)
 
     def abort(self) -> None:
-        """Nothing is kept of a step that failed."""
+        """Drop the results of a step that failed."""
         self._parts = [part for part in self._parts if part[0] != self._step]
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
@@ -175,7 +175,7 @@ class Sampler:
         self._parts.append((self._step, number, positions[near], x[positions[near]]))
 
     def _chosen(self, number: int, size: int) -> Array:
-        """i64: positions that are looked at, the same on every machine."""
+        """i64: the positions in the sample, the same on every machine."""
         if size <= self._elements:
             return np.arange(size, dtype=np.int64)
         words: Array = np.empty(2 * self._elements, np.uint32)
@@ -184,7 +184,7 @@ class Sampler:
         return np.unique(drawn.astype(np.int64))
 
     def sample(self) -> Sample:
-        """What has been kept."""
+        """The results so far."""
         parts = sorted(self._parts, key=lambda part: part[:2])
         counts = [len(part[2]) for part in parts]
         empty = [np.empty(0, np.int64)]

@@ -1,7 +1,7 @@
-"""Judging entries of a published log (NUMERICS 14.10): which values they may give an element.
+"""Judging entries of a published log (NUMERICS 14.10): the values that they may give.
 
-A follower asks about the few elements whose value an entry changes: sums of products by the exact
-sums of their terms, all others by their opening rules.
+A follower asks about the few elements whose value an entry changes. Exact sums of terms decide
+about sums of products, opening rules about all others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tallystick.opening.values import WholeSource, needs_of
 from tallystick.rounding.published.call import Call
 
 Array = np.ndarray
-# Exact sums fetched at a time: 80 bytes each, of as many operands as the terms have.
+# Exact sums fetched at a time: 80 bytes each, and the operands of their terms.
 _EXACT_AT_ONCE = 4096
-# False values of one output, of an operator that is no sum, after which the rest is not looked at:
-# each costs an evaluation of an opening rule, in Python.
+# After this number of false values of one output, of an operator that is no sum, the follower does
+# not look at the rest: each costs an evaluation of an opening rule, in Python.
 _FALSE_LOOKED_AT = 16
 
 
@@ -38,10 +38,11 @@ def entries_at(packed: Array, positions: Array) -> Array:
 def true_values(
     call: Call, positions: Array, values: Array, entries: Array, contract: str
 ) -> Array:
-    """bool[k]: whether the elements at `positions` i64[k], ascending, may have the values f32[k]
-    by their entries i64[k]; where nothing bounds an element it may have any.
+    """bool[k]: True where an element may have its value by its entry.
 
-    Of an operator that is no sum only up to the `_FALSE_LOOKED_AT`-th that may not.
+    The elements are at `positions` i64[k], ascending, with values f32[k] and entries i64[k]. An
+    element without a bound may have any value. For an operator that is no sum, the check ends at
+    the `_FALSE_LOOKED_AT`-th false value.
     """
     if call.spec.name in summed_operators():
         return _true_sums(call, positions, values, entries, Grid(parse_contract(contract).bits))
@@ -88,7 +89,7 @@ def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid
             records, bounds = piece.accumulators(at[some]), piece.bound(at[some])
             for k, record, bound in zip(which[some], records, bounds, strict=True):
                 total, flags = parts(record.view("V80")[0])
-                if flags:  # with a term that is not finite x is no sum of terms: it is not judged
+                if flags:  # with a term that is not finite x is no sum: not judged
                     continue
                 reach = doubt(grid, total, float(bound)).reach
                 true[k] = reach.true(grid.index(values[k]), int(entries[k]))
@@ -99,7 +100,7 @@ def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid
 
 
 def _is_sum(call: Call) -> bool:
-    """Whether an element of this summed operator is R of its terms, so that they bound it."""
+    """True if an element of this summed operator is R of its terms' sum, so that it is bounded."""
     types = tuple(None if x is None else _type_of(x) for x in call.inputs)
     made = tuple(_type_of(x) for x in call.outputs)
     site = Site(call.spec.name, call.attrs, types, made, call.out, 0)
@@ -107,7 +108,7 @@ def _is_sum(call: Call) -> bool:
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
-    """Positions of a piece's own among an output's, i64[m], and which of the latter they are."""
+    """The output positions that lie in the piece, counted there, i64[m]; and their indices."""
     rows, columns = piece.w.shape
     step = piece.row_step if rows > 1 else max(columns, 1)
     row, column = np.divmod(positions - piece.start, max(step, 1))

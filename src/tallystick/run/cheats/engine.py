@@ -10,7 +10,8 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.context import in_its_context
+from tallystick.kernels.cpu.device import CPU
 from tallystick.program.executor import StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
@@ -42,9 +43,14 @@ class CheatingEngine(Engine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.context.device is not CPU:
+            raise UsageError(
+                f"A declared cheat changes arrays on the host, not on {self.context.device.name}.",
+                "Leave out --device.",
+            )
         self.last_step = final_step(self.job, self.override)
 
-    @exact_environment()
+    @in_its_context
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step, or skip it; a step that is skipped has no trace."""
         step = self.step
@@ -54,7 +60,7 @@ class CheatingEngine(Engine):
         self.last_bits = found[0]
         return found
 
-    @exact_environment()
+    @in_its_context
     def look(self, tap: Tap) -> tuple[int, int]:
         """Look at the next step; the state has then changed as `before` and `node` have it: load
         it anew. A step that the cheat skips is executed here: its nodes are what the job says."""

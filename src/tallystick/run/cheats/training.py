@@ -14,6 +14,7 @@ from pathlib import Path
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import present
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
@@ -67,13 +68,13 @@ class Cheat(Maker):
         job: Job,
         state: State,
         step: int,
-        threads: int | None,
+        context: ExecutionContext,
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
         last = losses[step - 1] if step else 0
         lie = self.override
-        return CheatingEngine(job, state, step, threads, log=logs, override=lie, last_bits=last)
+        return CheatingEngine(job, state, step, context, log=logs, override=lie, last_bits=last)
 
 
 def declared_cheat(job: Job, declared: Declaration) -> Cheat:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallystick import _core
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import (
     CounterpartyError,
@@ -24,7 +23,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.engine import Engine, check_environment, is_finite
@@ -47,7 +46,7 @@ class _Audit:
     job: Job
     claim: Claim
     listener: Listener
-    threads: int | None
+    context: ExecutionContext
     genesis: State | None
     began_at: int = 0
     checkpoints: int = 0
@@ -78,7 +77,7 @@ class _Audit:
         state, step = self.start(first)
         self.began_at = step
         self.logs = own_logs(self.store, self.job, self.claim.journal, count=True)
-        engine = Engine(self.job, state, step, self.threads, log=self.logs)
+        engine = Engine(self.job, state, step, self.context, log=self.logs)
         self.traces = set(self.store.traced_steps())
         agreed = step
         self.listener.begin(self.job, step)
@@ -237,13 +236,12 @@ class _FoundError(Exception):
     """A difference was found; it is in the audit's `difference`."""
 
 
-@exact_environment()
 def audit_run(
     directory: Path,
     job: Job | None = None,
     steps: tuple[int, int] | None = None,
     *,
-    threads: int | None = None,
+    context: ExecutionContext = DEFAULT,
     trust: Sequence[PublicKey] | None = None,
     listener: Listener | None = None,
 ) -> AuditReport:
@@ -254,12 +252,21 @@ def audit_run(
     after B. Raises CannotCheckError for an unfinished run or missing files, CounterpartyError
     for files that do not match their digests, UsageError for steps outside the run.
     """
-    listener = Steady(listener or Silent())
+    with context.entered():
+        return _audit(Path(directory), job, steps, context, trust, Steady(listener or Silent()))
+
+
+def _audit(
+    directory: Path,
+    job: Job | None,
+    steps: tuple[int, int] | None,
+    context: ExecutionContext,
+    trust: Sequence[PublicKey] | None,
+    listener: Listener,
+) -> AuditReport:
     check_environment()
-    if threads is not None:
-        _core.set_threads(threads)
     began = time.monotonic()
-    store = RunStore(Path(directory))
+    store = RunStore(directory)
     store.require()
     notices = []
     own = job
@@ -275,7 +282,7 @@ def audit_run(
     claim = read_claim(store, own, trust)
     notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
     first, last = _segment(steps, claim.last_step)
-    audit = _Audit(store, own, claim, listener, threads, genesis)
+    audit = _Audit(store, own, claim, listener, context, genesis)
     reached = 0
     try:
         reached = audit.run(first, last)
@@ -298,8 +305,8 @@ def audit_run(
         checkpoints_compared=audit.checkpoints,
         losses_compared=audit.losses,
         stored_compared=audit.stored,
-        isa=_core.isa(),
-        threads=_core.threads(),
+        isa=context.isa,
+        threads=context.threads,
         seconds=time.monotonic() - began,
         difference=audit.difference,
         notices=notices,

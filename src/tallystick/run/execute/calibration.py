@@ -28,6 +28,7 @@ from tallystick.job.job import (
     Job,
 )
 from tallystick.job.job_file import job_manifest, load_job
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import Contract
@@ -60,7 +61,7 @@ def take_sample(
     steps: int = 1,
     elements: int = ELEMENTS,
     kind: str = "plain",
-    threads: int | None = None,
+    context: ExecutionContext = DEFAULT,
 ) -> SampleFile:
     """Execute the first `steps` steps of `job` and write what this machine's kernels give.
 
@@ -71,7 +72,7 @@ def take_sample(
         raise UsageError(f"The job has {job.steps} steps, not {steps}.", "Sample fewer.")
     stock = kind_named(kind).stock()
     sampler = Sampler(job.program, job.commitment.rng_seed, elements, stock)
-    engine = Engine(job, job.genesis(), threads=threads, log=sampler)
+    engine = Engine(job, job.genesis(), context=context, log=sampler)
     for _ in range(steps):
         engine.run()
     found = sampler.sample()

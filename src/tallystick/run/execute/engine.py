@@ -13,14 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tallystick import _core
 from tallystick.commit.data import batch_columns, batch_indices
 from tallystick.commit.state import extend_log_chain, extend_loss_chain, loss_bits
 from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
+from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
 from tallystick.kernels.environment import check_environment as check_environment
-from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
@@ -72,13 +71,11 @@ class Engine:
     job: Job
     state: State
     step: int = 0
-    threads: int | None = None
+    context: ExecutionContext = DEFAULT
     log: StepLog | None = None
 
     def __post_init__(self) -> None:
         check_environment()
-        if self.threads is not None:
-            _core.set_threads(self.threads)
         keeps = parse_contract(self.job.commitment.contract).keeps_log
         if keeps != (self.log is not None):
             raise UsageError(
@@ -87,7 +84,8 @@ class Engine:
                 "Execute it with what records or follows one.",
             )
         hook = None if self.log is None else self.log.kernels
-        self._executor = Executor(self.job.program, kernels=hook)
+        self._executor = Executor(self.job.program, self.context, hook)
+        self.state.move_to(self.context.device)
         self.last_log: bytes | None = None  # the digest of the last step's log
         self.last_step = self.job.steps
 
@@ -114,12 +112,13 @@ class Engine:
             for name, table in self.job.scalars.items()
         }
 
+    @in_its_context
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
         """The root that this run commits to for the state it is in (COMMITMENTS 5.3), whose
         slots have these digests if they are known already."""
         return self.state.root() if digests is None else self.state.root_of(digests)
 
-    @exact_environment()
+    @in_its_context
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step: bits of its loss, the program's metrics, the node trace.
 
@@ -140,9 +139,9 @@ class Engine:
     def tracer(self) -> NodeTracer:
         """What digests the nodes of the next step through a tap."""
         digest = self.job.commitment.program_digest
-        return NodeTracer(self.job.program, digest, self.step)
+        return NodeTracer(self.job.program, digest, self.step, self.context.device)
 
-    @exact_environment()
+    @in_its_context
     def look(self, tap: Tap) -> tuple[int, int]:
         """Execute the next step node by node and stay where we are: bits of the loss as computed
         and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).

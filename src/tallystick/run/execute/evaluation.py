@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.kernels.device import Tensor
 from tallystick.program.executor import Executor
 
 
@@ -19,7 +19,7 @@ class Evaluator:
     Records that do not fill a last batch are left out.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, context: ExecutionContext = DEFAULT) -> None:
         if job.eval_program is None or job.evaluation is None:
             raise CannotCheckError(
                 f"The job {job.directory} has no validation data.",
@@ -28,10 +28,11 @@ class Evaluator:
         self._job = job
         self._size = job.evaluation.batch_size
         self._batches = job.evaluation.record_count // self._size
-        self._executor = Executor(job.eval_program)
+        self._executor = Executor(job.eval_program, context)
+        self.context = context
 
-    @exact_environment()
-    def loss(self, slots: Mapping[str, Array], batches: int | None = None) -> float:
+    @in_its_context
+    def loss(self, slots: Mapping[str, Tensor], batches: int | None = None) -> float:
         """The validation loss of the state `slots`, a binary32 value; of `batches`, to time it."""
         count = self._batches if batches is None else batches
         total = np.float64(0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.training import TrainerLogs, trainer_logs
@@ -52,12 +53,12 @@ class Maker:
         job: Job,
         state: State,
         step: int,
-        threads: int | None,
+        context: ExecutionContext,
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
         """What executes the run from state[step] on; `losses` are the bits of those before."""
-        return Engine(job, state, step, threads, log=logs)
+        return Engine(job, state, step, context, log=logs)
 
 
 def begun_otherwise(store: RunStore, before: Declaration | None) -> UsageError:

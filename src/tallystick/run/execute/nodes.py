@@ -14,10 +14,11 @@ import numpy as np
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.commit.node import node_digest, node_root
 from tallystick.commit.state import COMMIT_OPERATOR, CommitNode
-from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import read_file
 from tallystick.errors import DigestMismatchError
+from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device, Tensor
 from tallystick.limits import LIMITS
 from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.state import State
@@ -94,7 +95,7 @@ class NodeRecord:
 
 @dataclass
 class NodeTracer:
-    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once.
+    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once, on its device.
 
     `fresh` hashes inputs anew: where outputs were changed, a value may be read otherwise than it
     was made.
@@ -103,6 +104,7 @@ class NodeTracer:
     program: Program
     program_digest: bytes
     step: int
+    device: Device = CPU
     fresh: bool = False
     records: list[NodeRecord] = field(default_factory=list)
     _values: dict[Value, bytes] = field(default_factory=dict)
@@ -112,23 +114,23 @@ class NodeTracer:
         self,
         index: int,
         node: Node,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array],
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
     ) -> None:
         """Digest node `index` as executed (COMMITMENTS 4.1)."""
         given = []
-        for value, array in zip(node.inputs, inputs, strict=True):
-            if value is None or array is None:
+        for value, tensor in zip(node.inputs, inputs, strict=True):
+            if value is None or tensor is None:
                 continue  # the program's text says which optional operands are absent
             if self.fresh or value not in self._values:
-                self._values[value] = tensor_digest(array)
+                self._values[value] = self.device.digest(tensor)
             given.append(self._values[value])
         if node.op == COMMIT:
             self._slots = dict(zip(sorted(self.program.state_types), given, strict=True))
             return
         made = []
-        for out, array in enumerate(outputs):
-            made.append(tensor_digest(array))
+        for out, tensor in enumerate(outputs):
+            made.append(self.device.digest(tensor))
             self._values[Value(index, out)] = made[-1]
         attributes = attribute_text(node.attrs).encode("ascii")
         self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(made)))

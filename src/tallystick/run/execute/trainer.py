@@ -27,7 +27,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
@@ -56,7 +56,7 @@ class Options:
     far as the time for it is small. `maker` makes the parts of the run.
     """
 
-    threads: int | None = None
+    context: ExecutionContext = DEFAULT
     keep: int | None = None
     key: PrivateKey | None = None
     trace: TraceRange | None = None
@@ -95,7 +95,7 @@ class _Training:
         options, losses, make = self.options, self.journal.content.losses, self.options.maker
         state, step = self._newest_state()
         self.logs = make.logs(self.job, self.store, self.journal, options.replay, options.compress)
-        self.engine = make.engine(self.job, state, step, options.threads, self.logs, losses)
+        self.engine = make.engine(self.job, state, step, options.context, self.logs, losses)
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
         size = state_file_bytes(state)
@@ -107,14 +107,14 @@ class _Training:
         self.listener.notice(estimate.sentence())
         self.policy = StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
-            self.evaluator = Evaluator(self.job)
+            self.evaluator = Evaluator(self.job, options.context)
         session = {
             "compiler": _core.compiler(),
-            "isa": _core.isa(),
+            "isa": options.context.isa,
             "keep_checkpoints": options.kept,
             "start_step": step,
             "tallystick": tallystick_version(),
-            "threads": _core.threads(),
+            "threads": options.context.threads,
         }
         if self.logs is not None:
             session |= self.logs.session()
@@ -265,7 +265,6 @@ class _Training:
             self.store.drop_state(paused)
 
 
-@exact_environment()
 def train_job(
     job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
 ) -> RunSummary:
@@ -276,12 +275,14 @@ def train_job(
     repeated steps give other bits than before, CounterpartyError for an altered job.
     """
     options = options or Options()
-    listener = Steady(listener or Silent())
+    with options.context.entered():
+        return _train(job, out, options, Steady(listener or Silent()))
+
+
+def _train(job: Job, out: Path, options: Options, listener: Listener) -> RunSummary:
     check_environment()
     store = RunStore(out)
     began = options.clock()
-    if options.threads is not None and options.threads < 1:
-        raise UsageError(f"There are no {options.threads} threads.", "Use at least one.")
     if options.trace is not None and not 0 <= options.trace[0] < options.trace[1] <= job.steps:
         first, last = options.trace
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Optional compression of what a log's file stores."""
+"""The optional compression in a log's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RAW = 0
 ZSTD = 1
 CODECS = {"raw": RAW, "zstd": ZSTD}
 
-_WINDOW = 1 << 27  # the most a frame may ask the decompressor to hold
+_WINDOW = 1 << 27  # the most memory that a frame may demand of the decompressor
 
 
 def _zstandard() -> Any:
@@ -39,7 +39,7 @@ def compress(codec: int, data: bytes) -> bytes:
 
 
 def largest_stored(codec: int, size: int) -> int:
-    """The most bytes that `compress` makes of `size` bytes."""
+    """The most bytes of `compress` for `size` bytes."""
     # zstd's own bound is size/256 more, and 64 for small ones.
     return size if codec == RAW or not size else size + (size >> 8) + 1024
 
@@ -47,7 +47,7 @@ def largest_stored(codec: int, size: int) -> int:
 def decompress(codec: int, stored: bytes, size: int) -> bytes:
     """The `size` bytes that `stored` holds; never allocates more than that.
 
-    Raises CorruptFileError where it holds another number of bytes, or is no frame.
+    Raises CorruptFileError for another number of bytes, or where `stored` is no frame.
     """
     if codec == RAW or not size:
         if len(stored) != size:

@@ -1,6 +1,6 @@
-"""Reading a step's rounding log: every field checked before anything is allocated from it.
+"""Reads a step's rounding log, and checks every field before it allocates from it.
 
-A reader knows beforehand what the log must be: the step, the job, the program's sections, and,
+A reader knows the log's properties beforehand: the step, the job, the program's sections, and,
 where the caller has it from a chain, the digest. It holds the index and one section at a time.
 """
 
@@ -34,7 +34,7 @@ from tallystick.run.logs.writer import (
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run's logs must be: the job's digest, the program's sections, their operators."""
+    """The expected properties of a run's logs: job digest, the program's sections, operators."""
 
     job_digest: bytes
     sections: Sequence[Section]
@@ -50,8 +50,8 @@ def expected_of(logged: LoggedProgram, job_digest: bytes) -> Expected:
 class LogReader:
     """The log of `step` in the file `path`, checked against `expected` and, if given, `digest`.
 
-    `inside` is the run's directory: no link is followed in it.
-    Raises LogCorruptError, here for what concerns the whole log and later for a section;
+    `inside` is the run's directory; the reader follows no link in it.
+    Raises LogCorruptError, here for a fault of the whole log and later for one of a section;
     StorageError where the file cannot be read, CorruptFileError where it is no plain file.
     """
 

@@ -101,7 +101,7 @@ def found_problem(value: Any) -> str:
         interval = value.get("interval")
         fine = set(value) == _STATE and isinstance(interval, list) and len(interval) == 2
         numbers = [value.get("step"), *(interval if isinstance(interval, list) else ())]
-        names = [value.get("committed"), value.get("computed"), value.get("slot") or ""]
+        names = [value.get("committed"), value.get("computed"), _or_empty(value.get("slot"))]
     else:
         findings = value.get("findings")
         fine = set(value) == _LOG and isinstance(findings, list) and value["what"] == "log"
@@ -116,11 +116,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _or_empty(name: Any) -> Any:
+    """A name may be null. A zero, a false and an empty list are neither name nor null."""
+    return "" if name is None else name
+
+
 def _is_finding(value: Any) -> bool:
     if not isinstance(value, dict) or set(value) != {*_NAMES, *_NUMBERS}:
         return False
     numbers = [value[name] for name in _NUMBERS if value[name] is not None]
-    names = [value["kind"], value["operator"] or "", value["detail"]]
+    names = [value["kind"], _or_empty(value["operator"]), value["detail"]]
     there = _is_number(value["step"])
     return there and all(map(_is_number, numbers)) and all(isinstance(n, str) for n in names)
 

@@ -1,4 +1,4 @@
-"""Writing one step's rounding log to a file, section by section while the step runs.
+"""Writes one step's rounding log to a file, section by section, while the step runs.
 
 Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
 
@@ -10,8 +10,8 @@ Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
              far, TAG(`log-file-end/1`)
 
 A payload is a bounded section's u16 counts per block and then its blocks (`blocks.py`), or a
-published section's packed bytes, each compressed on its own if the codec says so. The checksums
-find accidents early; what convinces is the digests, which are checked against the chain.
+published section's packed bytes. Each payload is compressed on its own if the codec says so. The
+checksums find accidents early. Proof comes from the digests, which are checked against the chain.
 The reader is `reader.py`.
 """
 
@@ -38,7 +38,7 @@ TRAILER = struct.Struct(f"<32sQI{len(END)}s")
 
 
 def log_path(directory: Path, step: int) -> Path:
-    """Where the log of `step` lies in a run's directory of logs."""
+    """The path of the log of `step` in a run's directory of logs."""
     return directory / f"{step:010d}.log"
 
 
@@ -54,7 +54,7 @@ class Stored:
 
 
 class LogWriter:
-    """One step's log. Sections may come in any order; memory holds one of them at a time.
+    """The writer of one step's log. Sections may come in any order; memory holds one at a time.
 
     The file has a temporary name until `finish`. Every method that writes raises StorageError.
     """
@@ -107,12 +107,14 @@ class LogWriter:
         self._add(number, packed_root(packed), packed)
 
     def missing(self) -> list[int]:
-        """Numbers of the sections not written yet."""
+        """The numbers of the sections that are not written yet."""
         return [number for number, stored in enumerate(self._stored) if stored is None]
 
     def digest(self) -> bytes:
-        """The log digest of what was written (COMMITMENTS 10.5). Raises UsageError where a section
-        is missing."""
+        """The log digest of the written sections (COMMITMENTS 10.5).
+
+        Raises UsageError where a section is missing.
+        """
         return log_digest(self.step, [s.digest for s in self._whole()])
 
     def _whole(self) -> list[Stored]:
@@ -150,12 +152,12 @@ class LogWriter:
         return digest
 
     def discard(self) -> None:
-        """Drop the unfinished file; nothing to do after `finish`."""
+        """Drop the unfinished file; after `finish` this has no effect."""
         self._file.discard()
 
 
 def trailer_checksum(header: bytes, index: bytes, digest: bytes, at: int) -> int:
-    """CRC-32 over what describes the payloads."""
+    """CRC-32 over the bytes that describe the payloads."""
     return zlib.crc32(digest + struct.pack("<Q", at), zlib.crc32(index, zlib.crc32(header)))
 
 
@@ -185,12 +187,14 @@ class LogDirectory:
         return LogWriter(path, step, self._job_digest, self.sections, self.form, self._codec)
 
     def finished(self, writer: LogWriter) -> None:
-        """Note a finished file: the next flush makes it durable."""
+        """Note a finished file, so that the next flush makes it durable."""
         self._unsynced.append(writer.path)
 
     def flush(self) -> None:
-        """Make every finished log durable; call it before the checkpoint that covers them is
-        journaled. Raises StorageError."""
+        """Make every finished log durable. Raises StorageError.
+
+        Call it before the journal gets a checkpoint that covers the logs.
+        """
         for path in [*self._unsynced, self.path] if self._unsynced else []:
             sync_path(path)
         self._unsynced.clear()

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick import _core
 from tallystick.disk.files import free_bytes
 from tallystick.job.job import Job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.evaluation import Evaluator
@@ -74,11 +74,11 @@ class RunEstimate:
         }
 
 
-def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEstimate:
+def estimate_run(job: Job, out: Path, context: ExecutionContext, keep: int) -> RunEstimate:
     """Execute up to three steps of `job` in memory and say what all of them will take."""
     state = job.genesis()
     with scratch_logs(job) as logs:
-        engine = Engine(job, state, 0, threads, log=logs)
+        engine = Engine(job, state, 0, context, log=logs)
         began = time.perf_counter()
         state.root()
         hash_seconds = time.perf_counter() - began
@@ -95,18 +95,18 @@ def estimate_run(job: Job, out: Path, threads: int | None, keep: int) -> RunEsti
         job.steps // job.interval + 2,
         estimate_disk(job, state_file_bytes(state), keep, log_bytes),
         free_bytes(out),
-        state.nbytes + engine.arena_bytes,
-        _core.isa(),
-        _core.threads(),
-        _evaluation_seconds(job, state),
+        sum(t.nbytes for t in job.program.state_types.values()) + engine.arena_bytes,
+        context.isa,
+        context.threads,
+        _evaluation_seconds(job, state, context),
     )
 
 
-def _evaluation_seconds(job: Job, state: State) -> float:
+def _evaluation_seconds(job: Job, state: State, context: ExecutionContext) -> float:
     """Seconds of the run's validation losses, from a few batches of one of them."""
     if job.evaluation is None or not job.evaluation.every:
         return 0.0
-    evaluator = Evaluator(job)
+    evaluator = Evaluator(job, context)
     total = job.evaluation.record_count // job.evaluation.batch_size
     few = min(_BATCHES, total)
     evaluator.loss(state.slots, batches=1)  # the first one allocates

@@ -20,8 +20,10 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from tallystick.commit.encoding import JsonValue
+from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope
 from tallystick.disk.files import make_directory, remove, remove_temporaries, write_file
 from tallystick.disk.manifest import load_manifest, manifest_bytes
@@ -195,20 +197,17 @@ class RunStore:
         """run.json, checked against its own digest."""
         self.require()
         body = load_manifest(self.manifest_path, "run manifest", FORMAT)
-        if set(body) != {"contract", "format", "job_digest", "tallystick"}:
-            raise CorruptFileError(
-                f"The run manifest {self.manifest_path} is malformed.", "Restore it."
-            )
+        Members(body, self._malformed).only("contract", "format", "job_digest", "tallystick")
         return body
+
+    def _malformed(self, why: str) -> NoReturn:
+        raise CorruptFileError(
+            f"The run manifest {self.manifest_path} is malformed: {why}.", "Restore it."
+        )
 
     def job_digest(self) -> bytes:
         """The digest of the job this run says it is of."""
-        text = self.manifest()["job_digest"]
-        if not isinstance(text, str) or not re.fullmatch("[0-9a-f]{64}", text):
-            raise CorruptFileError(
-                f"The run manifest {self.manifest_path} names no job.", "Restore it."
-            )
-        return bytes.fromhex(text)
+        return Members(self.manifest(), self._malformed).hex("job_digest")
 
     def job(self) -> Job:
         """The run's own copy of the job, which must be the one the manifest names."""

@@ -1,0 +1,101 @@
+"""The execution context: the device, the threads and the instruction set of an execution.
+
+It is passed to whatever executes steps, so that two runs, or a run and a dispute, live in one
+process without a setting in common. It never changes a bit (NUMERICS 1.8). A thread that computes
+enters it; the core then finds threads and instruction set in it. What a context leaves open is as
+the thread has it outside, and outside of every context the process's defaults hold: all threads,
+and the best instruction set or TALLYSTICK_ISA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from tallystick import _core
+from tallystick.errors import EnvironmentRefusedError, UsageError
+from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device
+from tallystick.kernels.environment import exact_environment
+
+MOST_THREADS = 256
+
+
+class _HasContext(Protocol):
+    @property
+    def context(self) -> ExecutionContext: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", bound=_HasContext)
+
+
+class ExecutionContext:
+    """Where and by how much a program is executed.
+
+    `threads`: how many threads of the core compute, 1 to 256; more count as 256. `isa`: one of
+    `_core.supported_isas()`. Where one of the two is given, the other is what it is here and now;
+    where none is, both are left open. `device`: where tensors lie. Raises UsageError for no
+    threads, EnvironmentRefusedError for an instruction set that this machine or build does not
+    have.
+    """
+
+    def __init__(
+        self, threads: int | None = None, isa: str | None = None, device: Device = CPU
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise UsageError(f"There are no {threads} threads.", "Use at least one.")
+        if isa is not None and isa not in _core.supported_isas():
+            raise EnvironmentRefusedError(
+                f"This machine or build has no instruction set {isa[:40]!r}.",
+                f"Use one of: {', '.join(_core.supported_isas())}.",
+            )
+        self.device = device
+        # The core's own context, with a pool of threads; None where both are left open.
+        self._native: _core.Context | None = None
+        if threads is not None or isa is not None:
+            count = _core.threads() if threads is None else min(threads, MOST_THREADS)
+            self._native = _core.Context(count, _core.isa() if isa is None else isa)
+
+    @property
+    def threads(self) -> int:
+        """How many threads of the core compute."""
+        return _core.threads() if self._native is None else int(self._native.threads)
+
+    @property
+    def isa(self) -> str:
+        """The instruction set on which the core computes."""
+        return _core.isa() if self._native is None else str(self._native.isa)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within the block, the calling thread computes in this context, and in the floating-point
+        environment of NUMERICS 1.7. Blocks may be nested, also those of different contexts."""
+        native = self._native
+        with exact_environment():
+            if native is None:
+                yield
+                return
+            _core.enter_context(native)
+            try:
+                yield
+            finally:
+                _core.leave_context()
+
+
+def in_its_context(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
+    """Decorates a method of an object that has a `context`: it is executed there."""
+
+    @wraps(method)
+    def inside(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.context.entered():
+            return method(self, *args, **kwargs)
+
+    return cast(Callable[Concatenate[T, P], R], inside)
+
+
+# On the processor, the rest left open.
+DEFAULT = ExecutionContext()

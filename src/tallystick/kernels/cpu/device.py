@@ -1,0 +1,104 @@
+"""This machine's processor as a device: its tensors are numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from tallystick.commit.tensor import tensor_digest
+from tallystick.kernels.cpu.common import copy
+from tallystick.kernels.device import ALIGNMENT, Device
+from tallystick.kernels.table import Kernel, Run, kernel
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.types import DTYPES, Attrs
+
+
+def _rounded(op: str, bits: int, ordinary: Run) -> Run:
+    """Operator `op` rounded to `bits` where its operands make it a rounded one (NUMERICS 13.1)."""
+
+    def run(
+        attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
+    ) -> None:
+        # Imported late: numpy's BLAS is looked for only where a rounded operator runs.
+        from tallystick.kernels.rounded.operators import is_rounded, run_rounded
+        from tallystick.kernels.rounded.pieces import exactly
+
+        if is_rounded(op, inputs):
+            run_rounded(op, exactly(bits), attrs, inputs, outputs)
+        else:
+            ordinary(attrs, inputs, outputs)
+
+    return run
+
+
+@lru_cache(maxsize=64)
+def _kernels(contract: Contract) -> Mapping[str, Kernel]:
+    table = dict(kernel)
+    for op in contract.rounded_operators & table.keys():
+        table[op] = replace(table[op], run=_rounded(op, contract.bits, table[op].run))
+    return table
+
+
+class Processor:
+    """The processor; its kernels are the core's, numpy's BLAS for rounded operators."""
+
+    name = "cpu"
+
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        return _kernels(contract)
+
+    def prepare(self, contract: Contract) -> None:
+        if contract.rounded_operators:
+            # Late: numpy's BLAS is looked for only where a rounded operator runs.
+            from tallystick.kernels.rounded.engines import current_engine
+
+            current_engine()
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + nbytes]
+
+    def free(self, buffer: np.ndarray) -> None:
+        pass  # numpy's own counting of references frees it
+
+    def view(
+        self,
+        base: np.ndarray,
+        offset: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int],
+    ) -> np.ndarray:
+        if 0 in shape:
+            return np.empty(tuple(shape), DTYPES[dtype])
+        made: np.ndarray = np.ndarray(tuple(shape), DTYPES[dtype], base, offset, tuple(strides))
+        return made
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        copy(source, target)
+
+    def write(self, host: np.ndarray, target: np.ndarray) -> None:
+        np.copyto(target, host)
+
+    def host(self, tensor: np.ndarray) -> np.ndarray:
+        return tensor
+
+    def digest(self, tensor: np.ndarray) -> bytes:
+        return tensor_digest(tensor)
+
+    def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
+        if not isinstance(tensor, np.ndarray) or tensor.dtype != DTYPES[dtype]:
+            return f"it must be a numpy array of {dtype}"
+        if tensor.shape != tuple(shape) or not tensor.flags.c_contiguous:
+            return f"it must be C-contiguous {dtype}{list(shape)}, got {tensor.shape}"
+        return ""
+
+    def writable(self, tensor: np.ndarray) -> bool:
+        return bool(tensor.flags.writeable)
+
+
+CPU: Device = Processor()
