@@ -89,7 +89,7 @@ class Step:
         if self.source is not None:
             self.source.close()
 
-    # -- what following brings to light ----------------------------------------------------------
+    # -- findings in the followed log ----------------------------------------------------------
 
     def report(self, error: LogCorruptError) -> None:
         """Turn a fault of the followed log into a finding."""

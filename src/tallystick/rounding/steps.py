@@ -61,7 +61,7 @@ class LoggedSteps:
 
     @property
     def corrections(self) -> Corrections:
-        """What entries have changed at the steps followed so far, under the published form."""
+        """How many elements the entries of followed published logs have changed, by step."""
         assert isinstance(self.form, PublishedKernels)
         return self.form.follow.corrections
 
@@ -93,7 +93,7 @@ class LoggedSteps:
         return self._ended(step, digest)
 
     def abort(self) -> None:
-        """Drop what the running step has written; nothing to do between steps."""
+        """Drop the running step's sections. Between steps it does nothing."""
         step = self._step
         if step is not None:
             step.sink.discard()

@@ -1,4 +1,4 @@
-"""One output of one call under the published form: what record, follow and judge are told."""
+"""One output of one call under the published form: the argument of record, follow and judge."""
 
 from __future__ import annotations
 
