@@ -64,7 +64,7 @@ class CheatingProver(Prover):
         super().__init__(run, key, context, notice)
 
     def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
-        """The journal as it is: that of a declared cheat is what the cheat made."""
+        """The journal as it is: the cheat made it."""
         given = self._given
         self._override = declared_override(store, self.job) if given is None else given
         self._override.begin(self.job)
@@ -74,7 +74,7 @@ class CheatingProver(Prover):
         return CheatingStates(store, self.job, self._journal, self.context, notice, self._override)
 
     def _make_good(self, run: RunCommitment, notice: Notice) -> None:
-        """Nothing: what a cheat has signed need not be what its repetition gives."""
+        """Do nothing: the signed run of a cheat need not be the one that its repetition gives."""
 
     def _begin(self) -> None:
         self._steps = CheatingSteps(self._states, self._facts, self._override)
@@ -128,7 +128,7 @@ class CheatingStates(RunStates):
         return engine
 
     def _check(self, step: int, digests: dict[str, bytes]) -> None:
-        """Nothing: a cheat may have committed to another state than it has."""
+        """Do nothing: a cheat may have committed to another state than it has."""
 
 
 class CheatingSteps(Steps):
@@ -150,4 +150,4 @@ class CheatingLogs(Logs):
     """The logs of a cheat, which speaks of them whatever chain they give."""
 
     def _check_chain(self, step: int, chain: bytes) -> None:
-        """Nothing."""
+        """Do nothing: the chain of a cheat may be another one."""

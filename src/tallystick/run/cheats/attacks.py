@@ -24,7 +24,7 @@ _TALLYSTICK = Path(__file__).resolve().parents[2]
 
 
 class Attack(Protocol):
-    """What `ATTACK` of an attack file must offer; it may offer more."""
+    """The interface of `ATTACK` in an attack file; the file may offer more."""
 
     def make(self, job: Job, params: Params) -> Override:
         """The cheat's hooks for `job`. Raises UsageError for parameters it does not know."""

@@ -158,7 +158,7 @@ class Engine:
         bits = _bits_of(self._execute(tap, advance=False))
         return bits, self._entered(bits)
 
-    # -- what a declared cheat replaces (run.cheats.engine) --------------------------------------
+    # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
         """Execute the step: bits of its loss as computed, the program's metrics."""
@@ -170,7 +170,7 @@ class Engine:
         return bits
 
     def _inputs(self) -> Inputs:
-        """What the next step is executed on, beside the state."""
+        """The next step's inputs beside the state: batch, scalars, random key."""
         step = self.step
         return self.batch(step), self.scalars(step), (self.job.commitment.rng_seed, step)
 

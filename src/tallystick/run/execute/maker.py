@@ -1,4 +1,4 @@
-"""What a trainer makes of a run, part by part: here as an honest one does.
+"""The maker of a run's parts: here the one of an honest trainer.
 
 A trainer that cheats on purpose gets another maker (`run.cheats.training`); the trainer's own code
 knows of no cheat.
@@ -31,7 +31,7 @@ class Maker:
             raise begun_otherwise(store, before)
 
     def genesis(self, state: State) -> State:
-        """What the run begins from, of the job's state[0]."""
+        """The state from which the run begins, made of the job's state[0]."""
         return state
 
     def genesis_root(self, engine: Engine) -> bytes:
@@ -57,7 +57,8 @@ class Maker:
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
-        """What executes the run from state[step] on; `losses` are the bits of those before."""
+        """The engine that executes the run from state[step] on; `losses` are the bits of
+        the losses before it."""
         return Engine(job, state, step, context, log=logs)
 
 

@@ -1,4 +1,4 @@
-"""What an audit has found: its report, and where a run first differs from its repetition."""
+"""The report of an audit, and the place where a run first differs from its repetition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`override.json`: what a cheating run says about itself, a name and numbers (DESIGN 7).
+"""`override.json`: a cheating run's declaration of its cheat, a name and numbers (DESIGN 7).
 
-An honest run has no such file, and nobody signs it: whoever may write to a directory may put one
-there. To read it plays no cheat.
+An honest run has no such file. No signature covers the file, so anyone who may write to the
+directory may put one there. Reading it plays no cheat.
 """
 
 from __future__ import annotations
