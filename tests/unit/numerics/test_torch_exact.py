@@ -24,6 +24,7 @@ from tallystick.kernels.table import kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops
+from tallystick.numerics.types import DTYPES, type_of
 
 PUBLISHED = find_contract("replay/1;form=published")
 # Operators whose integer operands an exact kernel takes, and a stock form the others.
@@ -157,8 +158,6 @@ def test_what_a_clause_refuses_is_refused_before_anything_is_written(
     attrs, arrays = (REFUSED | FORMED)[op]
     inputs = [laid_out(device, x, "plain") for x in arrays]
     spec = all_ops()[op]
-    from tallystick.numerics.types import DTYPES, type_of
-
     made = spec.infer(dict(attrs), tuple(type_of(x) for x in arrays))
     outputs = [garbage(device, np.empty(t.shape, DTYPES[t.dtype])) for t in made]
     before = [out.clone() for out in outputs]
@@ -177,6 +176,53 @@ def test_words_are_philoxs(device: TorchDevice, seed: int) -> None:
         assert philox.words(key, draw, count).cpu().numpy().astype(np.uint32).tolist() == (
             words.tolist()
         )
+
+
+def test_words_of_late_blocks(device: TorchDevice) -> None:
+    """NUMERICS 8.1: a block's number has two words in the counter."""
+    first, count = (1 << 34) - 128, 256
+    words = np.empty(count, np.uint32)
+    _core.philox_words(5, 6, 7, first, words)
+    key = torch.tensor([5, 6], device=device.torch_device)
+    block = torch.arange(first // 4, (first + count) // 4, device=device.torch_device)
+    assert philox.of_blocks(key, 7, block).reshape(-1).tolist() == words.tolist()
+
+
+NASTY = np.array([0x00000000, 0x80000000, 0x7FC00000, 0x7F800000, 0xFF800000, 1, 0x80000001,
+                  0x3F800000, 0xBF800000, 0x7F7FFFFF], np.uint32).view(F32)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "padding", "dilation", "ceil_mode"),
+    [(2, 2, 0, 1, False), (3, 2, 1, 1, True), (3, 1, 1, 2, False), (5, 3, 2, 1, True)],
+)
+def test_pooling_of_nasty_planes(
+    device: TorchDevice, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> None:
+    """NUMERICS 6.15, against the ordinary kernel: zeros of both signs are one maximum, the first of
+    equals counts, NaN is larger than all, and an infinity is no edge."""
+    op, rng = "aten.max_pool2d_with_indices", np.random.default_rng(size)
+    attrs = {"kernel_size": (size, size), "stride": (stride, stride + 1), "ceil_mode": ceil_mode,
+             "padding": (padding, padding), "dilation": (dilation, dilation)}  # fmt: skip
+    for values in (NASTY, NASTY[:2], NASTY[[0, 1, 4]], NASTY[4:5]):
+        x = rng.choice(values, (3, 2, 9, 8))
+        types = all_ops()[op].infer(dict(attrs), (type_of(x),))
+        wanted = [np.empty(t.shape, DTYPES[t.dtype]) for t in types]
+        kernel[op].run(dict(attrs), [x], wanted)
+        case = Case(op, attrs, (x,), tuple(wanted))
+        outputs = [garbage(device, y) for y in wanted]
+        device.kernels(PUBLISHED)[op].run(dict(attrs), [laid_out(device, x, "plain")], outputs)
+        same(case, outputs, f"of {values}")
+
+
+def test_zeros_of_rounded_operators_are_positive(device: TorchDevice) -> None:
+    """NUMERICS 13.2, 14.9: a rounded operator's zero is +0, any other keeps its sign."""
+    table = device.kernels(PUBLISHED)
+    a, b = (torch.full((1, 1), v, device=device.torch_device) for v in (-1e-30, 1e-30))
+    for op, wanted in (("aten.mm", 0), ("aten.mul.Tensor", -(1 << 31))):
+        out = garbage(device, np.empty((1, 1), F32))
+        table[op].run({}, [a, b], [out])
+        assert int(out.view(torch.int32)) == wanted
 
 
 def test_fewer_bits_round_what_is_exact_too(device: TorchDevice) -> None:

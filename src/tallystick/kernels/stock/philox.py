@@ -31,8 +31,13 @@ def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
 def words(key: Tensor, draw: int, count: int) -> Tensor:
     """i64[count]: the words of elements 0 .. count - 1 of a draw (8.1). `key`, i64[2], is read
     where it lies."""
-    seed, step = key[0], key[1]
     block = torch.arange(-(-count // 4), dtype=torch.int64, device=key.device)
+    return of_blocks(key, draw, block).reshape(-1)[:count]
+
+
+def of_blocks(key: Tensor, draw: int, block: Tensor) -> Tensor:
+    """i64[n, 4]: the words of the blocks numbered by `block`, i64[n]."""
+    seed, step = key[0], key[1]
     c0, c1 = block & _LOW, block >> 32
     c2, c3 = torch.full_like(block, draw), step.expand_as(block)
     k0, k1 = seed & _LOW, seed >> 32
@@ -41,4 +46,4 @@ def words(key: Tensor, draw: int, count: int) -> Tensor:
         high1, low1 = _product(c2, _MULTIPLIERS[1])
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
-    return torch.stack((c0, c1, c2, c3), 1).reshape(-1)[:count]
+    return torch.stack((c0, c1, c2, c3), 1)
