@@ -57,21 +57,21 @@ class _Adam:
     beta1: float
     beta2: float
     eps: float
-    step_size: Number
-    root: Number
+    step_size: Tensor
+    root: Tensor
     kept: Number
     decay: float
 
 
-def _adam_scalars(attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
-    lr, power1, power2 = (need(xs, i) for i in (4, 5, 6))
+def _adam_scalars(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
+    lr, power1, power2 = (_scalar(stock, xs, i) for i in (4, 5, 6))
     decay = _number(attrs, "weight_decay")
     return _Adam(
         beta1=_number(attrs, "beta1"),
         beta2=_number(attrs, "beta2"),
         eps=_number(attrs, "eps"),
-        step_size=lr / (1 - power1),
-        root=(1 - power2).sqrt(),
+        step_size=torch.as_tensor(lr, dtype=torch.float64) / (1 - power1),
+        root=torch.as_tensor(1 - power2, dtype=torch.float64).sqrt(),
         kept=1 - lr * decay if decoupled else 1.0,
         decay=0.0 if decoupled else decay,
     )
@@ -116,7 +116,7 @@ def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
 
 
 def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tensor]:
-    scalars = _adam_scalars(attrs, xs, decoupled)
+    scalars = _adam_scalars(stock, attrs, xs, decoupled)
     if stock.is_plain:
         return _adam_core(stock, scalars, xs)
     return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
