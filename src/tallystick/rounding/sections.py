@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tallystick.commit.log import FORMS, Section
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.ir import Node, Program, op_spec
+
+if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
 
 
 def is_logged(node: Node, output: int, contract: Contract) -> bool:
@@ -69,3 +74,11 @@ class LoggedProgram:
         """The section of each output of node `index` that has one."""
         found = {out: self._numbers.get((index, out)) for out in range(len(node.out_types))}
         return {out: number for out, number in found.items() if number is not None}
+
+
+def refused_there(logged: LoggedProgram, device: Device) -> UsageError:
+    """Why a step with a log is not executed on `device`."""
+    return UsageError(
+        f"Steps under {logged.contract} are executed on the processor, not on {device.name}.",
+        "Leave out --device, or choose a contract without a log.",
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node, Program
@@ -24,7 +25,9 @@ from tallystick.rounding.sections import LoggedProgram
 from tallystick.rounding.step import DigestOnly, Sink, Source, Step
 
 if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
     from tallystick.kernels.stock.stock import Stock
+    from tallystick.rounding.published.resident import ResidentKernels
 
 # The log to follow at a step; it may raise LogCorruptError, which becomes a finding.
 OpenSource = Callable[[int], Source]
@@ -51,7 +54,7 @@ class LoggedSteps:
     ) -> None:
         self.logged = LoggedProgram(program)
         self.findings, self.choices = Findings(), Choices()
-        self.form: BoundedKernels | PublishedKernels
+        self.form: BoundedKernels | PublishedKernels | ResidentKernels
         if self.logged.contract.form == "bounded":
             self.form = BoundedKernels(self.logged, count_taken)
         else:
@@ -62,7 +65,7 @@ class LoggedSteps:
     @property
     def corrections(self) -> Corrections:
         """How many elements the entries of followed published logs have changed, by step."""
-        assert isinstance(self.form, PublishedKernels)
+        assert not isinstance(self.form, BoundedKernels)
         return self.form.follow.corrections
 
     def digest_only(self, step: int) -> Sink:
@@ -70,6 +73,12 @@ class LoggedSteps:
         return DigestOnly(step, self.logged.sections)
 
     # -- a step (run.execute.engine.StepLog) -----------------------------------------------------
+
+    def move_to(self, device: Device) -> None:
+        """Give kernels for tensors of `device` from now on. Raises UsageError where there are
+        none: published logs have them for torch's devices, bounded ones for the processor."""
+        if device is not CPU:
+            self.form = self.form.there(device)
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The executor's hook: how node `index` runs; None where it is the contract's default."""

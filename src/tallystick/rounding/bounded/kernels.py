@@ -8,6 +8,7 @@ takes the followed log's entry or sums exactly (`follow`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -20,8 +21,11 @@ from tallystick.program.ir import Node
 from tallystick.rounding.blocks import encode
 from tallystick.rounding.bounded.follow import Follow
 from tallystick.rounding.bounded.record import Record
-from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.sections import LoggedProgram, refused_there
 from tallystick.rounding.step import Step
+
+if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
 
 Array = np.ndarray
 
@@ -43,6 +47,10 @@ class BoundedKernels:
     def end(self) -> None:
         """Run no more nodes."""
         self._step = None
+
+    def there(self, device: Device) -> NoReturn:
+        """Raises UsageError: the bounded form's kernels take arrays of the host."""
+        raise refused_there(self._logged, device)
 
     def kernel(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """How node `index` runs; None where it has no section."""

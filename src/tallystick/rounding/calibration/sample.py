@@ -17,6 +17,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.commit.log import Section
 from tallystick.errors import UsageError
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.table import Run, run_of
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
@@ -26,9 +27,10 @@ from tallystick.program.ir import Node, Program
 from tallystick.rounding.boundaries import boundaries, indices_of
 from tallystick.rounding.published.record import round_unlogged
 from tallystick.rounding.published.stock import load_stock
-from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.sections import LoggedProgram, refused_there
 
 if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
     from tallystick.kernels.stock.stock import Stock
 
 Array = np.ndarray
@@ -136,6 +138,11 @@ class Sampler:
         self._elements = elements
         self._step = 0
         self._parts: list[tuple[int, int, Array, Array]] = []
+
+    def move_to(self, device: Device) -> None:
+        """Raises UsageError for another device than the processor."""
+        if device is not CPU:
+            raise refused_there(self._logged, device)
 
     def begin(self, step: int) -> None:
         self._step = step

@@ -74,7 +74,7 @@ class Follow:
     def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
         """Give `out` the value that x (f64) and its entries `packed` call for; entries that are
         forged become this party's own."""
-        if call.number in self._unread or self._lost:
+        if self.records(call):
             self._record.settle(step, call, x, out, packed)
             return
         bits, plus = self._contract.bits, self._record.plus(call)
@@ -87,6 +87,17 @@ class Follow:
             return
         if changed:
             changed -= self._without_forged(step, call, x, out, packed)
+        self._count(step, call, changed)
+
+    def records(self, call: Call) -> bool:
+        """True if the followed log says nothing about this output, so that the follower records."""
+        return call.number in self._unread or self._lost
+
+    def unchanged(self, step: Step, call: Call) -> None:
+        """The entries of this output change no value: there is nothing to settle."""
+        self._count(step, call, 0)
+
+    def _count(self, step: Step, call: Call, changed: int) -> None:
         section = step.logged.sections[call.number]
         self.corrections.add(section.node <= self._last_forward, changed)
 

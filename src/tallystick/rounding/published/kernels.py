@@ -23,11 +23,13 @@ from tallystick.rounding.published.call import Call
 from tallystick.rounding.published.follow import Follow
 from tallystick.rounding.published.record import Record
 from tallystick.rounding.published.stock import check_sections, load_stock
-from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.sections import LoggedProgram, refused_there
 from tallystick.rounding.step import Step
 
 if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
     from tallystick.kernels.stock.stock import Stock
+    from tallystick.rounding.published.resident import ResidentKernels
 
 Array = np.ndarray
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
@@ -84,6 +86,15 @@ class PublishedKernels:
                 step.sink.published(sections[out], entries.tobytes())
 
         return run
+
+    def there(self, device: Device) -> ResidentKernels:
+        """The same kernels for tensors of `device`. Raises UsageError unless it is torch's."""
+        from tallystick.kernels.stock.device import TorchDevice
+        from tallystick.rounding.published.resident import ResidentKernels
+
+        if not isinstance(device, TorchDevice):
+            raise refused_there(self._logged, device)
+        return ResidentKernels(self._logged, device, self.record, self.follow)
 
     def _parts(
         self, spec: OpSpec, inputs: Sequence[Array | None], given: Sequence[Array]

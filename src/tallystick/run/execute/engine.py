@@ -25,7 +25,7 @@ from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device
 from tallystick.kernels.environment import check_environment as check_environment
 from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
@@ -48,6 +48,9 @@ class StepLog(Protocol):
     Between `begin` and `finish` (or `abort`) lies the execution of one step, whose nodes run the
     kernels that the hook gives.
     """
+
+    def move_to(self, device: Device) -> None:
+        """The kernels get tensors of `device`. Raises UsageError where there are none for it."""
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The kernel of a node, None for the contract's own."""
@@ -85,12 +88,8 @@ class Engine:
                 "rounding log.",
                 "Execute it with what records or follows one.",
             )
-        if self.log is not None and self.context.device is not CPU:
-            raise UsageError(
-                f"Steps with a rounding log are executed on the processor, not on "
-                f"{self.context.device.name}.",
-                "Leave out --device, or choose a contract without a log.",
-            )
+        if self.log is not None:
+            self.log.move_to(self.context.device)
         hook = None if self.log is None else self.log.kernels
         self._executor = Executor(self.job.program, self.context, hook)
         self.state.move_to(self.context.device)

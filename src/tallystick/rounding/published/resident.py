@@ -1,0 +1,127 @@
+"""The published form's kernels on a torch device: results stay there, packed entries leave it.
+
+`PublishedKernels` does the same on host arrays. A step copies to the host the packed entries of
+what it records. Where the entries of a followed log change a value, the operands and results of
+that call come to the host too, because the entries are judged there (NUMERICS 14.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tallystick.errors import UsageError
+from tallystick.kernels.stock import rounding
+from tallystick.kernels.stock.device import TorchDevice
+from tallystick.kernels.table import Run
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import DTYPES, Attrs
+from tallystick.program.ir import Node
+from tallystick.rounding.published.call import Call
+from tallystick.rounding.published.follow import Follow
+from tallystick.rounding.published.record import Record
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.step import Step
+
+if TYPE_CHECKING:
+    from tallystick.kernels.device import Device
+    from tallystick.numerics.contracts import Contract
+
+Tensor = torch.Tensor
+
+
+class ResidentKernels:
+    """The kernels of the nodes that have published sections, for tensors of `device`.
+
+    `record` and `follow` are those of the host's kernels (kernels.py), whose attributes these
+    share. Values, entries and findings are the same.
+    """
+
+    def __init__(
+        self, logged: LoggedProgram, device: TorchDevice, record: Record, follow: Follow
+    ) -> None:
+        self._logged, self._device = logged, device
+        self._contract: Contract = logged.contract
+        self.record, self.follow = record, follow
+        self._step: Step | None = None
+
+    def begin(self, step: Step) -> None:
+        """Run nodes over the log of `step` from now on."""
+        self._step = step
+        if step.follows:
+            self.follow.begin()
+
+    def end(self) -> None:
+        """Run no more nodes."""
+        self._step = None
+
+    def there(self, device: Device) -> ResidentKernels:
+        """The same kernels for tensors of another of torch's devices."""
+        assert isinstance(device, TorchDevice)
+        return ResidentKernels(self._logged, device, self.record, self.follow)
+
+    def kernel(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        """How node `index` runs; None where it has no section."""
+        sections = self._logged.numbers_of(index, node)
+        if not sections:
+            return None
+
+        def run(attrs: Attrs, inputs: Sequence[Tensor | None], given: Sequence[Tensor]) -> None:
+            if self._step is None:
+                raise UsageError("No step is running.", "Call begin(step) first.")
+            found = self._device.stock.compute_there(spec, attrs, inputs, given)
+            # The judge of an entry asks for the outputs' types, and for room like theirs.
+            made = [np.empty(t.shape, DTYPES[t.dtype]) for t in node.out_types]
+            calls = [
+                (x, Call(spec, out, sections[out], attrs, (), made))
+                for out, x in enumerate(found)
+                if x is not None
+            ]
+            # Outputs may be written over operands, so every value is there before the first write.
+            values = [self._settled(self._step, call, x, inputs) for x, call in calls]
+            with torch.no_grad():
+                for (_, call), value in zip(calls, values, strict=True):
+                    given[call.out].copy_(value)
+
+        return run
+
+    def _settled(
+        self, step: Step, call: Call, x: Tensor, inputs: Sequence[Tensor | None]
+    ) -> Tensor:
+        """The value of an output, of which x (f64) is the stock kernel's result; its section is
+        written."""
+        with torch.no_grad():
+            if not step.follows:
+                value, packed = self._recorded(call, x)
+            else:
+                value, packed = self._followed(step, call, x, inputs)
+        step.sink.published(call.number, packed.tobytes())
+        return value
+
+    def _recorded(self, call: Call, x: Tensor) -> tuple[Tensor, np.ndarray]:
+        contract, name = self._contract, call.spec.name
+        threshold, decimal = contract.threshold_of(name), contract.scale == "decimal"
+        plus = self.record.plus(call)
+        value, packed = rounding.log(x, threshold, decimal, contract.bits, plus)
+        return value, self._device.host(packed)
+
+    def _followed(
+        self, step: Step, call: Call, x: Tensor, inputs: Sequence[Tensor | None]
+    ) -> tuple[Tensor, np.ndarray]:
+        packed = self.follow.section(step, call.number)
+        if self.follow.records(call):
+            return self._recorded(call, x)
+        there = torch.from_numpy(packed).to(x.device)
+        value, changed = rounding.follow(x, there, self._contract.bits, self.record.plus(call))
+        if not changed:
+            self.follow.unchanged(step, call)
+            return value, packed
+        on_host = self._device.host
+        read = [None if operand is None else on_host(operand) for operand in inputs]
+        out = np.empty(tuple(x.shape), np.float32)
+        judged = Call(call.spec, call.out, call.number, call.attrs, read, call.outputs)
+        self.follow.settle(step, judged, np.ascontiguousarray(on_host(x)), out, packed)
+        return torch.from_numpy(out).to(x.device), packed
