@@ -274,8 +274,7 @@ class RunStates:
         A false commitment gives the same state twice. A fault of this machine (its memory, a
         library's threads) does not: it raises MachineFaultError.
         """
-        self.forget()
-        self.scratch.clear()
+        self.distrust()
         if self.at(step).state.digests() != digests:
             raise MachineFaultError(
                 f"Two executions of the run on this machine gave two states after {step} steps.",
@@ -303,6 +302,11 @@ class RunStates:
         """Let go of all memory; what is needed of it is read or executed again."""
         self._engine, self._live = None, False
         self._digests.clear()
+
+    def distrust(self) -> None:
+        """Let go of whatever was executed here: it may be wrong, and is executed again."""
+        self.forget()
+        self.scratch.clear()
 
     def close(self) -> None:
         """Forget everything and remove the scratch files."""
