@@ -14,6 +14,7 @@ from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
+from tallystick.prover.states import Scratch
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
@@ -75,6 +76,20 @@ def test_what_crosses_in_a_step(job: Job) -> None:
     here.run()
     here.run()
     assert here.root() == root
+
+
+def test_a_state_is_read_only_to_be_stored(job: Job, tmp_path: Path) -> None:
+    """Once for a file, and never for its size."""
+    device = Island()
+    train_job(job, tmp_path / "run", Options(ExecutionContext(device=device), stop_before=0))
+    assert device.crossed["bytes written"] > 0 and device.crossed["bytes read"] == 0
+    state = job.genesis()
+    state.move_to(device)
+    scratch = Scratch(tmp_path)
+    scratch.save(3, state, state.root())
+    scratch.close()
+    sizes = (type_.nbytes for type_ in job.program.state_types.values())
+    assert device.crossed["bytes read"] == sum(sizes)
 
 
 def test_a_traced_step_reads_no_operand_on_the_host(job: Job) -> None:
