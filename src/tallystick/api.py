@@ -204,7 +204,7 @@ def train(
     run's directory. `keep_checkpoints` states are stored evenly over the run.
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
-    `followed` holds the findings about it. Errors: see `run.trainer.train_job`.
+    `followed` holds the findings about it. Errors: see `run.execute.trainer.train_job`.
     """
     options = Options(
         ExecutionContext(threads),
@@ -230,7 +230,7 @@ def audit(
 
     The report's `accepted` is true if all are equal; its `difference` says where they are not.
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
-    the signers that you know. Errors: see `run.auditor.audit_run`.
+    the signers that you know. Errors: see `run.execute.auditor.audit_run`.
     """
     return audit_run(
         Path(run),

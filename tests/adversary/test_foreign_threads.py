@@ -72,6 +72,7 @@ _PROVER = """
 import sys
 from pathlib import Path
 from tallystick.errors import EnvironmentRefusedError
+from tallystick.kernels.context import ExecutionContext
 from tallystick.prover.prover import Prover
 from tallystick.protocol.queries import States, encode_query
 for threads in (2, 1):

@@ -54,7 +54,6 @@ class View:
 
 NEEDS = View("needs")
 WITNESS = View("witness")
-VIEW_KINDS = ("needs", "blocks", "states", "witness", "terms")
 
 
 def locate(root: Quantity, path: Path) -> Quantity:

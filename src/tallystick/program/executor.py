@@ -117,7 +117,14 @@ class Executor:
         if not isinstance(given, np.ndarray) and not self._device.problem(given, dtype, shape):
             self._device.copy(given, staged)
             return
-        array = np.asarray(given)
+        try:
+            array = np.asarray(given)
+        except TypeError as error:  # a tensor of some device
+            problem = self._device.problem(given, dtype, shape)
+            raise UsageError(
+                f"Program input {spec.name} is not on {self._device.name}: {problem}.",
+                "Give a host array, or a tensor of the context's device.",
+            ) from error
         if array.dtype != DTYPES[dtype] or array.shape != shape:
             raise UsageError(
                 f"Program input {spec.name} must be {spec.type}, got {array.dtype} "
@@ -172,7 +179,7 @@ class Executor:
             if storage.kind == "arena":
                 buffers[number], offsets[number] = arena, storage.offset
             elif storage.kind == "constant":
-                if tapped or number not in self._constants:
+                if number not in self._constants:
                     self._constants[number] = device.allocate(storage.nbytes)
                 buffers[number] = self._constants[number]
             else:

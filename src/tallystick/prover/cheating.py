@@ -23,7 +23,7 @@ from tallystick.prover.covered import Notice
 from tallystick.prover.logs import Logs
 from tallystick.prover.prover import Prover
 from tallystick.prover.states import RunStates
-from tallystick.prover.steps import Steps
+from tallystick.prover.steps import Capture, Steps
 from tallystick.run.cheats.attacks import declared_override
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
@@ -144,6 +144,9 @@ class CheatingSteps(Steps):
         records = enumerate(done.records)
         done.records = [self._override.record(step, index, record) for index, record in records]
         return done
+
+    def _confirm_operands(self, capture: Capture, new: set[tuple[int, int]]) -> None:
+        """Do nothing: the record of a cheat may state other operands."""
 
 
 class CheatingLogs(Logs):

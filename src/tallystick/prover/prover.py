@@ -191,8 +191,29 @@ class Prover:
         no honest run has a step that cannot be executed (PROTOCOL 2.8)."""
         try:
             return self._true(query)
-        except NodeError:
+        except NodeError as error:
+            self._confirm_unable(query, error)
             return None
+
+    def _confirm_unable(self, query: Query[Any], first: NodeError) -> None:
+        """Answer the query once more, by executing anew from states and records hashed anew.
+
+        A step that cannot be executed stops twice at one node; a fault of this machine does not.
+        Raises MachineFaultError.
+        """
+        self._states.distrust()
+        self._begin()
+        self._sound = False
+        try:
+            self._true(query)
+        except NodeError as again:
+            if again.node == first.node:
+                return
+        raise MachineFaultError(
+            f"A step could not be executed, and a second execution on this machine did not stop "
+            f"at the same node ({first.node}).",
+            "Nothing was signed. Try again, or on another machine.",
+        )
 
     def _check_data(self) -> None:
         """Hash the job's records once: an execution on damaged ones would convict us."""

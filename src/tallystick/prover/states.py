@@ -22,7 +22,7 @@ from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
 from tallystick.disk.files import free_bytes, new_directory, remove_tree
-from tallystick.disk.tensorfile import read_tensors, write_tensors
+from tallystick.disk.tensorfile import file_size, read_tensors, write_tensors
 from tallystick.errors import (
     CounterpartyError,
     DigestMismatchError,
@@ -35,7 +35,7 @@ from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.own import OwnLogs, own_logs
-from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore, state_file_bytes
+from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore
 from tallystick.run.store.journal import JournalContent
 
 # Scratch files at most; and the share of what is free on the disk that one may take.
@@ -68,9 +68,9 @@ class Scratch:
         if self._directory is None or full or step in self._roots:
             return
         with suppress(StorageError):  # without it, more is executed again
-            if state_file_bytes(state) <= SCRATCH_SHARE * free_bytes(self._directory):
-                metadata = {"format": STATE_FORMAT, "step": str(step)}
-                write_tensors(self._path(step), state.tensors(), metadata)
+            metadata, tensors = {"format": STATE_FORMAT, "step": str(step)}, state.tensors()
+            if file_size(tensors, metadata) <= SCRATCH_SHARE * free_bytes(self._directory):
+                write_tensors(self._path(step), tensors, metadata)
                 self._roots[step] = root
 
     def load(self, job: Job, step: int) -> tuple[State, bytes]:
@@ -274,8 +274,7 @@ class RunStates:
         A false commitment gives the same state twice. A fault of this machine (its memory, a
         library's threads) does not: it raises MachineFaultError.
         """
-        self.forget()
-        self.scratch.clear()
+        self.distrust()
         if self.at(step).state.digests() != digests:
             raise MachineFaultError(
                 f"Two executions of the run on this machine gave two states after {step} steps.",
@@ -303,6 +302,11 @@ class RunStates:
         """Let go of all memory; what is needed of it is read or executed again."""
         self._engine, self._live = None, False
         self._digests.clear()
+
+    def distrust(self) -> None:
+        """Let go of whatever was executed here: it may be wrong, and is executed again."""
+        self.forget()
+        self.scratch.clear()
 
     def close(self) -> None:
         """Forget everything and remove the scratch files."""

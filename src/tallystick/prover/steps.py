@@ -15,7 +15,14 @@ import numpy as np
 
 from tallystick.commit import merkle
 from tallystick.commit.node import node_tree
-from tallystick.commit.tensor import LEAF_BYTES, Array, header_of, leaf_hashes, open_tensor
+from tallystick.commit.tensor import (
+    LEAF_BYTES,
+    Array,
+    header_of,
+    leaf_hashes,
+    open_tensor,
+    tensor_digest,
+)
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.device import Tensor
 from tallystick.opening.quantity import Quantity, opening_rule, rules
@@ -28,7 +35,6 @@ from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
 from tallystick.prover.states import RunStates
 from tallystick.run.execute.nodes import NodeRecord, NodeTracer
 
-_CHAINS = 2
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickError)
 
 
@@ -142,12 +148,31 @@ class Steps:
                 return capture
         else:
             capture = Capture(step, node)
+        known = set(capture.tensors)
         if self.program.nodes[node].op == COMMIT:
             self._capture_commit(capture, wanted)
         else:
             self._capture_node(capture)
+        self._confirm_operands(capture, capture.tensors.keys() - known)
         self._capture = capture
         return capture
+
+    def _confirm_operands(self, capture: Capture, new: set[tuple[int, int]]) -> None:
+        """The operands are those of the node's record, which another execution has given.
+
+        Raises MachineFaultError.
+        """
+        record = self.tree(capture.step).records[capture.node]
+        present = (number for number, _, _ in self._facts.operands(capture.node))
+        stated = {(INPUT, n): digest for n, digest in zip(present, record.inputs, strict=True)}
+        stated |= {(OUTPUT, n): digest for n, digest in enumerate(record.outputs)}
+        for place in new:
+            if tensor_digest(capture.tensors[place].array) != stated[place]:
+                raise MachineFaultError(
+                    f"Two executions of step {capture.step} on this machine gave node "
+                    f"{capture.node} two operands.",
+                    "Nothing was signed. Try again with --threads 1, or on another machine.",
+                )
 
     def _capture_node(self, capture: Capture) -> None:
         """All operands at once: whoever asks for one asks for the others."""

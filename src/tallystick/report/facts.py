@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run. `found` is `run.inspect.inspect_run`'s; `trusted` is None where no key was named."""
+    """A run. `found` is what `run.show.inspect` gives; `trusted` is None where no key was named."""
 
     name: str
     job: Job

@@ -85,10 +85,15 @@ class LoggedSteps:
         return self.form.kernel(index, node, spec)
 
     def begin(self, step: int) -> None:
-        """Begin step `step`. Raises StorageError; a fault of the followed log is a finding."""
+        """Begin step `step`. Raises StorageError, and EnvironmentRefusedError where the kernels of
+        the form cannot be used; a fault of the followed log is a finding."""
         self.abort()
         self._step = self._open(step)
-        self.form.begin(self._step)
+        try:
+            self.form.begin(self._step)
+        except BaseException:
+            self.abort()
+            raise
 
     def finish(self) -> bytes:
         """End the step: the digest of its log (COMMITMENTS 10.5). Raises StorageError."""

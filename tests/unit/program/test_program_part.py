@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from emulated_device import Island
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_samples import f32, linear_inputs, linear_step
@@ -17,6 +18,7 @@ from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.faults import NodeError
 from tallystick.program.ir import COMMIT, Node, Value
+from tallystick.program.layout import new_tensor
 from tallystick.program.part import PartExecutor, part_of
 
 LR = {"lr": 0.5}
@@ -105,3 +107,17 @@ def test_what_is_no_part_is_refused() -> None:
     state, batch = linear_inputs()
     with pytest.raises(UsageError, match=r"%1\.0"):
         PartExecutor(PROGRAM, [2]).run(state, batch, {}, LR, KEY)
+
+
+def test_a_value_that_is_elsewhere_is_refused() -> None:
+    """A part takes host arrays and tensors of its own device, of the value's own shape."""
+    state, batch = linear_inputs()
+    island = ExecutionContext(device=Island())
+    w = new_tensor(island.device, PROGRAM.state_types["param.w"])
+    island.device.write(state["param.w"], w)
+    made = PartExecutor(PROGRAM, [0, 1], island).run({"param.w": w}, batch, {}, LR, KEY, True)
+    with pytest.raises(UsageError, match=r"%1\.0 is not on cpu"):
+        PartExecutor(PROGRAM, [2]).run(state, batch, made, LR, KEY)
+    wrong = {Value(1, 0): new_tensor(island.device, f32(1))}
+    with pytest.raises(UsageError, match=r"%1\.0 is not on island"):
+        PartExecutor(PROGRAM, [2], island).run({"param.w": w}, batch, wrong, LR, KEY)

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from unit.protocol.scenarios import COMMIT, ENDINGS, MM, SCENARIOS, STEP, Lie, Scenario, liar
+from unit.protocol.scenarios import ADDMM, COMMIT, ENDINGS, MM, SCENARIOS, STEP, Lie, Scenario, liar
 from unit.protocol.simulator import Party
 
+from tallystick.commit.tensor import Array
 from tallystick.disk import files
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
     DigestMismatchError,
+    MachineFaultError,
     TallystickError,
     UsageError,
 )
@@ -32,6 +35,7 @@ from tallystick.prover.prover import Prover
 from tallystick.run.cheats import attacks
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat, declared_cheat
+from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.nodes import NodeRecord
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
@@ -302,6 +306,59 @@ def test_a_step_that_breaks_off_is_unable(game_job: Job, tmp_path: Path) -> None
             answer = open_answer(asked(prover, query), signer)
             assert (answer.status, answer.body) == (1, b"")
         assert open_answer(asked(prover, q.Nodes(STEP - 1)), signer).status == 0
+
+
+def test_a_machine_that_breaks_off_once_signs_nothing(
+    honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL 2.8.1: a flipped bit in an index is no step that cannot be executed."""
+    real, wrong = Engine.batch, set[int]()
+
+    def batch(self: Engine, step: int) -> dict[str, Array]:
+        found = real(self, step)
+        if step in wrong:
+            wrong.clear()
+            found["y"] = np.full_like(found["y"], 1 << 40)
+        return found
+
+    monkeypatch.setattr(Engine, "batch", batch)
+    for asks in (q.Nodes(STEP), q.States((STEP + 1,))):
+        expected = honest.answer(q.encode_query(asks))
+        with Prover(honest_run, honest.key) as prover:
+            wrong.add(STEP)
+            with pytest.raises(MachineFaultError, match="Nothing was signed"):
+                asked(prover, asks)
+            assert not wrong and asked(prover, asks) == expected
+
+
+def test_an_operand_that_a_machine_made_otherwise_is_not_opened(
+    honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL 2.8.1: a step is executed again for a node's operands; they are those stated."""
+    real, wrong = Engine.batch, set[int]()
+
+    def batch(self: Engine, step: int) -> dict[str, Array]:
+        found = real(self, step)
+        if step in wrong:
+            wrong.clear()
+            found["x"] = found["x"] + np.float32(1)
+        return found
+
+    monkeypatch.setattr(Engine, "batch", batch)
+    for asks in (
+        q.Leaf(STEP, ADDMM, q.INPUT, 1, 0),
+        q.Leaf(STEP, ADDMM, q.OUTPUT, 0, 0),
+        q.Opening(STEP, ADDMM, 1, (0,)),
+        q.Leaf(STEP, COMMIT, q.INPUT, 0, 0),
+        q.Values(STEP, ADDMM, 0, 0, (), View("needs")),
+    ):
+        expected = honest.answer(q.encode_query(asks))
+        with Prover(honest_run, honest.key) as prover:
+            asked(prover, q.Nodes(STEP))
+            wrong.add(STEP)
+            with pytest.raises(MachineFaultError, match="Nothing was signed"):
+                asked(prover, asks)
+            assert not wrong and asked(prover, asks) == expected
 
 
 def test_a_skipped_step_cannot_be_opened(

@@ -18,12 +18,13 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED, Section
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.kernels.stock.emulated import Kind, kind_named, kinds
+from tallystick.kernels.stock.stock import Stock
 from tallystick.program.ir import Program, op_spec
 from tallystick.rounding.findings import KEPT
 from tallystick.rounding.packed import pack, unpack
@@ -377,3 +378,19 @@ def test_an_operator_without_a_stock_form_is_refused_with_its_node(
     program = under(made["mlp"].program, "replay/1;form=published")
     with pytest.raises(UnsupportedOperatorError, match=r"Node \d+: Operator 'aten.mm'"):
         LoggedSteps(program)
+
+
+def test_a_step_that_cannot_begin_leaves_no_file(made: dict[str, Job], tmp_path: Path) -> None:
+    """Where torch's threads are refused (NUMERICS 1.7), the step has opened its log already."""
+
+    class Refused(Stock):
+        def prepare(self) -> None:
+            raise EnvironmentRefusedError("Threads of torch flush subnormals to zero.", "")
+
+    job = made["mlp"]
+    program = under(job.program, "replay/1;form=published")
+    logs = LogDirectory(tmp_path / "logs", JOB_DIGEST, LoggedProgram(program).sections, PUBLISHED)
+    steps = LoggedSteps(program, sink=logs.writer, stock=Refused())
+    with pytest.raises(EnvironmentRefusedError):
+        steps.begin(0)
+    assert list((tmp_path / "logs").iterdir()) == []

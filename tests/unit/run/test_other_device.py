@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 from emulated_device import Island, There
 
+from tallystick import _core
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
+from tallystick.program.state import State
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
+from tallystick.prover.states import Scratch
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.preview import estimate_run
 from tallystick.run.store.directory import RunStore
 
 MLP = {"features": "8", "classes": "3", "records": "64", "hidden": "16", "batch_size": "8"}
@@ -75,6 +79,20 @@ def test_what_crosses_in_a_step(job: Job) -> None:
     here.run()
     here.run()
     assert here.root() == root
+
+
+def test_a_state_is_read_only_to_be_stored(job: Job, tmp_path: Path) -> None:
+    """Once for a file, and never for its size."""
+    device = Island()
+    train_job(job, tmp_path / "run", Options(ExecutionContext(device=device), stop_before=0))
+    assert device.crossed["bytes written"] > 0 and device.crossed["bytes read"] == 0
+    state = job.genesis()
+    state.move_to(device)
+    scratch = Scratch(tmp_path)
+    scratch.save(3, state, state.root())
+    scratch.close()
+    sizes = (type_.nbytes for type_ in job.program.state_types.values())
+    assert device.crossed["bytes read"] == sum(sizes)
 
 
 def test_a_traced_step_reads_no_operand_on_the_host(job: Job) -> None:
@@ -172,3 +190,18 @@ def test_a_state_moves_between_devices(job: Job) -> None:
     assert state.root() == root
     tensors = state.tensors()
     assert {n: tensors[n].tobytes() for n in before} == {n: a.tobytes() for n, a in before.items()}
+
+
+def test_an_estimate_hashes_on_the_threads_of_its_context(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = State.root, []
+
+    def root(self: State) -> bytes:
+        seen.append(_core.threads())
+        return real(self)
+
+    monkeypatch.setattr(State, "root", root)
+    threads = _core.threads() + 1
+    found = estimate_run(job, tmp_path, ExecutionContext(threads), keep=1)
+    assert seen[-1] == threads == found.threads  # the first loads the initial state

@@ -2,7 +2,7 @@
 
 The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
 or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
-(stock float32 kernels). The kinds of hardware are those of `rounding.emulated`.
+(stock float32 kernels). The kinds of hardware are those of `kernels.stock.emulated`.
 """
 
 from __future__ import annotations

@@ -94,11 +94,11 @@ class _Training:
         """Load the state to start from; check room on the disk; begin a session."""
         options, losses, make = self.options, self.journal.content.losses, self.options.maker
         state, step = self._newest_state()
+        size = state_file_bytes(state)  # before the engine moves the state to its device
         self.logs = make.logs(self.job, self.store, self.journal, options.replay, options.compress)
         self.engine = make.engine(self.job, state, step, options.context, self.logs, losses)
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
-        size = state_file_bytes(state)
         logs = self.logs.estimate() if self.logs is not None else 0
         estimate = estimate_disk(self.job, size, options.kept, logs)
         present = size * len(self.store.stored_steps()) + estimate.job

@@ -80,7 +80,7 @@ def estimate_run(job: Job, out: Path, context: ExecutionContext, keep: int) -> R
     with scratch_logs(job) as logs:
         engine = Engine(job, state, 0, context, log=logs)
         began = time.perf_counter()
-        state.root()
+        engine.root()
         hash_seconds = time.perf_counter() - began
         step_seconds = 0.0
         for _ in range(min(_STEPS, job.steps)):
