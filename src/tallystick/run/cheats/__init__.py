@@ -1,4 +1,4 @@
-"""Declared cheats: what makes a run dishonest on purpose, by replacing parts of an honest one.
+"""Declared cheats: they make a run dishonest on purpose, by replacing parts of an honest one.
 
-Nothing honest imports this room: `tests/unit/test_layers.py` says who may.
+No honest code imports this room: `tests/unit/test_layers.py` lists the modules that may.
 """

@@ -1,4 +1,4 @@
-"""The logs of a cheat's trainer: the honest one's, whose entries its hooks change."""
+"""The logs of a cheat's trainer: the honest trainer's logs, whose entries hooks change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystick.run.store.journal import Journal
 
 
 class _LyingSink:
-    """What lets a declared cheat change a log before it is written (Override.log)."""
+    """A sink that lets a declared cheat change a log before it is written (Override.log)."""
 
     def __init__(self, writer: LogWriter, lie: Override) -> None:
         self._writer, self._lie = writer, lie
@@ -22,7 +22,7 @@ class _LyingSink:
         self.published = writer.published
 
     def bounded(self, number: int, section_blocks: Blocks) -> None:
-        """Write section `number` as the cheat has it."""
+        """Write section `number` with the cheat's changes."""
         section = self._writer.sections[number]
         honest, _ = decode(section, section_blocks)
         lied = self._lie.log(self._writer.step, section, honest)
@@ -48,5 +48,5 @@ class CheatingLogs(TrainerLogs):
         return _LyingSink(writer, self._override)
 
     def _repeated(self, step: int, digest: bytes) -> bytes:
-        """The digest in the journal: a cheat's own log may hold what no follower keeps."""
+        """The digest in the journal: a cheat's own log may have entries that no follower keeps."""
         return self._journal.content.logs[step]

@@ -1,6 +1,6 @@
 """Node digests of one step: computed through the executor's tap, kept in a file (COMMITMENTS 4).
 
-A trainer that traced a step can be shown not only that, but where it differs: at which node.
+Where a trainer traced a step, an audit can show not only that the step differs, but at which node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRACE_TAG = tag("node-trace/1")
 
 @dataclass(frozen=True)
 class NodeTrace:
-    """Node digests of `step` in program order, the COMMIT node last."""
+    """The node digests of `step` in program order; the COMMIT node is last."""
 
     program_digest: bytes
     step: int
@@ -49,7 +49,7 @@ class NodeTrace:
         return None
 
     def save(self, path: Path) -> None:
-        """Write the trace, ending in its node root and the digest of all before."""
+        """Write the trace; it ends in its node root and the digest of all bytes before."""
         out = Writer(TRACE_TAG).hash(self.program_digest).u64(self.step).u64(len(self.digests))
         for digest in self.digests:
             out.hash(digest)
@@ -60,9 +60,10 @@ class NodeTrace:
 def load_trace(
     path: Path, program_digest: bytes, step: int, nodes: int, inside: Path | None = None
 ) -> NodeTrace:
-    """The trace `save` wrote for this program and step, read inside the run's directory.
+    """Read the trace that `save` wrote for this program and step inside the run's directory.
 
-    Raises CorruptFileError, or DigestMismatchError where it does not hash to what it says.
+    Raises CorruptFileError, or DigestMismatchError where the trace does not have the digest that
+    it states.
     """
     limit = len(TRACE_TAG) + 16 + (nodes + 3) * HASH_BYTES
     data = read_file(path, limit, "node trace", inside)
@@ -85,7 +86,7 @@ def load_trace(
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """Digests of everything one node has read and made (COMMITMENTS 4.1)."""
+    """Digests of all tensors that one node has read and made (COMMITMENTS 4.1)."""
 
     operator: str
     attributes: bytes
@@ -95,10 +96,10 @@ class NodeRecord:
 
 @dataclass
 class NodeTracer:
-    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once, on its device.
+    """Digests the nodes of a step: pass `tap` to the executor, then call `finish`.
 
-    `fresh` hashes inputs anew: where outputs were changed, a value may be read otherwise than it
-    was made.
+    The tracer hashes each tensor once, on its device. With `fresh` it hashes inputs anew: after a
+    cheat has changed outputs, a node may read another value than the earlier node made.
     """
 
     program: Program
@@ -138,9 +139,11 @@ class NodeTracer:
     def finish(
         self, computed: int, entered: int, state: State, log: bytes | None = None
     ) -> NodeTracer:
-        """Add the COMMIT node (COMMITMENTS 5.7), given the bits of the loss as it was computed
-        and as it enters the chain (equal in an honest run), the chains before the step, and the
-        digest of the step's log where the contract keeps one."""
+        """Add the COMMIT node (COMMITMENTS 5.7).
+
+        The caller gives the bits of the loss as it was computed and as it enters the chain (equal
+        in an honest run), the chains before the step, and the digest of the step's log where the
+        contract keeps one."""
         losses = (float(np.uint32(bits).view(np.float32)) for bits in (computed, entered))
         read, made = (
             CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain, log)
