@@ -66,7 +66,7 @@ class CheatingProver(Prover):
         super().__init__(run, key, context, notice)
 
     def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
-        """The journal as it is: a declared cheat's journal need not fit its commitment."""
+        """The journal as it is: the cheat made it."""
         given = self._given
         self._override = declared_override(store, self.job) if given is None else given
         self._override.begin(self.job)
@@ -76,7 +76,7 @@ class CheatingProver(Prover):
         return CheatingStates(store, self.job, self._journal, self.context, notice, self._override)
 
     def _make_good(self, run: RunCommitment, notice: Notice) -> None:
-        """Do nothing: a cheat may have signed another run root than its repetition gives."""
+        """Do nothing: the signed run of a cheat need not be the one that its repetition gives."""
 
     def _begin(self) -> None:
         self._steps = CheatingSteps(self._states, self._facts, self._override)
@@ -152,4 +152,4 @@ class CheatingLogs(Logs):
     """The logs of a cheat, which answers about them whatever chain they give."""
 
     def _check_chain(self, step: int, chain: bytes) -> None:
-        """Nothing."""
+        """Do nothing: the chain of a cheat may be another one."""

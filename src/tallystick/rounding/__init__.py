@@ -1,1 +1,1 @@
-"""Rounding logs of `replay/1`: what they say, recording, following and judging them; no disk."""
+"""Rounding logs of `replay/1`: their content; recording, following and judging them; no disk."""

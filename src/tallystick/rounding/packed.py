@@ -13,7 +13,7 @@ NO_CHANGE = 1  # the entry that fills the last byte, too
 FIVE_NO_CHANGE = 121  # a byte of them
 
 _POWERS = (1, 3, 9, 27, 81)
-# The five entries of every byte; those above 242 are refused before it is looked into.
+# The five entries of every byte. Bytes above 242 are refused before a look into this table.
 _DIGITS = np.array([[byte // p % 3 for p in _POWERS] for byte in range(256)], np.uint8)
 _PART = 1 << 20  # bytes unpacked or packed at a time: temporaries stay small
 

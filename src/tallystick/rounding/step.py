@@ -1,7 +1,7 @@
-"""One step's log while the step runs: where sections go, where they come from, what they show.
+"""The log of one step while the step runs: its sink, its source, and the findings in it.
 
-The kernels of a form (`bounded.kernels`, `published.kernels`) know a `Step` and nothing else of a
-log: no file, no run.
+The kernels of a form (`bounded.kernels`, `published.kernels`) know a `Step`. They know no file and
+no run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = np.ndarray
 
 
 class Sink(Protocol):
-    """Where one step's sections go: a file, or a `DigestOnly`."""
+    """Takes one step's sections: a file, or a `DigestOnly`."""
 
     def bounded(self, number: int, section_blocks: Blocks) -> None: ...
 
@@ -34,7 +34,7 @@ class Sink(Protocol):
 
 
 class Source(Protocol):
-    """Where the sections of a followed log come from. Both raise LogCorruptError for one that
+    """Gives the sections of a followed log. Both methods raise LogCorruptError for a section that
     cannot be read."""
 
     def bounded(self, number: int) -> Blocks: ...
@@ -70,10 +70,10 @@ class DigestOnly:
 
 @dataclass
 class Step:
-    """The log of step `number` of `logged`, whose sections go to `sink`.
+    """The log of step `number` of `logged`. `sink` takes its sections.
 
-    `follows` says which kernel runs a node: the follower, or the recorder. A follower reads
-    `source`; it is None where the log to follow is missing or damaged, which is a finding.
+    `follows` chooses the kernel of a node: the follower's, or the recorder's. A follower reads
+    `source`. `source` is None where the followed log is missing or damaged, which is a finding.
     """
 
     number: int
@@ -89,7 +89,7 @@ class Step:
         if self.source is not None:
             self.source.close()
 
-    # -- what following brings to light ----------------------------------------------------------
+    # -- findings in the followed log ----------------------------------------------------------
 
     def report(self, error: LogCorruptError) -> None:
         """Turn a fault of the followed log into a finding."""

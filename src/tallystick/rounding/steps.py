@@ -2,8 +2,8 @@
 
     logs.begin(step); executor.run_step(..., logs.kernels); digest = logs.finish()
 
-and `logs.abort()` where the step failed. Which kernel runs a node is said by the form's kernels;
-where a step's log comes from and where it goes is said by `_open`, which `run.logs` replaces.
+and `logs.abort()` where the step failed. The form's kernels say which kernel runs a node. `_open`
+says where a step's log comes from and where it goes; the classes of `run.logs` replace it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ OpenSink = Callable[[int], Sink]
 
 
 class LoggedSteps:
-    """Steps of `program` that record a log, or follow the one that `source` gives.
+    """Steps of `program` that record a log, or follow the logs that `source` gives.
 
-    Their own log goes to `sink`, which keeps its digest only where none is given. A log that is
-    missing or damaged is a finding, and the step goes on as if it had no entry. `count_taken` asks
-    a follower of bounded logs for an exact number of choices; `stock` are a published form's
-    kernels. `findings` and `choices` are those of all finished steps.
+    `sink` takes their own logs; without one only the digest is kept. A missing or damaged log is a
+    finding, and the step goes on as if the log had no entry. With `count_taken` a follower of
+    bounded logs counts the choices exactly. `stock` holds the kernels of the published form.
+    `findings` and `choices` are those of all finished steps.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LoggedSteps:
 
     @property
     def corrections(self) -> Corrections:
-        """What entries have changed at the steps followed so far, under the published form."""
+        """How many elements the entries of followed published logs have changed, by step."""
         assert isinstance(self.form, PublishedKernels)
         return self.form.follow.corrections
 
@@ -93,7 +93,7 @@ class LoggedSteps:
         return self._ended(step, digest)
 
     def abort(self) -> None:
-        """Drop what the running step has written; nothing to do between steps."""
+        """Drop the running step's sections. Between steps it does nothing."""
         step = self._step
         if step is not None:
             step.sink.discard()

@@ -11,7 +11,7 @@ import pytest
 import tallystick
 from tallystick import _core
 from tallystick.errors import RefusedOperandsError, UsageError
-from tallystick.kernels import refused_operands
+from tallystick.kernels.table import refused_operands
 
 F = np.float32
 ROWS = np.ones((3, 4), F)

@@ -113,6 +113,12 @@ def test_a_prover_there_convicts_as_one_here(job: Job, tmp_path: Path) -> None:
     assert [c.party for c in verdicts[1].convicted] == [1]
 
 
+def test_a_step_with_a_log_is_refused_there(tmp_path: Path) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=2, contract="replay/1")
+    with pytest.raises(UsageError, match=r"island.*\n?.*without a log"):
+        train_job(job, tmp_path / "run", Options(ExecutionContext(device=Island())))
+
+
 def test_a_cheat_is_played_on_the_processor_only(job: Job, tmp_path: Path) -> None:
     options = Options(ExecutionContext(device=Island()), maker=Cheat(_LastBit()))
     with pytest.raises(UsageError, match="island"):

@@ -1,4 +1,4 @@
-"""How the parties of `bench ovt` compute a step: an executor under a contract, with its logs.
+"""The arms of `bench ovt`: a party's executor under a contract, with its logs.
 
 The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
 or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
@@ -86,8 +86,10 @@ class Logged:
         return LogReader(self._followed, step, self._expected)
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
-        """Take the step; see `Arm`. Raises CannotCheckError where an honest log is spoken
-        against: that would be a fault of ours."""
+        """Take the step; see `Arm`.
+
+        Raises CannotCheckError for a finding against an honest log, which would be a fault of ours.
+        """
         self._followed, steps = log, self.steps
         left, taken = steps.choices.left, steps.choices.taken
         steps.begin(given.step)
@@ -111,7 +113,7 @@ class Logged:
         return found
 
     def close(self) -> None:
-        """Drop what an unfinished step has written."""
+        """Drop the files of an unfinished step."""
         self.steps.abort()
 
 

@@ -1,7 +1,7 @@
 """Following a bounded log (NUMERICS 14.5): the values that job and log give.
 
-The follower's own log has the followed one's entries without those that are forged (14.7), so an
-honest log gives the same digest.
+The follower's own log has the followed one's entries without the forged ones (14.7), so an honest
+log gives the same digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = np.ndarray
 
 
 class Follow:
-    """Decides the pieces of section `number` as an auditor: as the followed log says (14.5)."""
+    """An auditor, for section `number`: computes the values that job and log give (14.5)."""
 
     def __init__(self, step: Step, number: int, count_taken: bool) -> None:
         self._step, self._number, self._count_taken = step, number, count_taken
@@ -41,13 +41,15 @@ class Follow:
         piece.store(values)
 
     def entries(self) -> Entries:
-        """The entries that are not forged of the output, whose pieces have all been decided."""
+        """The output's entries without the forged ones, once all its pieces are decided."""
         return self._kept.entries()
 
 
 def followed_entries(step: Step, number: int) -> Entries:
-    """The followed log's entries of section `number`; none where they cannot be read. Blocks that
-    are none (COMMITMENTS 10.2) and entries of no element (14.7) are findings."""
+    """The followed log's entries of section `number`; empty where they cannot be read.
+
+    Reports invalid blocks (COMMITMENTS 10.2) and entries for no element (14.7) as findings.
+    """
     if step.source is None:
         return Entries.none()
     try:
@@ -66,7 +68,7 @@ def followed_entries(step: Step, number: int) -> Entries:
 
 
 def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
-    """Positions in the piece of those entries that are of its elements, and their directions."""
+    """Positions in the piece of the entries for its elements, and their directions."""
     rows, columns = piece.w.shape
     end = piece.start + (rows - 1) * piece.row_step + columns if rows and columns else piece.start
     first, last = np.searchsorted(entries.positions, (piece.start, end))

@@ -1,7 +1,7 @@
-"""Judging entries of a bounded log (NUMERICS 14.6, 14.7): what each gives, and which are forged.
+"""Judging entries of a bounded log (NUMERICS 14.6, 14.7): their values, and which are forged.
 
-Most are decided by w and its bound alone (`boundaries`), the others by the exact sum of their
-element's terms (`numerics.grid`).
+w and its bound decide most of them (`boundaries`). The exact sum of an element's terms decides the
+others (`numerics.grid`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tallystick.rounding.findings import Choices
 from tallystick.rounding.step import Step
 
 Array = np.ndarray
-# Accumulator records fetched at a time: 80 bytes each, of as many operands as the terms have.
+# Accumulator records fetched at a time: 80 bytes each, and the operands of their terms.
 _AT_ONCE = 4096
 _FORGED = "no admissible kernel's result is near the boundary that it reads"
 
@@ -30,11 +30,11 @@ def judge_entries(
     flat: Array,
     count_taken: bool,
 ) -> Array:
-    """bool[k]: which entries of section `number` at the elements `at` i64[k] of a piece, with
-    `directions` u8[k], are not forged. Those that are become findings.
+    """bool[k], a mask of the entries that are not forged; the forged ones become findings.
 
-    `flat` f32 holds R(w) of the piece's elements, and gets the values that the entries call for
-    (14.6, 14.7). With `count_taken` every element is summed.
+    The entries are those of section `number` at the elements `at` i64[k] of a piece, with
+    `directions` u8[k]. `flat` f32 holds R(w) of the piece's elements, and gets the entries' values
+    (14.6, 14.7). With `count_taken` the function sums every entry's element exactly.
     """
     bits = step.logged.contract.bits
     w, bounds = piece.w.reshape(-1)[at], piece.bound(at)
@@ -67,8 +67,7 @@ def _by_exact_sums(
     bits: int,
     choices: Choices,
 ) -> Array:
-    """bool[k]: which of the entries are forged, by the exact sum (14.4, 14.7); values go to
-    `flat`."""
+    """bool[k], a mask of the forged entries, by the exact sum (14.4, 14.7). Values go to `flat`."""
     grid = Grid(bits)
     records = piece.accumulators(at)
     chosen = np.zeros(len(at), np.int64)

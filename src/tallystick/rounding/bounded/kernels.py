@@ -1,7 +1,8 @@
-"""Which kernel runs a node under the bounded form: the recorder's, or the follower's.
+"""The kernel of a node under the bounded form: the recorder's, or the follower's.
 
 Both decide the pieces of a node's outputs. Where no boundary is near, a piece's value is the
-rounded product; what is left is the recorder's entry (`record`) or the follower's (`follow`).
+rounded product. For the other elements the recorder writes an entry (`record`), or the follower
+takes the followed log's entry or sums exactly (`follow`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class BoundedKernels:
         return run
 
     def _decider(self, step: Step, number: int) -> Record | Follow:
-        """What decides the pieces of section `number`, and then gives its entries."""
+        """The object that decides the pieces of section `number`, and then gives its entries."""
         if step.follows:
             return Follow(step, number, self._count_taken)
         return Record(self._logged.contract.bits)

@@ -10,7 +10,8 @@ from tallystick.rounding.boundaries import around, indices_of
 
 
 class Record:
-    """Decides the pieces of one output as a trainer: by its own products' rounding."""
+    """A trainer, for one output: rounds its own products, and notes an entry where a boundary is
+    near."""
 
     def __init__(self, bits: int) -> None:
         self._bits, self._made = bits, Collector()
@@ -32,5 +33,5 @@ class Record:
         piece.store(values)
 
     def entries(self) -> Entries:
-        """The entries of the output, whose pieces have all been decided."""
+        """The output's entries, once all its pieces are decided."""
         return self._made.entries()

@@ -1,9 +1,9 @@
-"""Samples for calibration: what one machine's kernels give near a boundary (NUMERICS 14.9).
+"""Samples for calibration: one machine's results near a rounding boundary (NUMERICS 14.9).
 
-Every machine computes the same operators on the same operands and keeps what it got, in binary64,
-for elements near a rounding boundary. To have the same operands everywhere, the steps themselves
-run by the ordinary kernels of `ordered/1`, which are a function of the job; the stock kernels'
-results go into the sample only.
+Every machine computes the same operators on the same operands. It keeps its binary64 results for
+elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
+the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
+into the sample only.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Array = np.ndarray
 # The sample keeps elements at most this part of their power of two away from a boundary. That is
 # above any stock kernel's error, and holds for one element in a few dozen.
 REACH = 2.0**-30
-ELEMENTS = 1 << 16  # elements of an output that are looked at, unless a caller says otherwise
-_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has so many (8.2)
+ELEMENTS = 1 << 16  # the default number of elements of an output that the sampler looks at
+_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has as many draws (8.2)
 
 
 def rounded(x: Array, bits: int) -> Array:

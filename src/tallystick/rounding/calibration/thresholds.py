@@ -1,7 +1,7 @@
 """Thresholds for the published form from two kinds of hardware (Algorithm 4; NUMERICS 14.9).
 
-Where two machines' results round to opposite sides, the distance to the rounded value is one that
-a log must still record, so the threshold must lie below it.
+Where two machines' results round to opposite sides, a log must still record an element at that
+distance from the rounded value. So the threshold must lie below that distance.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ _UNIT = 40  # thresholds are in units of 2^-40 (14.1)
 
 @dataclass(frozen=True)
 class Threshold:
-    """What calibration found for one operator: T; pairs of results that rounded to opposite sides;
-    of those, the ones so close to a rounded value that not even the smallest T records them;
-    elements that two machines kept."""
+    """The result of a calibration for one operator.
+
+    It has T; the number of pairs of results that rounded to opposite sides; the number of those
+    that even the smallest T does not record, because they are too close to a rounded value; and the
+    number of elements that two machines kept.
+    """
 
     operator: str
     number: int
@@ -37,8 +40,10 @@ class Threshold:
 
 
 def calibrate(program: Program, samples: Sequence[Sample]) -> list[Threshold]:
-    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`, which have
-    been checked. Raises UsageError for fewer than two."""
+    """Algorithm 4 for every logged operator of `program`, over all pairs of `samples`.
+
+    The caller has checked the samples. Raises UsageError for fewer than two.
+    """
     if len(samples) < 2:
         raise UsageError("A calibration compares machines.", "Give samples of two or more.")
     contract = published_contract(program)
@@ -74,7 +79,7 @@ def _tau(number: int) -> float:
 
 
 def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Array, Array]:
-    """P of Algorithm 4 (lines 7 to 16), and exp of each result it came from."""
+    """P of Algorithm 4 (lines 7 to 16), and exp of each element's result."""
     r1, r2 = rounded(y1, bits), rounded(y2, bits)
     opposite = (r1 != r2) & (((y1 > r1) & (y2 < r2)) | ((y1 < r1) & (y2 > r2)))
     y, r = (
@@ -85,8 +90,10 @@ def opposite_pairs(y1: Array, y2: Array, bits: int, decimal: bool) -> tuple[Arra
 
 
 def search(distances: Array, scales: Array, bits: int) -> int:
-    """The binary search of Algorithm 4 (lines 19 to 35) over whole T: at least 0.25·2^-23, and
-    below 0.5·2^(9-b), where nothing would be logged."""
+    """The binary search of Algorithm 4 (lines 19 to 35) over whole T.
+
+    T is at least 0.25·2^-23, and below 0.5·2^(9-b), at which no element would be logged.
+    """
     lower, upper = 1 << (_UNIT - 25), 1 << (_UNIT + 8 - bits)
     while upper - lower > 1:
         middle = (lower + upper) // 2
@@ -98,10 +105,11 @@ def search(distances: Array, scales: Array, bits: int) -> int:
 
 
 def with_thresholds(contract: Contract, found: Sequence[Threshold]) -> Contract:
-    """`contract` with the thresholds found, of which none is exceeded.
+    """`contract` with the thresholds found; no operator's threshold is larger than that.
 
-    The default is the most frequent number. Operators below it are named; if an identifier could
-    not hold them all, a smaller default stands for them: it logs more, and is as safe.
+    The default is the most frequent number. The identifier names the operators with another
+    number or, for want of room, only those below the default. If it cannot hold these either, a
+    smaller default stands for them. That logs more and is as safe.
     """
     numbers = sorted({t.number for t in found})
     counts = {n: sum(t.number == n for t in found) for n in numbers}

@@ -1,4 +1,4 @@
-"""One output of one call under the published form: what record, follow and judge are told."""
+"""One output of one call under the published form: the argument of record, follow and judge."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Call:
-    """One output of one call, or of a part of it: number `out` of the node's, section `number` of
-    the log; its first element is element `offset` of the output."""
+    """One output of one call, or of a part of the call.
+
+    It is output `out` of the node and section `number` of the log. Its first element is element
+    `offset` of the output.
+    """
 
     spec: OpSpec
     out: int

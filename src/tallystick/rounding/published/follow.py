@@ -1,8 +1,8 @@
 """Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say.
 
-The follower's own log is the followed one, but for entries that are forged (14.10), in whose place
-it puts its own; where the followed log cannot be read it records. So an honest log gives the same
-digest. When after a forged entry the log turns out to speak of other values, it records too.
+The follower's own log is the followed one, with its own entries in place of the forged ones
+(14.10). Where it cannot read the followed log, it records. So an honest log gives the same digest.
+If the log is found to be about other values after a forged entry, the follower records too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tallystick.rounding.sections import LoggedProgram
 from tallystick.rounding.step import Step
 
 Array = np.ndarray
-# Corrections of an output, beside one in a hundred, that two kernels may well need.
+# The corrections of an output that two kernels may well need, beside one in a hundred.
 _PLAUSIBLE = 4
 _FORGED = "no published kernel's result rounds to the value it gives"
 
@@ -46,8 +46,8 @@ class Corrections:
 
 
 class Follow:
-    """An auditor of one run: rounds as the followed log says, and records with `record` where that
-    says nothing."""
+    """An auditor of one run: rounds as the followed log says, and records with `record` where the
+    log says nothing."""
 
     def __init__(self, logged: LoggedProgram, record: Record) -> None:
         self._record, self._contract = record, logged.contract
@@ -80,8 +80,8 @@ class Follow:
         bits, plus = self._contract.bits, self._record.plus(call)
         changed = int(_core.published_follow(x, packed, bits, plus, out))
         if self._misled and changed > _PLAUSIBLE + x.size // 100:
-            # After a forged entry the log may speak of other values than these: to follow it would
-            # spoil them. This party's own entries are as good as any.
+            # After a forged entry the log may be about other values than these, and following it
+            # would spoil them. This party's own entries are valid too.
             self._lost = True
             self._record.settle(step, call, x, out, packed)
             return
@@ -91,8 +91,10 @@ class Follow:
         self.corrections.add(section.node <= self._last_forward, changed)
 
     def _without_forged(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
-        """Leave out entries that would give an element a value that no kernel rounds to (14.10):
-        both `out` and `packed` become this party's own there. How many were left out."""
+        """Leave out entries that give an element a value to which no kernel rounds (14.10).
+
+        There `out` and `packed` get this party's own values. Returns the number of such entries.
+        """
         own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
         self._record.settle(step, call, x, own, entries)
         followed = out.reshape(-1)
@@ -119,8 +121,7 @@ class Follow:
 
 
 def followed_entries(step: Step, number: int) -> Array | None:
-    """u8: the followed log's packed entries of section `number`; None where they cannot be read.
-    Bytes that are none (COMMITMENTS 10.3) are findings, and read as five entries 1."""
+    """u8: the followed log's packed entries of section `number`; None where they cannot be read."""
     if step.source is None:
         return None
     try:
@@ -133,7 +134,7 @@ def followed_entries(step: Step, number: int) -> Array | None:
 
 
 def clean(step: Step, number: int, data: Array) -> None:
-    """Make entries of bytes u8[n] that are none, in place; each of them is a finding."""
+    """Report invalid bytes (COMMITMENTS 10.3) as findings, and make each five entries 1."""
     bad = np.flatnonzero(data > LARGEST_BYTE)
     keep = step.findings.room_for(len(bad))
     for at in bad[:keep].tolist():

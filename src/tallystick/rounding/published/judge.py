@@ -1,4 +1,4 @@
-"""Judging entries of a published log (NUMERICS 14.10): which values they may give an element.
+"""Judging entries of a published log (NUMERICS 14.10): the values that they may give.
 
 A follower asks about the few elements whose value an entry changes. Exact sums of terms decide
 about sums of products, opening rules about all others.

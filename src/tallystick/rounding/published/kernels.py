@@ -1,8 +1,8 @@
-"""Which kernel runs a node under the published form: the recorder's, or the follower's.
+"""The kernel of a node under the published form: the recorder's, or the follower's.
 
-Both compute every logged output by stock kernels in binary64 and round it: a recorder writes down
-on which side each value lay (`record`), a follower takes the recorder's side (`follow`). The
-kernels are torch's, which is loaded with them and not before.
+Both compute every logged output by stock kernels in binary64 and round it. A recorder writes down
+the side on which each value lay (`record`); a follower takes the recorder's side (`follow`). The
+kernels are torch's. `PublishedKernels` loads torch, and nothing before it does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AT_ONCE = ENTRIES_PER_BYTE << 15
 class PublishedKernels:
     """The kernels of the nodes that have published sections, over the log of the step that runs.
 
-    `record` and `follow` are what gives their outputs values. Raises CannotCheckError without
+    `record` and `follow` give their outputs values. Raises CannotCheckError without
     torch, UnsupportedOperatorError for an operator without a stock form.
     """
 
@@ -117,18 +117,17 @@ class _Part:
 
 
 def _can_be_cut(x: Array | None, count: int) -> bool:
-    """Whether a stretch of a call's elements needs all of x, or just as long a stretch of it."""
+    """True if a stretch of a call's elements needs only the same stretch of x, not all of x."""
     return x is None or x.size == 1 or (x.size == count and x.flags.c_contiguous)
 
 
 def _flat(x: Array) -> Array:
-    """x with at most one axis; without one it stays so, for to torch that is another thing."""
+    """x with at most one axis. A 0-d x stays 0-d, because torch treats it differently."""
     return x.reshape(-1) if x.ndim else x
 
 
 def _as_read(part: _Part) -> Sequence[Array | None]:
-    """A part's operands as the call reads them: one that an output is written over is copied, since
-    entries are judged by it afterwards."""
+    """Copy operands that an output will overwrite: entries are judged by them afterwards."""
     return [
         x.copy() if x is not None and any(np.may_share_memory(x, o) for o in part.outputs) else x
         for x in part.inputs

@@ -1,4 +1,4 @@
-"""Recording a published log (NUMERICS 14.9, Algorithm 2): on which side of its value each x lay."""
+"""Recording a published log (NUMERICS 14.9, Algorithm 2): the side of its value where x lay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def round_unlogged(x: Array, bits: int, out: Array) -> None:
 
 
 class Record:
-    """A trainer: rounds, and logs on which side of the rounded value x lay."""
+    """A trainer: rounds x, and logs the side of the rounded value on which x lay."""
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
@@ -32,12 +32,12 @@ class Record:
         return np.empty(step.logged.sections[number].packed_bytes, np.uint8)
 
     def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
-        """Give `out` its value, x (f64) being what the stock kernel made of it, and `packed` its
-        entries (14.9)."""
+        """Give `out` its value, and `packed` its entries (14.9); x (f64) is the stock kernel's
+        result."""
         contract = self._contract
         threshold, plus = contract.threshold_of(call.spec.name), self.plus(call)
         _core.published_log(x, threshold, self._decimal, contract.bits, plus, out, packed)
 
     def plus(self, call: Call) -> bool:
-        """Whether a zero of this output is +0 (13.2)."""
+        """True if a zero of this output is +0 (13.2)."""
         return call.spec.name in self._contract.rounded_operators

@@ -1,4 +1,4 @@
-"""torch's kernels for the published form: loaded where they are needed, refused in a sentence."""
+"""torch's kernels for the published form: loaded where they are needed, refused with a sentence."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def load_stock() -> Stock:
 
 
 def check_program(program: Program) -> None:
-    """Every logged node of `program` can run under the published form; raises as check_sections."""
+    """Check every logged node of `program`, as `check_sections` does."""
     load_stock()
     check_sections(LoggedProgram(program))
 
 
 def check_sections(logged: LoggedProgram) -> None:
-    """Every node with a section can run under the published form.
+    """Check that every node with a section can run under the published form.
 
     Raises UnsupportedOperatorError, naming the operator, and CannotCheckError without torch.
     """

@@ -24,7 +24,7 @@ _TALLYSTICK = Path(__file__).resolve().parents[2]
 
 
 class Attack(Protocol):
-    """The methods that `ATTACK` of an attack file must have; it may have more."""
+    """The interface of `ATTACK` in an attack file; the file may offer more."""
 
     def make(self, job: Job, params: Params) -> Override:
         """Make the cheat's hooks for `job`. Raises UsageError for parameters that the attack does

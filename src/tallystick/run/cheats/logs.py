@@ -14,7 +14,7 @@ from tallystick.run.store.journal import Journal
 
 
 class _LyingSink:
-    """A sink that lets a declared cheat change a log before it is written (Override.log)."""
+    """Lets a declared cheat change a log before the file gets it (Override.log)."""
 
     def __init__(self, writer: LogWriter, lie: Override) -> None:
         self._writer, self._lie = writer, lie
@@ -48,5 +48,5 @@ class CheatingLogs(TrainerLogs):
         return _LyingSink(writer, self._override)
 
     def _repeated(self, step: int, digest: bytes) -> bytes:
-        """The digest in the journal: a cheat's own log may have entries that no follower keeps."""
+        """The digest in the journal: a cheat's own log may hold entries that no follower keeps."""
         return self._journal.content.logs[step]

@@ -1,4 +1,4 @@
-"""The maker of a dishonest run's parts, which an honest trainer calls.
+"""The trainer of a cheat: its maker makes the parts of a dishonest run.
 
 A cheating run is a signed run plus the override that produced it. The trainer's own code is that of
 an honest trainer. `Options(maker=…)` is the one place where it is told to cheat.
@@ -78,6 +78,8 @@ class Cheat(Maker):
 
 
 def declared_cheat(job: Job, declared: Declaration) -> Cheat:
-    """The maker of the parts of a run of `job` that cheats as declared. Raises UsageError where
-    this installation has no such attack, or the attack does not take its parameters."""
+    """The maker of a run of `job` that cheats as declared.
+
+    Raises UsageError where this installation has no such attack, or the attack refuses a parameter.
+    """
     return Cheat(hooks_of(declared, job), declared)

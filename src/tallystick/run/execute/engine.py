@@ -20,6 +20,7 @@ from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.environment import check_environment as check_environment
 from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
@@ -83,6 +84,12 @@ class Engine:
                 f"A step under {self.job.commitment.contract} {'needs' if keeps else 'has no'} "
                 "rounding log.",
                 "Pass an object that records or follows one.",
+            )
+        if self.log is not None and self.context.device is not CPU:
+            raise UsageError(
+                f"Steps with a rounding log are executed on the processor, not on "
+                f"{self.context.device.name}.",
+                "Leave out --device, or choose a contract without a log.",
             )
         hook = None if self.log is None else self.log.kernels
         self._executor = Executor(self.job.program, self.context, hook)
@@ -155,7 +162,7 @@ class Engine:
         bits = _bits_of(self._execute(tap, advance=False))
         return bits, self._entered(bits)
 
-    # -- methods that a declared cheat replaces (run.cheats.engine) -------------------------------
+    # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
         """Execute the step; return the bits of its loss as computed, and the program's metrics."""
@@ -167,7 +174,7 @@ class Engine:
         return bits
 
     def _inputs(self) -> Inputs:
-        """The inputs of the next step, beside the state."""
+        """The next step's inputs beside the state: batch, scalars, random key."""
         step = self.step
         return self.batch(step), self.scalars(step), (self.job.commitment.rng_seed, step)
 

@@ -1,4 +1,4 @@
-"""The parts of a run as an honest trainer makes them.
+"""The maker of a run's parts: here the one of an honest trainer.
 
 A trainer that cheats on purpose gets another maker (`run.cheats.training`). The trainer's own code
 knows of no cheat.
@@ -31,7 +31,7 @@ class Maker:
             raise begun_otherwise(store, before)
 
     def genesis(self, state: State) -> State:
-        """The state that the run begins from, given the job's state[0]."""
+        """The state from which the run begins, made of the job's state[0]."""
         return state
 
     def genesis_root(self, engine: Engine) -> bytes:
@@ -58,8 +58,8 @@ class Maker:
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
-        """The engine that executes the run from state[step] on. `losses` are the bits of the
-        losses of the steps before."""
+        """The engine that executes the run from state[step] on; `losses` are the bits of
+        the losses before it."""
         return Engine(job, state, step, context, log=logs)
 
 

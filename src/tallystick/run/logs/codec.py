@@ -1,4 +1,4 @@
-"""Optional compression of what a log's file stores."""
+"""The optional compression in a log's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RAW = 0
 ZSTD = 1
 CODECS = {"raw": RAW, "zstd": ZSTD}
 
-_WINDOW = 1 << 27  # the most a frame may ask the decompressor to hold
+_WINDOW = 1 << 27  # the most memory that a frame may demand of the decompressor
 
 
 def _zstandard() -> Any:

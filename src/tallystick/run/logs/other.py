@@ -37,7 +37,7 @@ class FollowedRun:
         Raises UsageError for something else or a run of another job, CannotCheckError for an
         unfinished one, CounterpartyError where its files do not belong together.
         """
-        store = RunStore(Path(directory))
+        store = RunStore(directory)
         if store.job_digest() != job.digest:
             raise UsageError(
                 f"{store.directory} holds a run of another job.", "Name a run of this job."

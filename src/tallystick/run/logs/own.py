@@ -19,7 +19,7 @@ from tallystick.run.store.journal import JournalContent
 
 
 class OwnLogs(LoggedSteps):
-    """What follows the logs of the run at `store` step by step.
+    """Follows the logs of the run at `store` step by step.
 
     The digest that enters the chain is the one the run has committed to, whatever was found in
     the log: whether the run's values are right is one question, whether its log is another.

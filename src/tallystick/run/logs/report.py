@@ -1,4 +1,4 @@
-"""What a run has found in the one whose rounding logs it follows: journal records, and a report.
+"""The findings of a run in the logs that it follows: journal records, and a report.
 
 `{"what": "log", "step", "left", "taken", "findings", "unnamed"}` is what the log that step followed
 has: choices (NUMERICS 14.8), and findings, forged entries and files that could not be followed;

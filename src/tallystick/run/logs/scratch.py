@@ -16,8 +16,10 @@ from tallystick.run.logs.writer import LogDirectory, log_path
 
 
 class ScratchLogs(LoggedSteps):
-    """Records logs in the directory `path` for nobody: what an estimate or a benchmark executes
-    steps with. `bytes` are those of the last step's log."""
+    """Records logs in the directory `path` and removes them, for an estimate or a benchmark.
+
+    `bytes` are those of the last step's log.
+    """
 
     def __init__(self, job: Job, path: Path) -> None:
         super().__init__(job.program)

@@ -1,4 +1,4 @@
-"""What every rounding log of a run must be: the sections of its job's program, the job's digest."""
+"""The shape of every rounding log of a run: its job's sections, and the job's digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tallystick.run.store.directory import RunStore
 
 @dataclass(frozen=True)
 class LogShape:
-    """What every log of a run of `job` must be; the job's contract keeps logs."""
+    """The shape of every log of a run of `job`, whose contract keeps logs."""
 
     job: Job
 

@@ -73,7 +73,7 @@ class TrainerLogs(LoggedSteps):
     # -- a step ------------------------------------------------------------------------------------
 
     def _open(self, step: int) -> Step:
-        """Choose what the step does, and open its files. Raises StorageError."""
+        """Choose between recording and following, and open the files. Raises StorageError."""
         self._found = None
         own = self._own(step)
         self._repeating = own is not None
@@ -90,7 +90,7 @@ class TrainerLogs(LoggedSteps):
         return self._into(self._writer)
 
     def _into(self, writer: LogWriter) -> Sink:
-        """What takes the sections that `writer` writes; a declared cheat's changes them."""
+        """The sink over `writer`; a declared cheat's sink changes sections on the way."""
         return writer
 
     def _own(self, step: int) -> LogReader | None:
@@ -131,7 +131,7 @@ class TrainerLogs(LoggedSteps):
         return digest
 
     def abort(self) -> None:
-        """Drop what the step has left behind."""
+        """Drop the files of the step."""
         super().abort()
         self._writer = None
 

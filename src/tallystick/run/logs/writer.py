@@ -10,8 +10,8 @@ Layout, integers little-endian (no digest covers it: COMMITMENTS 10.6):
              far, TAG(`log-file-end/1`)
 
 A payload is a bounded section's u16 counts per block and then its blocks (`blocks.py`), or a
-published section's packed bytes, each compressed on its own if the codec says so. The checksums
-find accidents early; what convinces is the digests, which are checked against the chain.
+published section's packed bytes. Each payload is compressed on its own if the codec says so. The
+checksums find accidents early. Proof comes from the digests, which are checked against the chain.
 The reader is `reader.py`.
 """
 

@@ -1,4 +1,4 @@
-"""The report of an audit, and the first difference between a run and its repetition."""
+"""The report of an audit, and the place where a run first differs from its repetition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`override.json`: the declaration of a cheating run, a name and numbers (DESIGN 7).
+"""`override.json`: a cheating run's declaration of its cheat, a name and numbers (DESIGN 7).
 
-An honest run has no such file. No signature covers it: any person who may write to the directory
-may put one there. A program that reads the file plays no cheat.
+An honest run has no such file. No signature covers the file, so anyone who may write to the
+directory may put one there. Reading it plays no cheat.
 """
 
 from __future__ import annotations
