@@ -105,6 +105,24 @@ def violations(path: Path, text: str) -> list[str]:
     return found
 
 
+# What a run holds is read without executing anything (docs/ARCHITECTURE.md).
+HOLDING, EXECUTING = ("run/store/", "run/logs/"), ("execute", "show", "cheats")
+
+
+def executing(path: Path, text: str) -> list[str]:
+    """What a module of a run's files imports of those that execute or show."""
+    rooms = tuple(f"{PACKAGE}.run.{room}" for room in EXECUTING)
+    return sorted(name for name, _ in imports(path, ast.parse(text)) if name.startswith(rooms))
+
+
+def test_a_runs_files_need_no_engine() -> None:
+    holding = [p for p in modules() if p.relative_to(SOURCE).as_posix().startswith(HOLDING)]
+    assert len(holding) > 15
+    for path in holding:
+        assert executing(path, path.read_text()) == [], path.relative_to(SOURCE)
+    assert executing(holding[0], "from tallystick.run.execute.engine import Engine")
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(SOURCE).as_posix())
 def test_imports_point_down(path: Path) -> None:
     assert violations(path, path.read_text()) == []

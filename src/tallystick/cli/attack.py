@@ -15,9 +15,9 @@ from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.cheats.attacks import attack_names, load_attack
 from tallystick.run.cheats.training import declared_cheat
-from tallystick.run.execute.nodes import TraceRange
 from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
 from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.trace import TraceRange
 
 
 def known_attacks() -> list[dict[str, Any]]:

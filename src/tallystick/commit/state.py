@@ -116,6 +116,16 @@ def loss_bits(loss: float | np.float32) -> int:
     return bits
 
 
+def loss_of(bits: int) -> float:
+    """The binary32 loss with these bits."""
+    return float(np.uint32(bits).view(np.float32))
+
+
+def is_finite(bits: int) -> bool:
+    """True for the bits of a finite binary32."""
+    return bits & 0x7F800000 != 0x7F800000
+
+
 def extend_loss_chain(chain: bytes, step: int, loss: float | np.float32) -> bytes:
     """The loss chain after `step` (from 0), whose loss is the binary32 `loss` (5.5)."""
     out = Writer(LOSS_CHAIN_TAG).hash(chain, "loss chain").u64(step).u32(loss_bits(loss))

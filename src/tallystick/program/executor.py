@@ -29,7 +29,7 @@ from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
 
 Array = np.ndarray
 Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
-# A node's own kernel for this executor, or None for the contract's (a rounding log's session).
+# A node's own kernel for this executor, or None for the contract's (a step with a rounding log).
 KernelHook = Callable[[int, Node, OpSpec], Run | None]
 _Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tensor], int]
 

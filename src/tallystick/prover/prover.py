@@ -22,7 +22,7 @@ from tallystick.commit import merkle
 from tallystick.commit.checkpoint import run_tree
 from tallystick.commit.data import record_bytes, record_leaf_hashes
 from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
-from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain
+from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain, loss_of
 from tallystick.errors import (
     CannotCheckError,
     DigestMismatchError,
@@ -54,7 +54,6 @@ from tallystick.prover.covered import Notice, make_good, usable_journal
 from tallystick.prover.logs import Logs
 from tallystick.prover.states import RunStates
 from tallystick.prover.steps import Steps
-from tallystick.run.execute.engine import loss_of
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
 from tallystick.run.store.signer import signing_key

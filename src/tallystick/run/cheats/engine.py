@@ -16,7 +16,8 @@ from tallystick.program.executor import StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine, Inputs
-from tallystick.run.execute.nodes import NodeTrace, NodeTracer
+from tallystick.run.execute.nodes import NodeTracer
+from tallystick.run.store.trace import NodeTrace
 
 
 def final_step(job: Job, override: Override) -> int:

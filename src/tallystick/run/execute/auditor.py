@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
     StorageError,
@@ -27,9 +28,8 @@ from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.run.execute.engine import Engine, check_environment, is_finite
+from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
-from tallystick.run.execute.nodes import NodeTrace
 from tallystick.run.logs.own import OwnLogs, own_logs
 from tallystick.run.logs.report import finding_sentence
 from tallystick.run.show.audit_report import AuditReport, Difference
@@ -37,6 +37,7 @@ from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
 from tallystick.run.store.strangers import strangers
+from tallystick.run.store.trace import NodeTrace
 
 
 @dataclass

@@ -15,7 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from tallystick.commit.data import batch_columns, batch_indices
-from tallystick.commit.state import extend_log_chain, extend_loss_chain, loss_bits
+from tallystick.commit.state import (
+    extend_log_chain,
+    extend_loss_chain,
+    is_finite,
+    loss_bits,
+    loss_of,
+)
 from tallystick.commit.tensor import Array, check_canonical
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
@@ -29,13 +35,8 @@ from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.run.execute.nodes import NodeTrace, NodeTracer
-
-
-def is_finite(bits: int) -> bool:
-    """True for the bits of a finite binary32."""
-    return bits & 0x7F800000 != 0x7F800000
-
+from tallystick.run.execute.nodes import NodeTracer
+from tallystick.run.store.trace import NodeTrace
 
 # Batch, scalars and the program's rng input (seed, step) of one step.
 Inputs = tuple[dict[str, Array], dict[str, float], tuple[int, int]]
@@ -212,8 +213,3 @@ class Engine:
 
 def _bits_of(result: StepResult) -> int:
     return loss_bits(np.float32(result.loss if result.loss is not None else np.nan))
-
-
-def loss_of(bits: int) -> float:
-    """The binary32 loss with these bits."""
-    return float(np.uint32(bits).view(np.float32))

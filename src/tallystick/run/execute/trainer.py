@@ -37,7 +37,6 @@ from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.maker import Maker
-from tallystick.run.execute.nodes import TraceRange, traced
 from tallystick.run.logs.training import TrainerLogs
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
@@ -46,6 +45,7 @@ from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
 from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
 from tallystick.run.store.signer import sign, signed_already
+from tallystick.run.store.trace import TraceRange, traced
 from tallystick.run.store.version import tallystick_version
 
 

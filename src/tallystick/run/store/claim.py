@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import PublicKey, RunCommitment, verify_run
+from tallystick.commit.state import is_finite
 from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.job.job import Job
-from tallystick.run.execute.engine import is_finite
 from tallystick.run.logs.shape import keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent

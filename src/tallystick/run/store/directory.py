@@ -49,9 +49,9 @@ from tallystick.job.job_file import copy_job, load_job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
-from tallystick.run.execute.nodes import NodeTrace, load_trace
 from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
+from tallystick.run.store.trace import NodeTrace, load_trace
 from tallystick.run.store.version import tallystick_version
 
 FORMAT = "tallystick-run/1"
