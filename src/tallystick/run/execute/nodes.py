@@ -1,6 +1,7 @@
-"""Node digests of one step: computed through the executor's tap, kept in a file (COMMITMENTS 4).
+"""Node digests of one step, computed through the executor's tap (COMMITMENTS 4).
 
 Where a trainer traced a step, an audit can show not only that the step differs, but at which node.
+`run.store.trace` keeps the digests in a file.
 """
 
 from __future__ import annotations
