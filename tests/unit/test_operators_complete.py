@@ -34,14 +34,15 @@ from tallystick.program.ir import COMMIT
 torch = pytest.importorskip("torch", reason="capture and stock kernels are torch's")
 
 PROGRAM = Path(__file__).resolve().parents[2] / "src" / "tallystick" / "program"
-COLUMNS = ("kernel", "opening rule", "rounded", "on reals", "stock form", "lowering", "reference",
-           "golden vectors")  # fmt: skip
+COLUMNS = ("kernel", "opening rule", "rounded", "on reals", "stock form", "exact torch kernel",
+           "lowering", "reference", "golden vectors")  # fmt: skip
 
 
 def attachments() -> list[Attachments[Any]]:
+    from tallystick.kernels.stock.exact import exact
     from tallystick.kernels.stock.stock import stock_form
 
-    return [kernel, opening, rounded_kernel, exact_sum, real_graph, real_draw, stock_form]
+    return [kernel, opening, rounded_kernel, exact_sum, real_graph, real_draw, exact, stock_form]
 
 
 @cache
@@ -108,8 +109,18 @@ def needed_on_reals(spec: OpSpec) -> bool:
     return has_f32(spec) and not spec.rounded and (runs_operator or draws)
 
 
+def needed_exactly(spec: OpSpec) -> bool:
+    """Whether a torch device needs an exact kernel: for a golden call that no form computes."""
+    from tallystick.kernels.stock.stock import stock_form
+
+    calls = golden()[spec.name]
+    formed = [any(y.dtype == np.float32 for y in case.outputs) for case in calls]
+    return spec.name not in view and not (spec.name in stock_form and all(formed))
+
+
 def row(spec: OpSpec) -> dict[str, str]:
     """What each column holds for an operator: empty is a gap."""
+    from tallystick.kernels.stock.exact import exact
     from tallystick.kernels.stock.stock import stock_form
 
     name = spec.name
@@ -123,6 +134,7 @@ def row(spec: OpSpec) -> dict[str, str]:
         "on reals": "yes" * on_reals if needed_on_reals(spec) else "by its rule",
         "stock form": "never logged" if unlogged else "exact" if spec.is_exact
         else "yes" * (name in stock_form),
+        "exact torch kernel": "yes" * (name in exact) if needed_exactly(spec) else "not needed",
         "lowering": how_captured(spec),
         "reference": "yes" * (name in REFERENCE),
         "golden vectors": str(len(golden()[name]) or ""),
@@ -145,13 +157,15 @@ def test_no_operator_lacks_anything() -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_the_table_sees_a_gap(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tallystick.kernels.stock.exact import exact
     from tallystick.kernels.stock.stock import stock_form
 
-    name = {"on reals": "aten.exp", "lowering": "tallystick.sum_squares"}.get(column, "aten.mm")
+    name = {"on reals": "aten.exp", "lowering": "tallystick.sum_squares",
+            "exact torch kernel": "aten.relu"}.get(column, "aten.mm")  # fmt: skip
     tables: dict[str, dict[str, Any]] = {
         "kernel": kernel.load(), "opening rule": opening.load(), "rounded": exact_sum.load(),
         "on reals": real_graph.load(), "stock form": stock_form.load(), "reference": REFERENCE,
-        "golden vectors": golden(),
+        "exact torch kernel": exact.load(), "golden vectors": golden(),
     }  # fmt: skip
     if column == "lowering":
         monkeypatch.setattr(__import__(__name__, fromlist=["_"]), "emitted", frozenset)

@@ -31,7 +31,7 @@ class Device(Protocol):
         """The name for people and for reports, such as "cpu"."""
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        """Operator name to kernel, views included, under `contract`.
+        """Operator name to kernel under `contract`; views have none (views.py).
 
         Under a contract that keeps a log, these are the kernels of an empty log (NUMERICS 14.5). An
         operator that is not in the mapping has no kernel on this device.

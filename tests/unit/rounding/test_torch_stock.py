@@ -10,11 +10,14 @@ from vectors.kernel_format import Case, groups, load
 
 pytest.importorskip("torch", reason="the published form runs on torch")
 
+import torch
+
 from tallystick import _core
 from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.kernels.stock import rounding
 from tallystick.kernels.stock.order import Order
 from tallystick.kernels.stock.stock import Stock, form_of, has_form, stock_form
-from tallystick.kernels.table import run_of
+from tallystick.kernels.table import kernel, run_of
 from tallystick.numerics.contracts import default_threshold
 from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
 
@@ -169,3 +172,37 @@ def test_one_kind_follows_the_other_through_every_operator() -> None:
             assert (equal | noise).all(), (case.op, case.attrs, x[~equal][:3], y[~equal][:3])
             seen[case.op] += int((x != y).sum())
     assert sum(n > 0 for n in seen.values()) > 15, "another order must give other bits"
+
+
+def test_tensors_of_the_device_give_what_numpy_arrays_give() -> None:
+    """14.9: as tensors that stay there, of whatever strides, calls have the R(x) that they have
+    here; empty operands and integer results included."""
+    here, there = Stock(), Stock(opaque=True)
+    seen: Counter[str] = Counter()
+    for case in cases():
+        spec, attrs = all_ops()[case.op], dict(case.attrs)
+        if not logged(case) and case.op not in UNLOGGED:
+            continue
+        inputs, wanted = tamed(case)
+        outputs = [np.zeros(y.shape, y.dtype) for y in wanted]
+        if any(y.dtype == np.float32 for y in wanted):
+            found = here.compute(spec, attrs, inputs, outputs)
+        else:
+            found = [None] * len(wanted)
+        made = [torch.from_numpy(np.zeros(y.shape, y.dtype)) for y in wanted]
+        tensors = [None if x is None else torch.from_numpy(x.copy()) for x in inputs]
+        if kernel[case.op].strided:
+            tensors = [x if x is None else x.mT.contiguous().mT if x.dim() > 1 else x
+                       for x in tensors]  # fmt: skip
+        results = there.compute_there(spec, attrs, tensors, made)
+        assert len(results) == len(wanted)
+        for x, result, out, y in zip(found, results, made, wanted, strict=True):
+            seen[case.op] += 1
+            if x is None:
+                assert result is None and out.numpy().tobytes() == y.tobytes(), case.op
+                continue
+            assert result is not None and not out.any(), "only the caller writes an output"
+            assert result.is_contiguous() and result.dtype == torch.float64
+            mine, theirs = (rounding.nearest(r, 32, False) for r in (torch.from_numpy(x), result))
+            assert mine.numpy().tobytes() == theirs.numpy().tobytes(), (case.op, attrs)
+    assert set(seen) == {n for n, s in all_ops().items() if s.op_class != "move"}

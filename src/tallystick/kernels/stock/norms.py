@@ -101,8 +101,7 @@ def _layer_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor
     rows, grads = _flat_rows(x, len(shape)), _flat_rows(g, len(shape))
     columns, lines = stock.permutation(rows.shape[1]), stock.permutation(rows.shape[0])
     if columns is None or lines is None:
-        columns, lines = torch.arange(rows.shape[1]), torch.arange(rows.shape[0])
-        columns, lines = columns.to(x.device), lines.to(x.device)
+        columns, lines = (torch.arange(rows.shape[k], device=x.device) for k in (1, 0))
         ordered, given = rows, grads
     else:
         ordered, given = rows[lines][:, columns], grads[lines][:, columns]
@@ -204,7 +203,8 @@ def _batch_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor
 
 # -- losses (7) ------------------------------------------------------------------------------------
 def _targets(op: str, attrs: Attrs, x: Tensor, t: Tensor) -> Tensor:
-    """Which rows count: bool[R]. Raises RefusedOperandsError for one that is no class (7.1)."""
+    """Which rows count: bool[R]. Raises RefusedOperandsError for one that is no class (7.1); one
+    flag is read on the host."""
     counts = t != cast(int, attrs["ignore_index"])
     bad = ((t < 0) | (t >= x.shape[1])) & counts
     if bool(bad.any()):
@@ -219,9 +219,14 @@ def _reduced(stock: Stock, attrs: Attrs, losses: Tensor, counts: Tensor) -> Tens
     return total / counts.sum() if attrs["reduction"] == "mean" else total
 
 
+def _columns(t: Tensor, counts: Tensor) -> Tensor:
+    """t_r as indices [R, 1]; 0 for rows that do not count."""
+    return torch.where(counts, t, 0)[:, None]
+
+
 def _picked(x: Tensor, t: Tensor, counts: Tensor) -> Tensor:
     """x[r, t_r]; whatever for rows that do not count."""
-    return x.gather(1, torch.where(counts, t, 0)[:, None])[:, 0]
+    return x.gather(1, _columns(t, counts))[:, 0]
 
 
 def _coefficient(attrs: Attrs, g: Tensor, counts: Tensor, count: Tensor) -> Tensor:
@@ -255,11 +260,11 @@ def _cross_entropy_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Ten
     g, highest, total = (need(xs, i).to(stock.dtype) for i in (0, 3, 4))
     counts = _targets("tallystick.cross_entropy_backward", attrs, x, t)
     c = _coefficient(attrs, g, counts, counts.sum())
-    out = stock.result(x.shape)
+    out, columns, ones = stock.result(x.shape), _columns(t, counts), counts.to(stock.dtype)
     for at in _row_blocks(x):
         torch.sub(x[at], highest[at, None], out=out[at]).exp_().div_(total[at, None])
-        rows = torch.nonzero(counts[at])[:, 0]
-        out[at][rows, t[at][rows]] -= 1.0
+        less = out[at].gather(1, columns[at]) - ones[at, None]
+        out[at].scatter_(1, columns[at], less)
         # Not times c alone: a row that does not count is +0 whatever it was (7.3).
         out[at].mul_(c[at]).masked_fill_(~counts[at, None], 0.0)
     return [out]
@@ -277,10 +282,8 @@ def _nll_loss(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 def _nll_loss_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     g, x, t, count = (need(xs, i) for i in range(4))
     counts = _targets("aten.nll_loss_backward", attrs, x, t)
-    out = torch.zeros_like(x)
-    rows = torch.nonzero(counts)[:, 0]
-    out[rows, t[rows]] = -_coefficient(attrs, g, counts, count)[rows, 0]
-    return [out]
+    taken = torch.where(counts[:, None], -_coefficient(attrs, g, counts, count), 0.0)
+    return [torch.zeros_like(x).scatter_(1, _columns(t, counts), taken)]
 
 
 @stock_form("aten.mse_loss")

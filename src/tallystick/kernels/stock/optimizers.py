@@ -22,13 +22,25 @@ from tallystick.kernels.stock.stock import (
 )
 from tallystick.numerics.types import Attrs
 
+# Python's, or a tensor without an axis.
+Number = float | Tensor
+
 
 def _number(attrs: Attrs, name: str) -> float:
     return cast(float, attrs[name])
 
 
-def _scalar(xs: Tensors, position: int) -> float:
-    return float(need(xs, position))
+def _scalar(stock: Stock, xs: Tensors, position: int) -> Number:
+    """A binary64 operand without an axis: on a device it stays there."""
+    x = need(xs, position)
+    return float(x) if stock.on_host else x
+
+
+def _plus(a: Tensor, b: Tensor, factor: Number) -> Tensor:
+    """a + factor·b."""
+    if isinstance(factor, Tensor):
+        return torch.addcmul(a, b, factor)
+    return torch.add(a, b, alpha=factor)
 
 
 def _gradient(xs: Tensors, coefficient: int) -> Tensor:
@@ -45,21 +57,21 @@ class _Adam:
     beta1: float
     beta2: float
     eps: float
-    step_size: float
-    root: float
-    kept: float
+    step_size: Tensor
+    root: Tensor
+    kept: Number
     decay: float
 
 
-def _adam_scalars(attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
-    lr, power1, power2 = (_scalar(xs, i) for i in (4, 5, 6))
+def _adam_scalars(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
+    lr, power1, power2 = (_scalar(stock, xs, i) for i in (4, 5, 6))
     decay = _number(attrs, "weight_decay")
     return _Adam(
         beta1=_number(attrs, "beta1"),
         beta2=_number(attrs, "beta2"),
         eps=_number(attrs, "eps"),
-        step_size=float(torch.tensor(lr, dtype=torch.float64) / (1 - power1)),
-        root=float(torch.tensor(1 - power2, dtype=torch.float64).sqrt()),
+        step_size=torch.as_tensor(lr, dtype=torch.float64) / (1 - power1),
+        root=torch.as_tensor(1 - power2, dtype=torch.float64).sqrt(),
         kept=1 - lr * decay if decoupled else 1.0,
         decay=0.0 if decoupled else decay,
     )
@@ -73,7 +85,7 @@ def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
     m = torch.lerp(m, g, 1 - s.beta1)
     v = (v * s.beta2).addcmul_(g, g, value=1 - s.beta2)
     denominator = (v.sqrt() / s.root).add_(s.eps)
-    return [torch.addcdiv(p * s.kept, m, denominator, value=-s.step_size), m, v]
+    return [torch.addcdiv(p * s.kept, m * -s.step_size, denominator), m, v]
 
 
 def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
@@ -92,9 +104,9 @@ def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
         s.beta2,
         1 - s.beta2,
         s.eps,
-        s.root,
-        s.step_size,
-        s.kept,
+        float(s.root),
+        float(s.step_size),
+        float(s.kept),
         s.decay,
         p_out,
         m_out,
@@ -104,7 +116,7 @@ def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
 
 
 def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tensor]:
-    scalars = _adam_scalars(attrs, xs, decoupled)
+    scalars = _adam_scalars(stock, attrs, xs, decoupled)
     if stock.is_plain:
         return _adam_core(stock, scalars, xs)
     return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
@@ -121,17 +133,17 @@ def _adam_coupled(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("tallystick.sgd_step", per_element=True)
-def _sgd(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(xs, 3)
+def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(stock, xs, 3)
     g = _gradient(xs, 4)
     decay, momentum = _number(attrs, "weight_decay"), _number(attrs, "momentum")
     if decay:
         g = torch.add(g, p, alpha=decay)
     if buffer is None:
-        return [torch.add(p, g, alpha=-lr)]
+        return [_plus(p, g, -lr)]
     buffer = (buffer * momentum).add_(g, alpha=1 - _number(attrs, "dampening"))
     step = torch.add(g, buffer, alpha=momentum) if attrs["nesterov"] else buffer
-    return [torch.add(p, step, alpha=-lr), buffer]
+    return [_plus(p, step, -lr), buffer]
 
 
 @stock_form("tallystick.clip_coef")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
+from tallystick.kernels.stock import philox
 from tallystick.kernels.stock.stock import (
     Stock,
     Tensor,
@@ -105,17 +106,20 @@ for _name in ("silu_backward", "tanh_backward", "sigmoid_backward"):
 
 
 # -- random values (8.6, 8.7): Philox's words are ours and exact -----------------------------------
-def _words(attrs: Attrs, xs: Tensors, count: int) -> np.ndarray:
-    seed, step = (int(v) for v in need(xs, 0).tolist())
-    words: np.ndarray = np.empty(count, np.uint32)
-    _core.philox_words(seed, step, cast(int, attrs["draw"]), 0, words)
-    top: np.ndarray = words >> np.uint32(8)
-    return top
+def _words(op: str, stock: Stock, attrs: Attrs, xs: Tensors, count: int) -> Tensor:
+    """The upper 24 bits of a draw's first words: numbers of the stock's dtype, on its device."""
+    key, draw = need(xs, 0), cast(int, attrs["draw"])
+    philox.check_key(op, key)
+    if not stock.on_host:
+        return (philox.words(key, draw, count) >> 8).to(stock.dtype)
+    seed, step = (int(v) for v in key.tolist())
+    words = np.empty(count, np.uint32)
+    _core.philox_words(seed, step, draw, 0, words)
+    return torch.from_numpy((words >> np.uint32(8)).astype(np.float64)).to(stock.dtype)
 
 
-def _shaped(stock: Stock, attrs: Attrs, values: np.ndarray) -> Tensor:
-    shape = cast("tuple[int, ...]", attrs["shape"])
-    return torch.from_numpy(values.astype(np.float64)).reshape(shape).to(stock.device, stock.dtype)
+def _shaped(attrs: Attrs, values: Tensor) -> Tensor:
+    return values.reshape(cast("tuple[int, ...]", attrs["shape"]))
 
 
 def _count(attrs: Attrs) -> int:
@@ -124,7 +128,7 @@ def _count(attrs: Attrs) -> int:
 
 @stock_form("tallystick.uniform")
 def _uniform(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    u = _shaped(stock, attrs, _words(attrs, xs, _count(attrs))) * 2.0**-24
+    u = _shaped(attrs, _words("tallystick.uniform", stock, attrs, xs, _count(attrs))) * 2.0**-24
     low, high = rounded_number(attrs, "low"), rounded_number(attrs, "high")
     return [u * (high - low) + low]
 
@@ -132,8 +136,9 @@ def _uniform(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 @stock_form("tallystick.normal")
 def _normal(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     n = _count(attrs)
-    words = _words(attrs, xs, 2 * n + 2)  # element e: words 2e and 2e + 1 (8.7)
-    u1 = (_shaped(stock, attrs, words[0 : 2 * n : 2]) + 1) * 2.0**-24
-    u2 = _shaped(stock, attrs, words[1 : 2 * n : 2]) * 2.0**-24
+    # Element e: words 2e and 2e + 1 (8.7).
+    words = _words("tallystick.normal", stock, attrs, xs, 2 * n + 2)
+    u1 = (_shaped(attrs, words[0 : 2 * n : 2]) + 1) * 2.0**-24
+    u2 = _shaped(attrs, words[1 : 2 * n : 2]) * 2.0**-24
     z = torch.sqrt(-2 * torch.log(u1)) * torch.cos(u2 * (2 * math.pi))
     return [z * rounded_number(attrs, "std") + rounded_number(attrs, "mean")]

@@ -183,10 +183,10 @@ def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
     weights, padding = cast(int, attrs["num_weights"]), cast(int, attrs["padding_idx"])
     if stock.device != "cpu":  # where index_add_ adds in whatever order its threads come
         return [_ATEN.embedding_dense_backward(rows, index, weights, padding, False)]
-    kept = index != padding
-    if not bool(kept.all()):
-        rows, index = rows[kept], index[kept]
-    return [stock.result((weights, rows.shape[1])).zero_().index_add_(0, index, rows)]
+    if padding >= 0:  # one row more, for what is left out
+        index = torch.where(index == padding, weights, index)
+    out = stock.result((weights + (padding >= 0), rows.shape[1]))
+    return [out.zero_().index_add_(0, index, rows)[:weights]]
 
 
 @stock_form("aten.index_add")

@@ -55,7 +55,7 @@ def _is_logged(x: Tensor, r: Tensor, threshold: int, decimal: bool) -> Tensor:
         power = tens[place.clamp(0, len(tens) - 1)]
         return (a > 0) & (a < torch.inf) & (d > power * tau)
     # Where exp(x)·τ could be subnormal both sides are scaled: the comparison is exact.
-    scale = torch.where(a < 2.0**-900, a.new_tensor(2.0**200), a.new_tensor(1.0))
+    scale = torch.where(a < 2.0**-900, 2.0**200, torch.ones_like(a))
     exponent = ((a * scale).view(torch.int64) & _INFINITY).view(torch.float64)
     return d * scale > exponent * tau
 
@@ -68,6 +68,7 @@ def _finished(r: Tensor, plus_zero: bool) -> Tensor:
     return torch.where(value.isnan(), _NAN32, value.view(torch.int32)).view(torch.float32)
 
 
+@lru_cache(maxsize=8)
 def _weights(device: torch.device) -> Tensor:
     return torch.tensor([3**k for k in range(ENTRIES_PER_BYTE)], device=device, dtype=torch.uint8)
 
@@ -85,6 +86,11 @@ def unpack(packed: Tensor, count: int) -> Tensor:
     bytes_ = torch.where(packed > _LARGEST_BYTE, _FIVE_ONES, packed).to(torch.uint8)
     entries = bytes_[:, None] // _weights(packed.device) % 3
     return entries.reshape(-1)[:count]
+
+
+def nearest(x: Tensor, bits: int, plus_zero: bool) -> Tensor:
+    """R(x), f32 of x's shape, for f64 x: the values of a log without entries."""
+    return _finished(x if bits == 32 else _rounded(x, bits), plus_zero)
 
 
 def log(

@@ -19,6 +19,7 @@ import torch
 from tallystick import _core
 from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import exact_environment
+from tallystick.kernels.stock.exact import exact
 from tallystick.kernels.stock.order import Order
 from tallystick.kernels.stock.probe import check_torch_threads
 from tallystick.kernels.table import run_of
@@ -60,10 +61,13 @@ class Stock:
     """One kind of hardware to compute on: a torch device, and an order of additions.
 
     `order` None leaves sums to torch; an Order adds in another one, which is as legal (14.3).
+    `opaque` treats the CPU's memory as another device's: no form reads an operand on the host, or
+    calls the core, so that a machine without a GPU executes what a GPU would.
     """
 
     device: str = "cpu"
     order: Order | None = None
+    opaque: bool = False
     _rooms: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
@@ -83,7 +87,12 @@ class Stock:
     @property
     def is_plain(self) -> bool:
         """Whether the core's own binary64 passes are this kind's as well as torch's."""
-        return self.device == "cpu" and self.order is None and self.dtype == torch.float64
+        return self.on_host and self.order is None and self.dtype == torch.float64
+
+    @property
+    def on_host(self) -> bool:
+        """Whether a form may read its operands on the host, and let the core compute on them."""
+        return self.device == "cpu" and not self.opaque
 
     # -- what sums are made of ---------------------------------------------------------------------
 
@@ -118,6 +127,8 @@ class Stock:
         if self.device != "cpu":
             torch.backends.cudnn.benchmark = False
             torch.backends.cudnn.deterministic = True
+            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cuda.matmul.allow_tf32 = False
         threads = int(_core.threads())
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
@@ -138,7 +149,7 @@ class Stock:
         were. Valid until the next call with this position."""
         if tensor is None or tensor.dtype != torch.float32 or self.dtype == torch.float32:
             return tensor
-        if self.device != "cpu":
+        if not self.on_host:
             return tensor.to(self.dtype)
         # Fresh memory for each large operand would cost more, in page faults, than converting it.
         strides = torch.empty_like(tensor, device="meta").stride()
@@ -147,7 +158,7 @@ class Stock:
 
     def result(self, shape: Sequence[int], number: int = 0) -> Tensor:
         """Uninitialised room for result `number` of a call; valid until the next call."""
-        if self.device != "cpu":
+        if not self.on_host:
             return torch.empty(*shape, dtype=self.dtype, device=self.device)
         room = _room(self._results, number, math.prod(shape), self.dtype)
         return room[: math.prod(shape)].view(*shape)
@@ -163,6 +174,7 @@ class Stock:
     ) -> list[Array | None]:
         """x of 14.9 for every output: f64, C-contiguous, of the output's shape; None for an output
         that is not f32, which is then written to `outputs` as always. Valid until the next call.
+        Operands and results are numpy's; `compute_there` is for tensors that lie on the device.
 
         Nothing else is written: an output may be the storage of an operand until its value is
         known. Raises UnsupportedOperatorError for an operator without a form.
@@ -171,16 +183,35 @@ class Stock:
             return _exact(spec, attrs, inputs, outputs)
         form = form_of(spec.name)
         with torch.no_grad():
-            xs = [self.operand(x) for x in inputs]
-            if not form.narrow:
-                xs = [self.widened(x, i) for i, x in enumerate(xs)]
-            found = form.compute(self, attrs, xs)
+            found = self._formed(form, attrs, [self.operand(x) for x in inputs])
         if len(found) != len(outputs):
             raise AssertionError(f"{spec.name}: {len(found)} results for {len(outputs)} outputs")
         return [
             _plain(x, out.shape) if out.dtype == np.float32 else None
             for x, out in zip(found, outputs, strict=True)
         ]
+
+    def compute_there(
+        self, spec: OpSpec, attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """`compute` for tensors of this device, none of which is copied to the host or from it.
+
+        Raises as `compute`, and RefusedOperandsError for operands that an operator refuses.
+        """
+        with torch.no_grad():
+            if is_exact_there(spec, outputs):
+                return _exact_there(spec, attrs, inputs, outputs)
+            if any(x is not None and not x.numel() for x in inputs):
+                return _ordinary(spec, attrs, inputs, outputs)
+            found = self._formed(form_of(spec.name), attrs, inputs)
+        if [tuple(x.shape) for x in found] != [tuple(out.shape) for out in outputs]:
+            raise AssertionError(f"{spec.name}: a stock kernel gave other shapes than the outputs'")
+        return [x.to(torch.float64).contiguous() for x in found]
+
+    def _formed(self, form: StockForm, attrs: Attrs, xs: Tensors) -> Sequence[Tensor]:
+        if not form.narrow:
+            xs = [self.widened(x, i) for i, x in enumerate(xs)]
+        return form.compute(self, attrs, xs)
 
 
 def _room(rooms: dict[int, Tensor], number: int, count: int, dtype: torch.dtype) -> Tensor:
@@ -217,6 +248,32 @@ def _exact(
     made = [np.empty(o.shape, o.dtype) if o.dtype == np.float32 else o for o in outputs]
     run_of(spec.name)(attrs, inputs, made)
     return [m.astype(np.float64) if m.dtype == np.float32 else None for m in made]
+
+
+def is_exact_there(spec: OpSpec, outputs: Sequence[Tensor]) -> bool:
+    """Whether an exact kernel computes this call on a device: that of an operator without a stock
+    form, or of integer operands of one that has it."""
+    made = any(out.dtype == torch.float32 for out in outputs)
+    return spec.name in exact and not (made and spec.name in stock_form)
+
+
+def _exact_there(
+    spec: OpSpec, attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]
+) -> list[Tensor | None]:
+    made = [torch.empty_like(o) if o.dtype == torch.float32 else o for o in outputs]
+    exact[spec.name].run(attrs, inputs, made)
+    return [m.to(torch.float64) if m.dtype == torch.float32 else None for m in made]
+
+
+def _ordinary(
+    spec: OpSpec, attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The ordinary kernel on the host, for a call with an empty operand: there is next to nothing
+    to copy, and several of torch's kernels refuse it."""
+    operands = [None if x is None else np.array(x.cpu().numpy(), order="C") for x in inputs]
+    made = [np.empty(tuple(out.shape), np.float32) for out in outputs]
+    run_of(spec.name)(attrs, operands, made)
+    return [torch.from_numpy(m).to(outputs[0].device, torch.float64) for m in made]
 
 
 def form_of(name: str) -> StockForm:
@@ -261,7 +318,7 @@ def rounded_number(attrs: Attrs, name: str) -> float:
 def check_indices(op: str, index: Tensor, size: int) -> None:
     """Every index in [0, size): torch would read or write elsewhere.
 
-    Raises RefusedOperandsError.
+    Raises RefusedOperandsError. One flag is read on the host.
     """
-    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
+    if index.numel() and bool(((index < 0) | (index >= size)).any()):
         raise RefusedOperandsError(op, f"an index is outside [0, {size}).")
