@@ -21,13 +21,13 @@ from typing import Any
 
 from adversary.games import MOVES, Answers, Table, liars, make_job
 from reference.judge.evidence import judge as by_the_text
-from tallystick.run.job import Job
 from unit.protocol import log_scenarios
 from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import sha256
 from tallystick.errors import TallystickError
+from tallystick.job.job import Job
 from tallystick.protocol.evidence import evidence_of
 from tallystick.protocol.judge import judge as by_the_package
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tallystick.run.job import Job
-from tallystick.run.job_file import load_job
-from tallystick.run.manifest import manifest_bytes
 from unit.test_spec_tables import rows, section
 
+from tallystick.disk.manifest import manifest_bytes
 from tallystick.errors import CounterpartyError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
 
 DIGEST = r"[0-9a-f]{64}"
 BINARY64 = r"-?0x[01]\.[0-9a-f]+p[+-][0-9]+"

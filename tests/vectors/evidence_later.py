@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.run.job import Job
-from tallystick.run.recipes import new_job
 from unit.protocol import log_scenarios, scenarios
 from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import WRONG, Lie, answering, chained
 from unit.protocol.simulator import Party
 
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
 from tallystick.protocol import queries as q
 
 LOGREG = {"features": "700", "classes": "2", "records": "16", "batch_size": "2", "lr": "0.0001"}

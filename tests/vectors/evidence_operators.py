@@ -10,12 +10,12 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 from operator_job import golden, operator_job
-from tallystick.run.job import Job
 from unit.protocol.log_simulator import LogParty
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
+from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.program.ir import Node

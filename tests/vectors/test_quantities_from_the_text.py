@@ -18,13 +18,13 @@ from operator_job import golden
 from reference.judge.element import better
 from reference.judge.quantities import Element, Q, RefusedError, block, decode, encode
 from reference.judge.trees import quantity
-from tallystick.numerics.opening import quantity as ours
-from tallystick.numerics.opening.values import WholeSource
-from tallystick.numerics.opening.views import View, locate, view_values
 
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import type_of
+from tallystick.opening import quantity as ours
+from tallystick.opening.values import WholeSource
+from tallystick.opening.views import View, locate, view_values
 
 NASTY = np.array(
     [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.2e-38, 3.4e38, -3.4e38, 0.5,

@@ -1,14 +1,14 @@
 """The job directory: everything that fixes a run (DESIGN 2, COMMITMENTS 7), on disk.
 
-    job.json            manifest: the fields of the job digest, and what people want to know
+    job.json            manifest: the fields of the job digest, and facts for people
     program.txt         the canonical program text
     state0.safetensors  initial state (slots of one repeated value are in the manifest instead)
     data/train.safetensors          the records, one tensor per field
     data/validation.safetensors     records for `evaluate`, not part of the run
     eval.txt, forward.txt           programs for `evaluate` and `sample`
 
-Every byte is checked when a job is loaded: programs, states and records against the digests in
-the manifest, the manifest against its own digest and the job digest it names.
+Every byte is checked before it is used: programs, states and records against the digests in the
+manifest, the manifest against its own digest and the job digest it names.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DEFAULT_INTERVAL = 20
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the validation loss is computed: informational, outside the job digest."""
+    """How a trainer computes the validation loss: for information only, outside the job digest."""
 
     every: int
     program_digest: bytes
@@ -63,7 +63,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Job:
-    """A job loaded from a directory; `load_job` has checked every digest it promises to."""
+    """A job loaded from a directory; `load_job` says which digests it has checked."""
 
     directory: Path
     commitment: JobCommitment
@@ -90,19 +90,19 @@ class Job:
 
     @cached_property
     def program(self) -> Program:
-        """The program; raises DigestMismatchError when the text is not the job's."""
+        """The program. Raises DigestMismatchError when the text is not the job's."""
         return self._program(PROGRAM, self.commitment.program_digest)
 
     @property
     def loose_terms(self) -> Terms:
-        """The terms before it is known that the program fits them."""
+        """The terms, without the check that the program fits them."""
         return Terms(self.commitment, self.program, self.scalars, self.schema)
 
     @cached_property
     @exact_environment()
     def terms(self) -> Terms:
-        """What a referee needs of the job, no tensor. Raises what `program` raises, and
-        CorruptFileError where the program does not fit."""
+        """The parts of the job that a referee needs, without any tensor. Raises the errors of
+        `program`, and CorruptFileError where the program does not fit."""
         check_program_fits(self)
         return self.loose_terms
 
@@ -152,7 +152,8 @@ class Job:
         return read_tensors(path, "data file", check=check, inside=self.directory)[0]
 
     def genesis(self) -> State:
-        """state[0], writable. Raises CounterpartyError unless it is the one committed to."""
+        """state[0], writable. Raises CounterpartyError unless it is the state that the job commits
+        to."""
         path = self.directory / STATE0
         types = self.program.state_types
 
@@ -178,14 +179,14 @@ class Job:
         return state
 
     def verify_data(self) -> None:
-        """Hash every record. Raises DigestMismatchError unless the data is the committed one."""
+        """Hash every record. Raises DigestMismatchError unless the data is the committed data."""
         if data_root(self.schema, self.columns) != self.commitment.data_root:
             altered(self.directory / DATA)
 
     def verify(self) -> State:
         """Check every byte of the directory against the job digest. Raises CounterpartyError.
 
-        Returns state[0], since whoever verifies a job mostly goes on to execute it.
+        Returns state[0], since a caller that verifies a job mostly goes on to execute it.
         """
         check_program_fits(self)
         self.verify_data()
@@ -224,7 +225,7 @@ def altered(path: Path) -> NoReturn:
 
 
 def check_program_fits(job: Job) -> None:
-    """The parts fit together (COMMITMENTS 7.4). Raises CorruptFileError."""
+    """Check that the parts fit together (COMMITMENTS 7.4). Raises CorruptFileError."""
     why = job.loose_terms.misfit()
     if why is not None:
         raise CorruptFileError(

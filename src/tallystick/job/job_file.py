@@ -1,7 +1,7 @@
-"""job.json: reading it from anyone, writing it, and copying a whole job.
+"""job.json: reading it from any author, writing it, and copying a whole job.
 
-Nothing in the manifest is believed before its own digest and the job digest it names agree
-with it; then every member is checked for its type, once, here.
+The reader believes nothing in the manifest before its own digest and the job digest that it names
+agree with it. Then it checks the type of every member, once, in this module.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def _malformed(path: Path, why: str) -> NoReturn:
 
 @exact_environment()
 def load_terms(directory: Path) -> Terms:
-    """The job at `directory` as a referee needs it: job.json and program.txt, no tensor.
+    """Load the parts of the job at `directory` that a referee needs: job.json and program.txt,
+    without any tensor.
 
-    Raises what load_job raises, and CorruptFileError where the program does not fit.
+    Raises the errors of load_job, and CorruptFileError where the program does not fit.
     """
     return load_job(directory).terms
 
@@ -91,7 +92,7 @@ def load_terms(directory: Path) -> Terms:
 def load_job(directory: Path) -> Job:
     """Load the manifest of the job at `directory` and check that its parts hash to its digest.
 
-    Programs, states and records are checked when they are first used, or all by `Job.verify`.
+    The first use of a program, state or record checks it; `Job.verify` checks all of them.
     Raises StorageError, CorruptFileError, DigestMismatchError, UnsupportedVersionError.
     """
     path = Path(directory) / MANIFEST
@@ -186,7 +187,8 @@ def _read_evaluation(top: Members) -> Evaluation | None:
 
 
 def copy_job(job: Job, target: Path, inside: Path) -> Job:
-    """Put a copy of `job` at `target`, a directory in `inside`, the manifest last, and load that.
+    """Put a copy of `job` at `target`, a directory in `inside`, and load the copy. The function
+    writes the manifest last.
 
     Raises StorageError, CorruptFileError where a link is in the way.
     """

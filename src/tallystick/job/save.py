@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 
 def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
-    """Columns as numpy arrays from arrays or torch tensors; float64 is not narrowed silently."""
+    """Columns as numpy arrays, from arrays or torch tensors. The function does not narrow
+    float64."""
     columns: dict[str, Array] = {}
     for name, column in data.items():
         array = np.asarray(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
@@ -58,7 +59,7 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
         try:
             check_canonical(array, f"column {name!r} of the {what}")
         except CounterpartyError as error:
-            # COMMITMENTS 3.3: every operator's NaN has one pattern, and so has a job's.
+            # COMMITMENTS 3.3: every operator's NaN has one pattern, and so has every NaN of a job.
             raise UsageError(error.message, "Write every NaN as numpy.nan.") from None
         columns[name] = np.asarray(array, order="C")
     lengths = {len(c) for c in columns.values()}
@@ -71,7 +72,7 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
 
 
 def _schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) -> DataSchema:
-    """The record fields of a program's batch, checked against the columns. Raises UsageError."""
+    """The record fields of a program's batch; the columns must have them. Raises UsageError."""
     if set(batch) != set(columns):
         raise UsageError(
             f"The data has fields {sorted(columns)}, the captured batch {sorted(batch)}.",
@@ -101,7 +102,7 @@ def _batch_size(batch: Mapping[str, TensorType]) -> int:
 
 
 def _repeated_value(array: Array) -> float | None:
-    """The value that fills a whole float tensor of more than one element, if one does."""
+    """The value that fills a whole float tensor of more than one element, if one value does."""
     if array.dtype.kind != "f" or array.size < 2:
         return None
     bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
@@ -229,7 +230,7 @@ def _scalars(
     schedules: Mapping[str, float | Sequence[float]],
     steps: int,
 ) -> dict[str, ScalarTable]:
-    """Constant or table for every per-step scalar. Raises UsageError for a missing schedule."""
+    """A constant or a table for every per-step scalar. Raises UsageError for a missing schedule."""
     scalars: dict[str, ScalarTable] = {}
     for name, value in named.items():
         if isinstance(value, str):

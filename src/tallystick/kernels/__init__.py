@@ -1,1 +1,1 @@
-"""Name to kernel, per device and contract; what a device is; the execution context."""
+"""Tables of name to kernel, per device and contract; the device; the execution context."""

@@ -1,10 +1,10 @@
 """The execution context: the device, the threads and the instruction set of an execution.
 
-It is passed to whatever executes steps, so that two runs, or a run and a dispute, live in one
-process without a setting in common. It never changes a bit (NUMERICS 1.8). A thread that computes
-enters it; the core then finds threads and instruction set in it. What a context leaves open is as
-the thread has it outside, and outside of every context the process's defaults hold: all threads,
-and the best instruction set or TALLYSTICK_ISA.
+The caller passes it to all code that executes steps, so that two runs, or a run and a dispute,
+live in one process without a setting in common. It never changes a bit (NUMERICS 1.8). A thread
+that computes enters the context; the core then takes threads and instruction set from it. A
+setting that a context leaves open stays as the thread has it outside. Outside of every context the
+process's defaults hold: all threads, and the best instruction set or TALLYSTICK_ISA.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ T = TypeVar("T", bound=_HasContext)
 
 
 class ExecutionContext:
-    """Where and by how much a program is executed.
+    """The device, threads and instruction set that execute a program.
 
-    `threads`: how many threads of the core compute, 1 to 256; more count as 256. `isa`: one of
-    `_core.supported_isas()`. Where one of the two is given, the other is what it is here and now;
-    where none is, both are left open. `device`: where tensors lie. Raises UsageError for no
-    threads, EnvironmentRefusedError for an instruction set that this machine or build does not
-    have.
+    `threads`: the number of threads of the core that compute, 1 to 256; more count as 256. `isa`:
+    one of `_core.supported_isas()`. If the caller gives one of the two, the other gets its present
+    value in this thread. If the caller gives neither, the context leaves both open. `device`: the
+    device of the tensors. Raises UsageError for no threads, EnvironmentRefusedError for an
+    instruction set that this machine or build does not have.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ExecutionContext:
                 f"Use one of: {', '.join(_core.supported_isas())}.",
             )
         self.device = device
-        # The core's own context, with a pool of threads; None where both are left open.
+        # The core's own context, with a pool of threads; None where threads and isa are left open.
         self._native: _core.Context | None = None
         if threads is not None or isa is not None:
             count = _core.threads() if threads is None else min(threads, MOST_THREADS)
@@ -62,7 +62,7 @@ class ExecutionContext:
 
     @property
     def threads(self) -> int:
-        """How many threads of the core compute."""
+        """The number of threads of the core that compute."""
         return _core.threads() if self._native is None else int(self._native.threads)
 
     @property
@@ -73,7 +73,7 @@ class ExecutionContext:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Within the block, the calling thread computes in this context, and in the floating-point
-        environment of NUMERICS 1.7. Blocks may be nested, also those of different contexts."""
+        environment of NUMERICS 1.7. Blocks may be nested, even blocks of different contexts."""
         native = self._native
         with exact_environment():
             if native is None:
@@ -87,7 +87,7 @@ class ExecutionContext:
 
 
 def in_its_context(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[T, P], R]:
-    """Decorates a method of an object that has a `context`: it is executed there."""
+    """Decorates a method of an object that has a `context`: the method runs in that context."""
 
     @wraps(method)
     def inside(self: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -97,5 +97,5 @@ def in_its_context(method: Callable[Concatenate[T, P], R]) -> Callable[Concatena
     return cast(Callable[Concatenate[T, P], R], inside)
 
 
-# On the processor, the rest left open.
+# A context on the processor that leaves threads and isa open.
 DEFAULT = ExecutionContext()

@@ -1,8 +1,8 @@
-"""What a device is: where tensors lie, and which kernels compute on them.
+"""The device: the place of tensors, and the kernels that compute on them.
 
-The executor, the state, the taps and the node tracer hold a device's tensors and know nothing else
-of them; they read bytes on the host only where a byte is needed. So each difference between
-devices stands in one class, and its kernels in one room (`kernels/cpu`, `kernels/stock`).
+The executor, the state, the taps and the node tracer hold a device's tensors and know nothing more
+about them. They read bytes on the host only where they need a byte. So one class states each
+difference between devices, and one room holds a device's kernels (`kernels/cpu`, `kernels/stock`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tallystick.kernels.table import Kernel
     from tallystick.numerics.contracts import Contract
 
-# What `view` gives: for the processor a numpy array, for other devices whatever they make.
+# The result of `view`: a numpy array on the processor, a type of its own on any other device.
 Tensor = Any
-# What `allocate` gives.
+# The result of `allocate`.
 Buffer = Any
 ALIGNMENT = 64
 
@@ -28,27 +28,28 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """For people and for reports: "cpu"."""
+        """The name for people and for reports, such as "cpu"."""
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         """Operator name to kernel under `contract`; views have none (views.py).
 
-        Under a contract that keeps a log, the kernels of an empty log (NUMERICS 14.5). An operator
-        that is not in the mapping has no kernel on this device.
+        Under a contract that keeps a log, these are the kernels of an empty log (NUMERICS 14.5). An
+        operator that is not in the mapping has no kernel on this device.
         """
 
     def prepare(self, contract: Contract) -> None:
-        """Called once a step, before any kernel of `contract`.
+        """Prepare for a step. The executor calls this once a step, before any kernel of `contract`.
 
         Raises EnvironmentRefusedError where kernels that the contract needs are not admissible
         (NUMERICS 14.3), or compute in another floating-point environment (1.7).
         """
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Uninitialised memory, at an address divisible by ALIGNMENT. Raises MemoryError."""
+        """Allocate uninitialised memory, at an address divisible by ALIGNMENT. Raises
+        MemoryError."""
 
     def free(self, buffer: Buffer) -> None:
-        """The buffer is used no more."""
+        """Free the buffer. The caller does not use it afterwards."""
 
     def view(
         self,
@@ -58,14 +59,14 @@ class Device(Protocol):
         shape: Sequence[int],
         strides: Sequence[int],
     ) -> Tensor:
-        """A tensor inside `base`, a buffer or a C-contiguous tensor: `offset` and `strides` in
-        bytes, `dtype` by its name in NUMERICS 1.1."""
+        """A tensor inside `base`, which is a buffer or a C-contiguous tensor. `offset` and
+        `strides` are in bytes; `dtype` is a name of NUMERICS 1.1."""
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """The bits of `source`, of any strides, into `target`, C-contiguous, of one type."""
+        """Copy the bits of `source`, of any strides, into the C-contiguous `target` of its type."""
 
     def write(self, host: np.ndarray, target: Tensor) -> None:
-        """The bits of a host array into a tensor of its type."""
+        """Copy the bits of a host array into a tensor of its type."""
 
     def host(self, tensor: Tensor) -> np.ndarray:
         """The tensor's elements on the host: its own memory where it lies there, else a copy."""
@@ -74,7 +75,8 @@ class Device(Protocol):
         """The tensor digest (COMMITMENTS 3.5)."""
 
     def problem(self, tensor: Tensor, dtype: str, shape: Sequence[int]) -> str:
-        """Why `tensor` is not a C-contiguous tensor of this type on this device; empty if it is."""
+        """Say why `tensor` is not a C-contiguous tensor of this type on this device; empty if it
+        is."""
 
     def writable(self, tensor: Tensor) -> bool:
-        """Whether the tensor may be written to."""
+        """True if the tensor may be written to."""

@@ -1,10 +1,13 @@
-"""The floating-point environment of NUMERICS 1.7: set on entry, the caller's put back.
+"""The floating-point environment of NUMERICS 1.7: set on entry; the caller's comes back at exit.
 
-The core brackets each of its own functions. `exact_environment` does it for whatever computes in
+The core brackets each of its own functions. `exact_environment` brackets code that computes in
 Python: numpy's loops and Python's own floats follow the calling thread's environment. Foreign code
-(a listener, a tap, a hook) may change that thread's environment while it is called: `reestablish`
-comes after it. Threads of other libraries are out of reach; whoever computes on them checks them
-(rounded/thread_probe.py, kernels/stock/probe.py), once after each entry: `entries` counts those.
+(a listener, a tap, a hook) may change that thread's environment. So the caller of foreign code
+calls `reestablish` after it.
+
+No code of ours can set the threads of other libraries. Code that computes on such threads checks
+them (rounded/thread_probe.py, kernels/stock/probe.py), once after each entry; `entries` counts the
+entries.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tallystick.errors import EnvironmentRefusedError
 
 
 class _Here(threading.local):
-    """Of each thread: how often it has entered."""
+    """For each thread: the number of its entries."""
 
     entries = 0
 
@@ -28,9 +31,9 @@ _here = _Here()
 
 class exact_environment(ContextDecorator):  # noqa: N801 (used like a function, as in contextlib)
     """Within the block (or the decorated function), the calling thread has the environment of
-    NUMERICS 1.7; afterwards it has again the one it came with. Blocks may be nested.
+    NUMERICS 1.7; afterwards it has its former environment again. Blocks may be nested.
 
-    Not for generators: what they yield to would run inside.
+    Not for generators: the code that takes a generator's values would run inside.
     """
 
     __slots__ = ("_words",)
@@ -50,13 +53,13 @@ class exact_environment(ContextDecorator):  # noqa: N801 (used like a function, 
 
 
 def reestablish() -> None:
-    """Set the environment again, inside of `exact_environment`, after foreign code was called."""
+    """Set the environment again, inside of `exact_environment`, after a call of foreign code."""
     _core.fp_environment_enter()
 
 
 def entries() -> int:
-    """How often this thread has entered `exact_environment`: before each entry foreign code may
-    have run, and what was found out about foreign threads then holds no longer."""
+    """The number of this thread's entries into `exact_environment`. Before each entry foreign code
+    may have run, so that an earlier check of foreign threads no longer holds."""
     return _here.entries
 
 
@@ -71,8 +74,8 @@ def check_isa() -> None:
 
 
 def environment_holds() -> bool:
-    """Whether arithmetic inside of `exact_environment` is that of NUMERICS 1.7: it is unless a
-    platform or an emulator ignores what it is told."""
+    """True if arithmetic inside of `exact_environment` is that of NUMERICS 1.7: it is, unless a
+    platform or an emulator ignores the setting."""
     with exact_environment():
         return bool(_core.fp_environment_ok())
 

@@ -1,6 +1,6 @@
 """One operator on numpy arrays, without torch (DESIGN 9).
 
-A referee runs it, and anyone can check spec/NUMERICS.md with it.
+A referee runs it, and any reader can check spec/NUMERICS.md with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Types = tuple[TensorType | None, ...]
 
 
 def _candidates(op: str, contract: Contract) -> list[OpSpec]:
-    """The operator called `op`, then its overloads. Raises UnsupportedOperatorError."""
+    """The operator `op`, then its overloads. Raises UnsupportedOperatorError."""
     ops = all_ops()
     found = [ops[op]] if op in ops else []
     found += [spec for name, spec in sorted(ops.items()) if name.startswith(op + ".")]

@@ -8,7 +8,7 @@ Array = np.ndarray
 
 
 def permutation(seed: int, n: int) -> Array:
-    """A permutation of range(n), i64[n], the same for every call with this seed."""
+    """A permutation of range(n), i64[n]; every call with this seed gives the same one."""
     drawn: Array = np.random.default_rng([seed, n]).permutation(n).astype(np.int64)
     return drawn
 

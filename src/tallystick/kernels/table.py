@@ -1,4 +1,4 @@
-"""What a kernel is, and the table of those of `ordered/1` on this machine's processor."""
+"""The kernel, and the table of the kernels of `ordered/1` on this machine's processor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Run = Callable[[Attrs, Sequence[Tensor | None], Sequence[Tensor]], None]
 
 @dataclass(frozen=True)
 class Kernel:
-    """What computes one operator on a device, and what it asks of memory.
+    """A function that computes one operator on a device, and its demands on memory.
 
-    `run` fills the outputs. A `strided` kernel takes operands of any strides; for any other the
-    caller makes them C-contiguous. `inplace` lists (input, output) pairs that may share storage.
+    `run` fills the outputs. A `strided` kernel takes operands of any strides. For any other kernel
+    the caller makes the operands C-contiguous. `inplace` lists (input, output) pairs that may share
+    storage.
     """
 
     run: Run
@@ -39,14 +40,15 @@ kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.kernels.cpu.*", 
 
 
 def run_of(name: str) -> Run:
-    """What fills the outputs of operator `name`, no view, under `ordered/1` on the processor."""
+    """The function that fills the outputs of operator `name` under `ordered/1` on the processor.
+    The operator is no view."""
     return kernel[name].run
 
 
 def refused_operands(error: BaseException) -> bool:
-    """Whether `error`, raised by a kernel, says that its operands' content is none it takes.
+    """True if `error`, which a kernel raised, says that the kernel refuses its operands' values.
 
-    Every machine stops there. Anything else a kernel raises (MemoryError, an interrupt, a fault
-    of this program) says nothing about the run.
+    Such an execution stops on every machine. Any other error of a kernel (MemoryError, an
+    interrupt, a fault of this program) says nothing about the run.
     """
     return isinstance(error, RefusedOperandsError | _core.OperandError)

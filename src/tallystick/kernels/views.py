@@ -1,7 +1,7 @@
-"""Operators whose output is their operand's memory, seen otherwise: which strides it then has.
+"""View operators, whose output is their operand's memory: the strides of the output.
 
 No kernel computes them, on any device: the planner asks for the layout once (program/layout.py).
-The functions take numpy arrays because numpy reckons strides; what these hold is never read.
+The functions take numpy arrays because numpy computes strides. They never read the elements.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def _expand(attrs: Attrs, x: np.ndarray) -> np.ndarray:
 
 @view("aten.slice", named=True)
 def sliced(op: str, attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    """The part of x that `op`, a slice or what scatters into one, names."""
+    """The part of x that `op` names, which is a slice or an operator that scatters into one."""
     axis, taken, _ = slice_of(op, attrs, type_of(x))
     return x[(slice(None),) * axis + (taken,)]

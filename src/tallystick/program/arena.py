@@ -20,10 +20,10 @@ class Span:
 
 
 def pack(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """An offset for each span such that spans alive together do not overlap, and the total.
+    """An offset for each span, such that spans alive together do not overlap; and the total size.
 
-    Largest first, each into the tightest gap that is free for its whole life; offsets are
-    multiples of `ALIGNMENT`.
+    The function places the largest span first, and each into the tightest gap that is free for its
+    whole life. Offsets are multiples of `ALIGNMENT`.
     """
     sizes = np.array([-(-s.nbytes // ALIGNMENT) * ALIGNMENT for s in spans], dtype=np.int64)
     first = np.array([s.first for s in spans], dtype=np.int64)
@@ -57,7 +57,7 @@ def _tightest(starts: np.ndarray, sizes: np.ndarray, wanted: int) -> int:
 
 
 def lower_bound(spans: Sequence[Span]) -> int:
-    """Bytes alive at the worst position. No packing needs fewer (before alignment)."""
+    """The bytes alive at the worst position. No packing needs fewer (before alignment)."""
     if not spans:
         return 0
     change = np.zeros(max(s.last for s in spans) + 2, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Executes a program node by node on a device's tensors, in memory planned once.
+"""The executor: it executes a program node by node on a device's tensors, in memory planned once.
 
-All tensors a kernel sees are bound beforehand, so that a step is a loop over prepared calls. The
-executor knows strides, storage and order; the operators' meaning is in `numerics`, and what a
-tensor is, the device knows (kernels/device.py).
+The executor binds all tensors of all kernels beforehand, so that a step is a loop over prepared
+calls. It knows strides, storage and order. `numerics` has the meaning of the operators, and the
+device knows what a tensor is (kernels/device.py).
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ _Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tenso
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step gave. `loss` is a binary32 scalar or None where the program has no loss;
-    `outputs` are copies of all outputs that are not state (`loss`, `metric.…`, `grad.…`, `logits`),
-    on the host unless they were asked for on the device; `state` is the caller's dict, its tensors
-    now the next state."""
+    """The result of a step.
+
+    `loss` is a binary32 scalar, or None where the program has no loss. `outputs` are copies of all
+    outputs that are not state (`loss`, `metric.…`, `grad.…`, `logits`): on the host, or on the
+    device where the caller asked for that. `state` is the caller's dict, whose tensors now hold the
+    next state."""
 
     loss: np.float32 | None
     outputs: dict[str, Tensor]
@@ -48,7 +50,7 @@ class StepResult:
 
 @dataclass
 class _Bound:
-    """Tensors of one plan over one set of state tensors.
+    """The tensors of one plan over one set of state tensors.
 
     `state_copies` are (slot, next value, whether that value lies in state memory itself).
     """
@@ -63,14 +65,14 @@ class _Bound:
 class Executor:
     """Runs `program` any number of times, in an execution context (bits never depend on it).
 
-    The state is a dict from slot name to a C-contiguous, writable tensor of the context's device,
-    which a step changes in place; several executors may share one state.
+    The state is a dict from slot name to a C-contiguous, writable tensor of the context's device.
+    A step changes it in place. Several executors may share one state.
 
-    `kernels(index, node, spec)` is asked once per node and binding, in no order, which kernel
-    runs it; where it gives None, or there is no hook, the contract's own does. With a hook every
-    node that is no view runs in every step, at its place in the plan's order, not the program's.
-    `numbers` are the nodes' numbers for hooks, taps and errors, where the program is a part of
-    another one (part.py).
+    `kernels(index, node, spec)` returns the kernel of a node. The executor calls it once per node
+    and binding, in no order. Where it returns None, or there is no hook, the contract's own kernel
+    runs. With a hook, every node that is no view runs in every step, at its place in the plan's
+    order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
+    program is a part of another program (part.py).
 
     Raises UnsupportedOperatorError where the device has no kernel for an operator.
     """
@@ -106,7 +108,7 @@ class Executor:
 
     @property
     def arena_bytes(self) -> int:
-        """Planned memory for everything that is neither state nor batch, in bytes."""
+        """The planned memory, in bytes, for all tensors that are neither state nor batch."""
         return self.plan.arena_bytes
 
     # -- inputs --------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class Executor:
     # -- memory --------------------------------------------------------------------------------
 
     def _bind(self, plan: Plan, arena: Buffer, state: Sequence[Tensor], tapped: bool) -> _Bound:
-        """Every tensor of every call, as views of the arena, the state, and staged inputs."""
+        """Bind every tensor of every call, as views of the arena, the state, and staged inputs."""
         device = self._device
         state_of = dict(zip(self.program.state_types, state, strict=True))
         buffers: dict[int, Buffer | Tensor] = {}
@@ -269,7 +271,8 @@ class Executor:
             self._fail(error, index)
 
     def _fail(self, error: Exception, index: int) -> NoReturn:
-        """Name the node; say whose fault it is, and whether the state survived."""
+        """Raise an error that names the node, says whether the run or this machine is at fault, and
+        says whether the state survived."""
         op, lost = self.program.nodes[index].op, not self.state_intact
         number = self._numbers[index]
         text = error.message if isinstance(error, TallystickError) else str(error)
@@ -300,24 +303,26 @@ class Executor:
     ) -> StepResult:
         """Execute the program once; `state`'s tensors become the next state.
 
-        `batch` and `scalars` are keyed without prefix, dtypes and shapes exactly as captured: host
-        arrays, or tensors of the device; `rng` is (seed, step). With `tap`, every node in program
-        order, views and the commit node included, is reported as (index, node, inputs, outputs)
-        with operands intact; the tensors are valid during the call only, and may be strided views;
-        what a tap writes into outputs, later nodes read. Without `advance`, for tapped steps only,
-        the state stays. `on_device` asks for the outputs there.
+        The keys of `batch` and `scalars` have no prefix. Dtypes and shapes are exactly as captured,
+        in host arrays or tensors of the device. `rng` is (seed, step).
 
-        Raises NodeError (a UsageError) where a kernel refuses what its operands hold,
+        `tap` sees every node in program order, views and the commit node included, as (index, node,
+        inputs, outputs) with operands intact. The tensors are valid during the call only, and may
+        be strided views. Later nodes read the values that a tap writes into outputs. Without
+        `advance`, for tapped steps only, the state stays as it is. With `on_device` the outputs
+        stay on the device.
+
+        Raises NodeError (a UsageError) where a kernel refuses the values of its operands,
         NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
-        threads of a library that it needs flush subnormals or do not round to nearest (NUMERICS
-        1.7). After any exception `state_intact` tells whether the state is as it was.
+        threads of a library that the step needs flush subnormals or do not round to nearest
+        (NUMERICS 1.7). After any exception `state_intact` says whether the state is as it was.
         """
         if tap is None and not advance:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
         with self.context.entered():
             tensors = self._state_tensors(state)
             self._stage_all(batch, scalars or {}, rng)
-            # Before any kernel: what is wrong then is this machine's, and no node's.
+            # Before any kernel: a failure here is this machine's, and no node's.
             self._device.prepare(self.contract)
             self.state_intact = True
             if tap is None:
@@ -337,7 +342,7 @@ class Executor:
     def _result(
         self, bound: _Bound, state: Mapping[str, Tensor], advance: bool, on_device: bool
     ) -> StepResult:
-        """What the step gave; with `advance`, `state` becomes the next one."""
+        """The result of the step. With `advance`, `state` becomes the next state."""
         results: dict[str, Tensor] = {}
         for name, tensor in bound.results.items():
             if on_device:
@@ -365,7 +370,8 @@ class Executor:
             self._fail(error, index)
 
     def _run_tapped(self, plan: Plan, bound: _Bound, tap: Tap) -> None:
-        """Program order, nothing overwritten before the tap has seen it; more memory."""
+        """Execute in program order and overwrite no tensor before the tap has seen it. This takes
+        more memory."""
         start = 0
         for step, (end, inputs, outputs) in zip(plan.steps, bound.taps, strict=True):
             for call in bound.calls[start:end]:
@@ -375,7 +381,7 @@ class Executor:
             reestablish()  # a tap is foreign code (NUMERICS 1.7)
 
     def _write_state(self, bound: _Bound, state: Mapping[str, Tensor]) -> None:
-        """Copies the next state that could not be written in place."""
+        """Copy the next-state values that no kernel could write in place."""
         # A next value may be another slot's old tensor, so read everything before writing.
         sources = []
         for slot, value, in_state in bound.state_copies:

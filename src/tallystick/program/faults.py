@@ -1,4 +1,4 @@
-"""Why a node of a program could not be executed: the run's fault, or this machine's."""
+"""Errors of a node that could not be executed: the run is at fault, or this machine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tallystick.errors import MachineFaultError, UsageError
 
 
 class NodeError(UsageError):
-    """A kernel refused what its operands hold, for example an index out of range.
+    """A kernel refused the values of its operands, for example an index out of range.
 
-    Whoever executes the step gets this error: it is a fault of the job or of the run. `node` is
-    the node's index, `state_lost` says whether the step had begun to overwrite the state.
+    On every machine the step fails with this error: the job or the run is at fault. `node` is the
+    node's index. `state_lost` says whether the step had begun to overwrite the state.
     """
 
     def __init__(self, message: str, next_action: str, node: int, state_lost: bool) -> None:

@@ -1,4 +1,4 @@
-"""Strided layouts without memory: the places of a view's elements inside its storage."""
+"""Strided layouts, apart from memory: the places of a view's elements inside its storage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Place:
 
     @property
     def is_contiguous(self) -> bool:
-        """Row-major and gapless; axes of one element and empty tensors never matter."""
+        """True if the tensor is row-major without gaps. Axes of one element and empty tensors never
+        matter."""
         if 0 in self.shape:
             return True
         step = DTYPES[self.dtype].itemsize
@@ -70,7 +71,7 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
     wanted = [i for i, n in enumerate(shape) if n != 1]
     position = 0
     while old:
-        # The shortest run of old axes and of new axes with equally many elements.
+        # Find the shortest run of old axes and of new axes with equal numbers of elements.
         run, size = [old.pop(0)], 0
         axes = [wanted[position]]
         position += 1
@@ -102,7 +103,7 @@ def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
         return reshaped(place, tuple(int(n) for n in size))
     dtype = DTYPES[place.dtype]
     reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True) if n > 1)
-    # No code touches it, so the operating system never gives it pages.
+    # No code touches this memory, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)
     array = np.ndarray(place.shape, dtype, memory, 0, place.strides)
     result = view[op](attrs, array)

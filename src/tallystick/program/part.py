@@ -1,8 +1,8 @@
-"""A part of a program: some of its nodes, with what they read given and what they make returned.
+"""A part of a program: some of its nodes, whose inputs are given and whose results are returned.
 
-A micro-batch is a part; so is the fold of its gradients and the update after it. The part is a
-program of its own, so that the one executor runs it; its nodes keep the numbers that they have in
-the whole, and make the same bits there.
+A micro-batch is a part. The fold of its gradients and the update after it are a part too. A part
+is a program of its own, so that the same executor runs it. Its nodes keep the numbers that they
+have in the whole program, and make the same bits as there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tallystick.program.ir import BATCH_PREFIX, COMMIT, Input, Node, Program, Va
 
 
 def _name(value: Value) -> str:
-    """What a value of the whole program is called where a part reads or makes it: as in the text
-    (PROGRAM 2), which no batch tensor can be called."""
+    """The name, in a part, of a value of the whole program: the name in the program's text
+    (PROGRAM 2), which no batch tensor can have."""
     return f"%{value.node}.{value.out}"
 
 
@@ -29,8 +29,8 @@ def _name(value: Value) -> str:
 class Part:
     """`program` has the part's nodes; `numbers` are their numbers in the whole program.
 
-    `given` are the values that other nodes make and these read, `made` those of these nodes that
-    other nodes read, or that are an output of the whole.
+    `given` are the values that the part's nodes read and other nodes make. `made` are the values
+    that the part's nodes make and that other nodes read, or that are an output of the whole.
     """
 
     program: Program
@@ -42,9 +42,9 @@ class Part:
 def part_of(program: Program, nodes: Iterable[int]) -> Part:
     """The part of `program` that consists of these nodes.
 
-    The state that they read is read only: a next state is among `made`, and whoever executes parts
-    writes it. Raises UsageError for a node that the program has not, or the commit node, which
-    computes nothing.
+    The part only reads the state. A next state is among `made`, and the caller that executes parts
+    writes it. Raises UsageError for a node that the program does not have, or for the commit node,
+    which computes nothing.
     """
     numbers = tuple(sorted(set(nodes)))
     if not numbers or numbers[0] < 0 or numbers[-1] >= len(program.nodes):
@@ -81,7 +81,7 @@ def part_of(program: Program, nodes: Iterable[int]) -> Part:
 
 
 def _read_outside(program: Program, inside: Mapping[int, int]) -> tuple[Value, ...]:
-    """The values of the nodes `inside` that are read outside of them, in order."""
+    """The values of the nodes `inside` that other nodes read, in order."""
     readers = (node for n, node in enumerate(program.nodes) if n not in inside)
     read = {v for node in readers for v in node.inputs if v is not None}
     read |= {value for _, value in program.outputs}
@@ -110,12 +110,12 @@ class PartExecutor:
         rng: Sequence[int] | np.ndarray | None = None,
         on_device: bool = False,
     ) -> dict[Value, Tensor]:
-        """Execute the part's nodes: every value of `made`, as host arrays of its own, or as tensors
-        of the device, which may be given to another part there.
+        """Execute the part's nodes; return every value of `made`: as new host arrays, or as tensors
+        of the device, which the caller may give to another part there.
 
-        `state`, `batch`, `scalars` and `rng` are as for Executor.run_step, of which the part's own
-        are read; `given` has every value of `part.given`. The state is not changed. Raises as
-        Executor.run_step, and UsageError where a given value is missing.
+        `state`, `batch`, `scalars` and `rng` are as for Executor.run_step; the part reads only the
+        ones it needs. `given` has every value of `part.given`. The state does not change. Raises
+        as Executor.run_step, and UsageError where a given value is missing.
         """
         own = {_name(value): tensor for value, tensor in given.items()}
         result = self._executor.run_step(state, {**batch, **own}, scalars, rng, on_device=on_device)

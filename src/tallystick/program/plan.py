@@ -1,8 +1,8 @@
 """The static memory plan of a program: order, layouts, lifetimes, offsets in one arena.
 
-Shapes are fixed, so everything is decided once. Views share storage; outputs take over the
-storage of an operand that dies where the operator allows it; a next-state value is written
-straight into its state array when nobody will read the old value again.
+Shapes are fixed, so the planner decides everything once. Views share storage. Where the operator
+allows it, an output takes over the storage of an operand that dies. A kernel writes a next-state
+value straight into its state array when no node will read the old value again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.layout import Place, viewed, whole
 from tallystick.program.schedule import execution_order
 
-# The commit node computes nothing: what it names is there (NUMERICS 12.1).
+# The commit node computes nothing: the values that it names exist already (NUMERICS 12.1).
 COMMIT_KERNEL = Kernel(lambda _attrs, _inputs, _outputs: None, strided=True)
-# Values that depend on nothing are computed once; large ones are cheaper to make again.
+# The executor computes values that depend on no input once. Large ones are cheaper to make again.
 CONSTANT_BYTES = 4 << 20
 
 
@@ -42,7 +42,7 @@ class Storage:
 
 @dataclass
 class Step:
-    """What happens at one position: copies into scratch, then the kernel (None for a view)."""
+    """The work at one position: copies into scratch, then the kernel (None for a view)."""
 
     index: int
     copies: list[tuple[Place, Place]] = field(default_factory=list)
@@ -56,8 +56,8 @@ class Step:
 class Plan:
     """The plan. `steps` are in execution order; `constants` run once, when memory is bound.
 
-    `state_copies` are (slot, place) pairs still to be copied into state arrays after the last
-    step; `results` are the places of the outputs that are not state.
+    `state_copies` are the (slot, place) pairs that remain to be copied into state arrays after the
+    last step. `results` are the places of the outputs that are not state.
     """
 
     storages: list[Storage]
@@ -71,7 +71,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """`reuse` off keeps every operand intact until the step ends its node (for taps)."""
+    """Without `reuse` every operand stays intact until its node has ended (for taps)."""
 
     reuse: bool = True
     hoist: bool = True
@@ -93,7 +93,7 @@ class _Planner:
         self.into: list[int] = []
 
     def kernel(self, op: str) -> Kernel:
-        """What runs `op`, which is no view."""
+        """The kernel that runs `op`, which is no view."""
         return COMMIT_KERNEL if op == COMMIT else self.kernels[op]
 
     def inplace(self, step: Step) -> tuple[tuple[int, int], ...]:
@@ -115,7 +115,7 @@ class _Planner:
         self.storages.append(Storage(kind, type_.nbytes, name, position, position))
         return whole(len(self.storages) - 1, type_)
 
-    # -- which values are read for the last time where ---------------------------------------
+    # -- the last position at which each value is read ---------------------------------------
 
     def layouts(self) -> list[Step]:
         """Give every value a place, as if nothing shared storage but views."""
@@ -157,7 +157,8 @@ class _Planner:
         return copy
 
     def lifetimes(self, steps: Iterable[Step]) -> None:
-        """Last position at which each storage is read; outputs are read at the end."""
+        """Set the last position at which each storage is read. The end of the step reads the
+        outputs."""
         for position, step in enumerate(steps):
             # A view moves nothing: its storage is read when the view's readers read it.
             read = [*step.inputs] if step.runs else []
@@ -184,7 +185,7 @@ class _Planner:
         return storage
 
     def donate(self, steps: list[Step]) -> list[tuple[str, Place]]:
-        """Let next-state values be written into state arrays; returns what must be copied."""
+        """Place next-state values in their state arrays; return those that must be copied."""
         passed = self._passed_through()
         position_of = {step.index: position for position, step in enumerate(steps)}
         copies: list[tuple[str, Place]] = []
@@ -201,7 +202,7 @@ class _Planner:
         return copies
 
     def reuse(self, steps: list[Step]) -> None:
-        """Let outputs take over the storage of operands that die at their node."""
+        """Place outputs in the storage of operands that die at their node."""
         for position, step in enumerate(steps):
             for slot, out in self.inplace(step):
                 if slot >= len(step.inputs) or out >= len(step.outputs):
@@ -212,7 +213,8 @@ class _Planner:
                 self._take_over(step, out, old, position)
 
     def _take_over(self, step: Step, out: int, old: Place, position: int) -> bool:
-        """Merge output `out`'s storage into `old`'s if nothing is lost by that."""
+        """Merge the storage of output `out` into that of `old` if the two fit and no node needs
+        the old value afterwards."""
         made, target = step.outputs[out], self.find(old.storage)
         if not step.runs or self.storages[made.storage].kind != "arena":
             return False
@@ -285,9 +287,9 @@ class _Planner:
 
 
 def make_plan(program: Program, options: PlanOptions | None = None, device: Device = CPU) -> Plan:
-    """The memory plan of `program` on `device`; deterministic in all three.
+    """The memory plan of `program` on `device`: a function of the three arguments alone.
 
-    Raises UnsupportedOperatorError, naming them all, for operators that have no kernel there.
+    Raises UnsupportedOperatorError, which names all operators that have no kernel there.
     """
     kernels = device.kernels(parse_contract(program.contract))
     named = {node.op for node in program.nodes} - {COMMIT}

@@ -1,7 +1,8 @@
 """The executor's order of nodes, and the storage that each view shares.
 
-Node indices never change; only the moment changes at which an optimizer node runs. It runs as soon
-as its gradient exists and no other node will read the old parameter. That frees the gradient.
+Node indices never change. Only the position of an optimizer node in the order changes: the node
+runs as soon as its gradient exists and no other node will read the old parameter. That frees the
+gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tallystick.program.ir import Program, Value, op_spec
 
 
 def view_roots(program: Program) -> dict[Value, Value]:
-    """For every node output, the value whose storage it may share: itself unless a view."""
+    """For every node output, the value whose storage it may share: itself, unless it is a view."""
     roots: dict[Value, Value] = {}
     for index, node in enumerate(program.nodes):
         is_view = node.op in view
@@ -23,7 +24,8 @@ def view_roots(program: Program) -> dict[Value, Value]:
 
 
 def execution_order(program: Program, hoist: bool = True) -> list[int]:
-    """Node indices in execution order: program order, optimizer nodes moved forward if `hoist`."""
+    """Node indices in execution order: program order, with optimizer nodes moved forward if
+    `hoist`."""
     count = len(program.nodes)
     if not hoist:
         return list(range(count))
@@ -61,8 +63,8 @@ def execution_order(program: Program, hoist: bool = True) -> list[int]:
 def _prerequisites(program: Program, early: list[bool]) -> dict[int, set[int]]:
     """The prerequisites of each movable node: its operands, and all other readers of its old state.
 
-    An optimizer node whose prerequisites never come true earlier runs at its own place, so a
-    program that reads an old value after the update is still executed correctly.
+    An optimizer node whose prerequisites are not met earlier runs at its own place. So a program
+    that reads an old value after the update still executes correctly.
     """
     roots = view_roots(program)
     read_by: dict[Value, set[int]] = {}

@@ -25,7 +25,8 @@ from tallystick.program.layout import new_tensor
 
 @dataclass
 class State:
-    """`slots` are the program's state by name, tensors of `device`; chains have 32 bytes each."""
+    """The state of a run. `slots` are the program's state by name, as tensors of `device`. Each
+    chain has 32 bytes."""
 
     slots: dict[str, Tensor]
     loss_chain: bytes = CHAIN_START
@@ -33,7 +34,7 @@ class State:
     device: Device = CPU
 
     def move_to(self, device: Device) -> None:
-        """Let the slots lie on `device`, in tensors of their own; nothing to do if they do."""
+        """Move the slots to new tensors on `device`; do nothing if they are there already."""
         if device is self.device:
             return
         slots = {}
@@ -44,7 +45,7 @@ class State:
         self.slots, self.device = slots, device
 
     def digests(self) -> dict[str, bytes]:
-        """Tensor digest of every slot of the committed state, chains included."""
+        """The tensor digest of every slot of the committed state, chains included."""
         found = {name: self.device.digest(t) for name, t in self.slots.items()}
         found[LOSS_CHAIN_SLOT] = chain_digest(self.loss_chain)
         found[LOG_CHAIN_SLOT] = chain_digest(self.log_chain)
@@ -56,11 +57,11 @@ class State:
 
     @staticmethod
     def root_of(digests: Mapping[str, bytes]) -> bytes:
-        """The state root over digests already computed."""
+        """The state root over digests that the caller has computed already."""
         return state_root(digests)
 
     def tensors(self) -> dict[str, Array]:
-        """Every slot of the committed state as a host array: what a checkpoint file holds."""
+        """Every slot of the committed state as a host array: the contents of a checkpoint file."""
         chains = {
             LOSS_CHAIN_SLOT: np.frombuffer(self.loss_chain, dtype=np.uint8),
             LOG_CHAIN_SLOT: np.frombuffer(self.log_chain, dtype=np.uint8),
@@ -71,7 +72,7 @@ class State:
     def from_tensors(
         tensors: Mapping[str, Array], types: Mapping[str, TensorType], what: str
     ) -> State:
-        """The state in a checkpoint file, its slots checked against the program's.
+        """The state in a checkpoint file, whose slots are checked against the program's.
 
         Raises CorruptFileError for a missing or foreign slot or a wrong dtype or shape,
         CounterpartyError for a value that no honest party writes (COMMITMENTS 3.3).
@@ -87,8 +88,8 @@ class State:
 def check_file_types(
     found: Mapping[str, tuple[str, tuple[int, ...]]], types: Mapping[str, TensorType], what: str
 ) -> None:
-    """Raise CorruptFileError unless these (dtype, shape) are those of a checkpoint file of a
-    state of `types`: its slots, and the two chains."""
+    """Raise CorruptFileError unless each (dtype, shape) is that of a checkpoint file for a state of
+    `types`: its slots, and the two chains."""
     slots = dict(found)
     for name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
         if slots.pop(name, None) != ("u8", (32,)):
@@ -99,7 +100,7 @@ def check_file_types(
 def check_slot_types(
     found: Mapping[str, tuple[str, tuple[int, ...]]], types: Mapping[str, TensorType], what: str
 ) -> None:
-    """Raise CorruptFileError unless `found`, (dtype, shape) by slot, are those of `types`."""
+    """Raise CorruptFileError unless `found`, (dtype, shape) by slot, agrees with `types`."""
     if set(found) != set(types):
         odd = min(set(found) ^ set(types))
         _corrupt(what, f"its slots are not the program's ({odd})")

@@ -1,1 +1,1 @@
-"""A run that answers a referee, from its own directory; and play where both parties are at hand."""
+"""Provers, which answer a referee from a run's directory, and play with both parties at hand."""

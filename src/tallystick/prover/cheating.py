@@ -1,8 +1,8 @@
 """The prover of a declared cheat: the honest one, whose states, nodes and answers its hooks change.
 
-A run that was made by a cheat is repeated with that cheat; only the `answer` hook can make the
-prover say anything else than what the repetition gives. `party_of` is the one place where a prover
-is told to cheat: by its owner, never by a file.
+The prover repeats a cheat's run with that cheat. Only the `answer` hook can make the prover's
+answers differ from the repetition. `party_of` is the one place where a prover is told to cheat: by
+its owner, never by a file.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ def party_of(
     as_attack: bool = False,
     notice: Notice = lambda _: None,
 ) -> Prover:
-    """The prover of the run at `run`; with `as_attack` it plays the cheat that the run's directory
-    declares, without it that file is a stranger. Raises as Prover, and UsageError where no cheat is
-    declared."""
+    """The prover of the run at `run`.
+
+    With `as_attack` it plays the cheat that the run's directory declares. Without `as_attack` the
+    declaration is a file that does not belong there. Raises as Prover, and UsageError where the
+    directory declares no cheat."""
     if as_attack:
         return CheatingProver(run, key, context, notice=notice)
     return Prover(run, key, context, notice)
 
 
 class CheatingProver(Prover):
-    """The party that cheats by `override`: the hooks of a cheat that a program made itself, or, for
-    None, those that the run's directory declares."""
+    """The party that cheats by `override`, which has the hooks of a cheat. None stands for the
+    cheat that the run's directory declares."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class CheatingStates(RunStates):
     def _enter(self, step: int, state: State) -> Engine:
         engine = super()._enter(step, state)
         assert isinstance(engine, CheatingEngine)
-        losses = self.journal.losses  # hints: only a cheat that skips steps looks at its last one
+        losses = self.journal.losses  # hints: only a cheat that skips steps reads its last loss
         engine.last_bits = losses[step - 1] if 0 < step <= len(losses) else 0
         return engine
 
@@ -132,7 +134,7 @@ class CheatingStates(RunStates):
 
 
 class CheatingSteps(Steps):
-    """A look into the steps of a run that cheats by `override`."""
+    """Looks into the steps of a run that cheats by `override`."""
 
     def __init__(self, states: RunStates, facts: Facts, override: Override) -> None:
         super().__init__(states, facts)
@@ -150,7 +152,7 @@ class CheatingSteps(Steps):
 
 
 class CheatingLogs(Logs):
-    """The logs of a cheat, which speaks of them whatever chain they give."""
+    """The logs of a cheat, which answers about them whatever chain they give."""
 
     def _check_chain(self, step: int, chain: bytes) -> None:
         """Do nothing: the chain of a cheat may be another one."""

@@ -1,8 +1,9 @@
-"""What of a run's directory a prover may take: what the signed commitment covers (PROTOCOL 1.4).
+"""The prover's choice of files: it takes only what the signed commitment covers (PROTOCOL 1.4).
 
-The signature covers the run root, so the checkpoints; each of these covers a state, and with it
-the chains of losses and of log digests. The journal itself is signed by nobody. Where it does not
-give the signed run root, or its logs are not those of the chain, the run is executed again.
+The signature covers the run root, and so the checkpoints. Each checkpoint covers a state, and with
+it the chains of losses and of log digests. No signature covers the journal itself. Where the
+journal does not give the signed run root, or its logs are not those of the chain, the prover
+executes the run again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Notice = Callable[[str], None]
 
 
 def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -> bool:
-    """Whether these are the checkpoints under the signed run root."""
+    """True if these are the checkpoints under the signed run root."""
     if len(checkpoints) != run.checkpoints or run.job_digest != job.digest:
         return False
     steps = [step for step, _ in checkpoints]
@@ -32,8 +33,8 @@ def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -
 
 
 def usable_journal(store: RunStore, job: Job, run: RunCommitment, notice: Notice) -> JournalContent:
-    """The journal of the run; without its checkpoints where they are not the signed ones. Losses
-    and log digests in it are hints."""
+    """The journal of the run, without its checkpoints where they are not the signed ones. The
+    losses and log digests in it are hints."""
     try:
         found = store.journal(job)
     except (CounterpartyError, StorageError) as error:
@@ -48,7 +49,8 @@ def usable_journal(store: RunStore, job: Job, run: RunCommitment, notice: Notice
 def make_good(states: RunStates, run: RunCommitment, notice: Notice) -> None:
     """Execute the run again where the journal does not serve, to the signed run root.
 
-    Raises DigestMismatchError where that gives another one: nothing is then answered.
+    Raises DigestMismatchError where the repetition gives another run root. The prover then answers
+    nothing.
     """
     journal, job, last = states.journal, states.job, run.final_step
     if journal.checkpoints and _logs_fit(states, last):
@@ -66,17 +68,17 @@ def make_good(states: RunStates, run: RunCommitment, notice: Notice) -> None:
 
 
 def _logs_fit(states: RunStates, last: int) -> bool:
-    """Whether the journal's log digests are those of the chain in the state at the end."""
+    """True if the journal's log digests are those of the chain in the state at the end."""
     if not keeps_log(states.job):
         return True
     try:
         return states.logs_fit(last)
     except (CounterpartyError, StorageError):
-        return False  # the end is not stored, and a log on the way is not the journal's
+        return False  # the end is not stored, and a log before it is not the journal's
 
 
 def _digests_of_files(store: RunStore, job: Job, last: int) -> list[bytes]:
-    """The digests of the run's log files, which the chain in the states then confirms or not."""
+    """The digests of the run's log files. The chain in the states confirms or refutes them."""
     shape, found = LogShape(job), []
     for step in range(last):
         with shape.open(store, step, None, verify=False) as reader:

@@ -1,9 +1,9 @@
-"""A party's rounding logs, handed over by the queries of a game (PROTOCOL 6.15).
+"""The handover of a party's rounding logs, by the queries of a game (PROTOCOL 6.15).
 
-An auditor that could not read a trainer's log of a step has other values from there on, and no
-later lie is within its reach (6.12). The trainer opens its logs in the game, so it can hand them
-over. The final state root that it has signed binds them: the log chain in that state is made of
-every step's sections. A log gets its name only after it was verified.
+An auditor that could not read a trainer's log of a step has other values from that step on, and
+can find no later lie (6.12). The trainer opens its logs in the game, so it can hand them over. The
+final state root that the trainer has signed binds the logs: every step's sections enter the log
+chain in that state. A log file gets its name only after the log was verified.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def hand_over(
     directory: Path,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> range:
-    """Write `party`'s logs of steps `first` to its last into `directory`; returns the steps.
+    """Write `party`'s logs of steps `first` to its last into `directory`; return the steps.
 
-    The files are those of a run's `logs`, so a copy of the run that lacks them can be followed
-    again. `on_step` is told each step that was written. Raises CounterpartyError where an answer
-    does not fit what the party has signed (no file of that step is then left, and nobody is
-    convicted here) or where the directory is a link; UsageError for a job without logs, a step
-    that the run has not or a directory with another run's logs; StorageError; and what the party
-    raises.
+    The files are those of a run's `logs`, so an auditor can follow a copy of the run that lacked
+    them. The function calls `on_step` with each step that it has written.
+
+    Raises CounterpartyError where an answer does not fit the party's signed commitment (no file of
+    that step then stays, and this convicts no party) or where the directory is a link; UsageError
+    for a job without logs, a step that the run has not or a directory with another run's logs;
+    StorageError; and the errors of the party.
     """
     run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
     facts = Facts(terms)
@@ -83,8 +84,8 @@ def hand_over(
 
 
 def _there(expected: Expected, directory: Path, step: int, digest: bytes) -> bool:
-    """Whether the log is in the directory already. Raises UsageError where a sound log of another
-    run is in its place: a damaged one is replaced, that one never."""
+    """True if the log is in the directory already. The caller replaces a damaged log. It never
+    replaces a sound log of another run: for that the function raises UsageError."""
     try:
         with open_log(directory, step, expected) as reader:
             reader.verify()
@@ -99,7 +100,7 @@ def _there(expected: Expected, directory: Path, step: int, digest: bytes) -> boo
 
 
 class _Source:
-    """The logs of one signed run, by its owner's answers."""
+    """The logs of one signed run, read from its owner's answers."""
 
     def __init__(self, party: Party, facts: Facts, run: RunCommitment) -> None:
         self._party, self._run = party, run
@@ -122,7 +123,8 @@ class _Source:
         return query.layout.decode(answer.body)
 
     def digests(self, steps: range) -> dict[int, bytes]:
-        """The log digests of the steps to the run's last, as its signed final state has them."""
+        """The log digests of `steps`, which end at the run's last step. The signed final state
+        confirms them."""
         found: dict[int, bytes] = {}
         chain: bytes | None = None
         for step in steps:
@@ -138,7 +140,7 @@ class _Source:
         return found
 
     def write(self, logs: LogDirectory, step: int, digest: bytes) -> None:
-        """Write the log of `step`, which has this digest."""
+        """Write the log of `step`, whose digest is `digest`."""
         stated = self._ask(step, Log(step)).sections
         if len(stated) != len(self._sections) or log_digest(step, stated) != digest:
             self._refuse(step, "its sections are not the program's, or others than before")
@@ -162,9 +164,9 @@ class _Source:
         logs.finished(writer)
 
     def _blocks(self, step: int, number: int, section: Section, digest: bytes) -> dict[int, bytes]:
-        """The blocks of a section that are not empty, each under the section's digest.
+        """The blocks of a section that are not empty, each checked against the section's digest.
 
-        Ranges whose hash says that all their blocks are empty are not asked for.
+        The function does not ask for a range whose hash says that all its blocks are empty.
         """
         found: dict[int, bytes] = {}
         todo: list[tuple[int, int, bytes | None]] = [(0, section.blocks, None)]
@@ -202,5 +204,5 @@ class _Source:
 
 @cache
 def _empty(count: int) -> bytes:
-    """The hash over so many empty blocks."""
+    """The hash over `count` empty blocks."""
     return merkle.root([merkle.leaf_hash(b"")] * count)

@@ -23,19 +23,20 @@ from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Event, Verdict
 
-# How often a party whose machine fails is asked for the same answer, before play ends.
+# How often `play` asks a party whose machine fails for the same answer, before it gives up.
 ATTEMPTS = 3
-# Faults that may be gone when the same answer is asked for again.
+# Faults that may be gone when `play` asks for the same answer again.
 _FAULTS = (MachineFaultError, StorageError, MemoryError, OSError)
 
 
 class SilenceError(TallystickError):
-    """A party keeps silent. Raised by what stands for one; any other error of a local party is a
-    fault of this machine (a full disk), by which nobody may lose a game."""
+    """A party keeps silent. The object that stands for the party raises this error. Any other
+    error of a local party is a fault of this machine (a full disk), by which no party may lose a
+    game."""
 
 
 class Party(Protocol):
-    """Who answers: a Prover, or something that behaves like one."""
+    """Answers queries: a Prover, or an object that behaves like one."""
 
     @property
     def commitment(self) -> bytes:
@@ -47,7 +48,7 @@ class Party(Protocol):
 
 @dataclass(frozen=True)
 class Played:
-    """A finished game: its verdict, its evidence, the referee's own processor seconds."""
+    """A finished game: its verdict, its evidence, and the referee's own processor seconds."""
 
     verdict: Verdict
     evidence: Evidence
@@ -64,11 +65,13 @@ def play(
 ) -> Played:
     """Play `parties` (two) against each other, about the job of `terms`, to a verdict.
 
-    A party that raises SilenceError, or whose answer is none, is silent; the forfeit is signed with
-    `key`, a new one if None. A party whose machine fails has given no answer yet: `on_fault` is
-    told its number and why, and it is asked again, ATTEMPTS times in all. Raises CannotCheckError
-    after that, UsageError where `key` is a party's own (PROTOCOL 2.10.1), what Referee raises for
-    commitments that are no party to the game, and what a party raises.
+    A party is silent if it raises SilenceError, or if the message that it returns is no answer. The
+    forfeit is signed with `key`, or with a new key if that is None. A party whose machine fails has
+    given no answer yet: `play` calls `on_fault` with its number and the reason, and asks again,
+    ATTEMPTS times in all.
+
+    Raises CannotCheckError after that, UsageError where `key` is a party's own (PROTOCOL 2.10.1),
+    the errors of Referee for commitments that are no party to the game, and the errors of a party.
     """
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
@@ -99,7 +102,7 @@ def play(
 
 
 def _asked(party: Party, query: bytes, on_fault: Callable[[str], None]) -> bytes | None:
-    """The party's answer, None for silence; a fault of the machine is neither (PROTOCOL 2.8)."""
+    """The party's answer, or None for silence. A fault of the machine is neither (PROTOCOL 2.8)."""
     last: BaseException | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:

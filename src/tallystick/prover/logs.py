@@ -1,7 +1,7 @@
-"""What a run says about its rounding logs, from the files it has kept (PROTOCOL 2.1, 13 to 15).
+"""A run's answers about its rounding logs, from the files it has kept (PROTOCOL 2.1, 13 to 15).
 
-A log is committed through the chain in the state; the files are ours, so what they hold is what
-we say. A file that no longer gives the chain is our own damage, and never signed as an answer.
+The chain in the state commits to a log. The files are the prover's own, so it answers with their
+contents. A file that no longer gives the chain is damaged: the prover never signs it as an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tallystick.run.logs.shape import LogShape
 
 
 class Logs:
-    """The logs of a run whose contract keeps them; of another, none is asked for."""
+    """The logs of a run whose contract keeps them. No valid query asks another run for a log."""
 
     def __init__(self, states: RunStates) -> None:
         self._states = states
@@ -27,7 +27,7 @@ class Logs:
         self._kept: tuple[int, int, Blocks | bytes, merkle.Tree] | None = None
 
     def hashes(self, query: q.LogHashes) -> BlocksBody:
-        """Hashes of a range of a section's blocks."""
+        """The hashes of a range of a section's blocks."""
         _, tree = self._section(query.step, query.section)
         return BlocksBody(tree.size, tuple(tree.parts(query.first, query.count, q.DEPTH)))
 
@@ -52,8 +52,8 @@ class Logs:
         return LogBody(chain, before, digests, after)
 
     def _check_chain(self, step: int, chain: bytes) -> None:
-        """Raise DigestMismatchError unless `chain`, which the log of `step` gives, is the one in
-        the state after the step; a declared cheat's prover does not look."""
+        """Raise DigestMismatchError unless `chain`, which the log of `step` gives, is the chain in
+        the state after the step. A declared cheat's prover leaves this check out."""
         if chain != self._states.at(step + 1).state.log_chain:
             raise DigestMismatchError(
                 f"The rounding log of step {step} is not the one this run committed to.",
@@ -61,12 +61,13 @@ class Logs:
             )
 
     def _open(self, step: int) -> LogReader:
-        """The log of `step`, if it is the one in the journal: another one is never spoken of."""
+        """Open the log of `step`, which must be the one that the journal names: the prover answers
+        about no other."""
         digest = self._states.journal.logs[step]
         return self._shape.open(self._states.store, step, digest, verify=False)
 
     def _section(self, step: int, number: int) -> tuple[Blocks | bytes, merkle.Tree]:
-        """A section's blocks and their tree; what was read last is kept."""
+        """A section's blocks and their tree. The section that was read last stays in memory."""
         if self._kept is None or self._kept[:2] != (step, number):
             found: Blocks | bytes
             with self._open(step) as reader:

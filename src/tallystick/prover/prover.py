@@ -1,12 +1,13 @@
-"""A run answers for itself: signed answers to a referee's queries (PROTOCOL 2).
+"""The prover: it signs a run's answers to a referee's queries (PROTOCOL 2).
 
-Theory of operation. A prover has the run's directory and its signer's key and nothing else: no
-memory of the other party, of the referee, or of what it was asked before, except to save work.
-Every answer is a fact about the job or the run, got by executing the disputed segment again, so
-that equal queries have equal answers (PROTOCOL 1.3, 2.9). Of the directory it takes only what the
-signed commitment covers: all else is a hint that is checked, or a stranger. Where this machine
-fails, there is no answer yet, and nothing is signed (PROTOCOL 2.8). The prover of a declared cheat
-(`prover.cheating`) replaces the small methods of this one.
+Theory of operation. A prover has the run's directory and its signer's key and nothing else. It
+remembers nothing of the other party or of the referee. It remembers earlier queries only to save
+work. Every answer is a fact about the job or the run. The prover gets it by executing the disputed
+segment again, so that equal queries have equal answers (PROTOCOL 1.3, 2.9). It takes from the
+directory only what the signed commitment covers. Any other file is a hint, which the prover
+checks, or does not belong there. Where this machine fails, there is no answer yet, and the prover
+signs nothing (PROTOCOL 2.8). The prover of a declared cheat (`prover.cheating`) replaces the small
+methods of this one.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
 from tallystick.run.store.signer import signing_key
 
-# Errors of this program, which a person should see as they are; nothing is signed either.
+# Errors of this program. A person should see them as they are. The prover signs nothing then.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
-# Answers that are read from the run's logs, which are hashed each time: they are not kept, since a
-# whole log may be asked for (PROTOCOL 6.15).
+# The prover reads answers about logs from the run's files, and hashes them each time. It keeps no
+# such answer, since a party may ask for a whole log (PROTOCOL 6.15).
 _FROM_FILES = (q.LogHashes, q.LogBlock)
 
 
 class Prover:
-    """The party that the run at `run` is in a game.
+    """The party to a game that answers for the run at `run`.
 
-    `key` is the signer's private key where the run does not keep it. `notice` is told what of the
-    directory is not used.
+    `key` is the signer's private key where the run does not keep it. The prover calls `notice`
+    with a sentence for each file that it does not use.
 
     Raises CannotCheckError for a run that is not finished, UsageError for a wrong key,
     CounterpartyError for files whose damage no execution makes good.
@@ -116,7 +117,7 @@ class Prover:
         self._said: dict[bytes, bytes] = {}
         self._begin()
 
-    # -- what a declared cheat replaces, `_body` below with it (prover.cheating) ------------------
+    # -- methods that a declared cheat replaces, and `_body` below (prover.cheating) --------------
 
     def _usable_journal(self, store: RunStore, notice: Notice) -> JournalContent:
         return usable_journal(store, self.job, self.run, notice)
@@ -129,17 +130,17 @@ class Prover:
         make_good(self._states, run, notice)
 
     def _begin(self) -> None:
-        """Nothing has been looked into yet."""
+        """Begin with no step looked into."""
         self._steps = Steps(self._states, self._facts)
         self._logs = Logs(self._states)
 
     @property
     def executed_steps(self) -> int:
-        """Steps executed so far, looks into a step included."""
+        """The number of steps executed so far, looks into a step included."""
         return self._states.executed
 
     def close(self) -> None:
-        """Remove the scratch states. The prover must not be used any more."""
+        """Remove the scratch states. The caller must not use the prover afterwards."""
         self._states.close()
 
     def __enter__(self) -> Prover:
@@ -155,8 +156,9 @@ class Prover:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 
         Raises CorruptFileError for bytes that are no query, UsageError for a query that makes no
-        sense for the job: neither is answered. Raises CannotCheckError (MachineFaultError where it
-        may succeed later) where this machine, and not the run, is at fault: nothing is signed.
+        sense for the job: the prover answers neither. Raises CannotCheckError (MachineFaultError
+        where a later attempt may succeed) where this machine, and not the run, is at fault: the
+        prover then signs nothing.
         """
         said = self._said.get(query)
         if said is None:
@@ -178,7 +180,7 @@ class Prover:
         return said
 
     def _forget(self) -> None:
-        """Let go of what a broken-off execution has left in memory; it may need the room."""
+        """Free the memory of a broken-off execution: a new attempt may need the room."""
         self._states.forget()
         self._begin()
 
@@ -187,8 +189,9 @@ class Prover:
         return make_answer(self._key, self.job.digest, self.run.run_root, asked, body)
 
     def _body(self, query: Query[Any]) -> Body | None:
-        """The body; None, to be signed as *unable*, where a kernel refuses what its operands hold:
-        no honest run has a step that cannot be executed (PROTOCOL 2.8)."""
+        """The body of the answer. None, which the prover signs as *unable*, where a kernel refuses
+        the values of its operands: no honest run has a step that cannot be executed (PROTOCOL
+        2.8)."""
         try:
             return self._true(query)
         except NodeError as error:
@@ -216,14 +219,14 @@ class Prover:
         )
 
     def _check_data(self) -> None:
-        """Hash the job's records once: an execution on damaged ones would convict us."""
+        """Hash the job's records once: an execution on damaged records would convict the prover."""
         if not self._sound and self.job.schema.fields:
             self.job.verify_data()
         self._sound = True
 
     def _true(self, query: Query[Any]) -> Body:
-        """What is true of the job and of this run."""
-        if type(query) is not q.Checkpoints:  # the commitment alone says those
+        """The body that is true of the job and of this run."""
+        if type(query) is not q.Checkpoints:  # the commitment alone gives the checkpoints
             self._check_data()
         return _ANSWERS[type(query)](self, query)
 
@@ -307,7 +310,7 @@ class Prover:
         return self._logs.block(query)
 
 
-# What answers each kind of query (PROTOCOL 2.1).
+# The method that answers each kind of query (PROTOCOL 2.1).
 _ANSWERS: dict[type[Query[Any]], Callable[[Prover, Any], Body]] = {
     q.Checkpoints: Prover._checkpoints,
     q.States: Prover._state_roots,

@@ -1,12 +1,13 @@
 """The states of a run, as a prover gets them back: from files, or by executing again.
 
-Theory of operation. state[s] comes from the nearest state at or before s that is at hand: the one
-in memory, one of this dispute's scratch files, one that the run has stored, genesis. Every state
-that is asked for is kept as a scratch file, so that the next, narrower question of a search
-begins where the last one has left off (PROTOCOL 4.6). No file is believed: a stored state counts
-only at a step whose root the signed commitment covers, and every state is hashed in our own
-memory after it was read. One that does not fit is named and not used again: damage costs
-re-execution, and nothing else.
+Theory of operation. state[s] comes from the nearest state at or before s that is at hand. That is
+the state in memory, one of this dispute's scratch files, a state that the run has stored, or
+genesis. The prover keeps every state that a query needs as a scratch file, so that the next,
+narrower query of a search begins where the last one ended (PROTOCOL 4.6).
+
+The prover believes no file. A stored state counts only at a step whose root the signed commitment
+covers, and the prover hashes every state in its own memory after it has read it. It names a state
+that does not fit, and does not use it again. So damage costs re-execution, and nothing else.
 """
 
 from __future__ import annotations
@@ -38,24 +39,25 @@ from tallystick.run.logs.own import OwnLogs, own_logs
 from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore
 from tallystick.run.store.journal import JournalContent
 
-# Scratch files at most; and the share of what is free on the disk that one may take.
+# The largest number of scratch files, and the share of the free disk that one of them may take.
 SCRATCH_FILES = 256
 SCRATCH_SHARE = 0.5
 DIGESTS_KEPT = 512
 
 
 class Scratch:
-    """Files of states beside the run, as many as the disk has room for; gone when closed."""
+    """Files of states in the run's directory, as many as the disk has room for; `close` removes
+    them."""
 
     def __init__(self, run: Path) -> None:
         self._directory: Path | None = None
-        with suppress(StorageError):  # a run on a read-only disk: more is executed again
+        with suppress(StorageError):  # a read-only disk: the prover executes more steps again
             self._directory = new_directory(SCRATCH_PREFIX, run)
         self._roots: dict[int, bytes] = {}
 
     @property
     def steps(self) -> list[int]:
-        """Steps whose states are kept."""
+        """The steps whose states are kept."""
         return list(self._roots)
 
     def _path(self, step: int) -> Path:
@@ -63,11 +65,11 @@ class Scratch:
         return self._directory / f"step-{step:08d}.safetensors"
 
     def save(self, step: int, state: State, root: bytes) -> None:
-        """Keep state[step], which has this root, if there is room."""
+        """Keep state[step], whose root is `root`, if there is room."""
         full = len(self._roots) >= SCRATCH_FILES
         if self._directory is None or full or step in self._roots:
             return
-        with suppress(StorageError):  # without it, more is executed again
+        with suppress(StorageError):  # without the file the prover executes more steps again
             metadata, tensors = {"format": STATE_FORMAT, "step": str(step)}, state.tensors()
             if file_size(tensors, metadata) <= SCRATCH_SHARE * free_bytes(self._directory):
                 write_tensors(self._path(step), tensors, metadata)
@@ -84,7 +86,7 @@ class Scratch:
         self._roots.pop(step, None)
 
     def clear(self) -> None:
-        """Never use any of them again."""
+        """Never use any of the kept states again."""
         self._roots.clear()
 
     def close(self) -> None:
@@ -94,7 +96,7 @@ class Scratch:
 
 
 class RunStates:
-    """state[s] of a run for any s, with as little execution as what is at hand allows."""
+    """state[s] of a run for any s, with as little execution as the states at hand allow."""
 
     def __init__(
         self,
@@ -127,13 +129,14 @@ class RunStates:
         return engine
 
     def look(self, step: int, tap: Tap) -> tuple[int, int]:
-        """Engine.look at the step after state[step], where the engine stays."""
+        """Call Engine.look for the step after state[step]; the engine stays in that state."""
         engine = self.at(step)
         self.executed += 1
         return engine.look(tap)
 
     def repeat(self, step: int) -> int:
-        """Execute the step after state[step]: the bits of its loss, as the run commits to it."""
+        """Execute the step after state[step]; return the bits of its loss, as the run commits to
+        it."""
         engine = self.at(step)
         self._live = False
         bits, _, _ = engine.run()
@@ -142,7 +145,7 @@ class RunStates:
         return bits
 
     def _keep(self, step: int) -> None:
-        """Make sure that state[step] need not be executed again, if there is room."""
+        """Keep state[step], if there is room, so that no step before it is executed again."""
         if step and step not in self.scratch.steps and step not in self._stored():
             state = self.at(step).state
             known = self._digests.get(step)
@@ -150,7 +153,8 @@ class RunStates:
             self.scratch.save(step, state, root)
 
     def _stored(self) -> list[int]:
-        """Stored states whose roots are committed; that of a pause is not."""
+        """The steps of stored states with a committed root. The root of a pause is not
+        committed."""
         there = self.store.stored_steps()
         return [s for s in there if s in self._committed and s not in self._refused]
 
@@ -175,7 +179,7 @@ class RunStates:
 
     def _load(self, step: int) -> Engine:
         """The engine in a state at hand. Raises CounterpartyError, StorageError where the file is
-        damaged, or holds another state than it must."""
+        damaged, or holds another state than the committed one."""
         if step in self.scratch.steps:
             state, root = self.scratch.load(self.job, step)
         elif step:
@@ -198,7 +202,7 @@ class RunStates:
         return engine
 
     def _enter(self, step: int, state: State) -> Engine:
-        """Put the engine into a state; its arrays stay where they are once there are any."""
+        """Put the engine into a state. Where the engine has arrays already, they stay in place."""
         engine = self._engine
         if engine is None:
             own = {name: np.array(a, order="C") for name, a in state.slots.items()}
@@ -213,32 +217,32 @@ class RunStates:
         self._live = True
         return engine
 
-    # -- what a declared cheat replaces (prover.cheating) ------------------------------------------
+    # -- methods that a declared cheat replaces (prover.cheating) ----------------------------------
 
     def _genesis(self) -> State:
         """state[0] of the run."""
         return self.job.genesis()
 
     def _stated(self, step: int, root: bytes) -> bytes:
-        """The root that the run commits to for state[step], which has this one."""
+        """The root that the run commits to for state[step], whose own root is `root`."""
         return root
 
     def _make_engine(self, state: State, step: int) -> Engine:
-        """What executes the run's steps again, in `state`."""
+        """Make the engine that executes the run's steps again from `state`."""
         return Engine(self.job, state, step, self.context, log=self._own_logs())
 
     def _own_logs(self) -> OwnLogs | None:
         return own_logs(self.store, self.job, self.journal)
 
     def _check(self, step: int, digests: dict[str, bytes]) -> None:
-        """Look again where the run has committed to another state than the one of `digests`."""
+        """Execute again where the run has committed to another state than that of `digests`."""
         if self._committed.get(step) not in (None, State.root_of(digests)):
             self._confirm(step, digests)
 
-    # -- what the commitment covers ----------------------------------------------------------------
+    # -- the files that the commitment covers ------------------------------------------------------
 
     def logs_fit(self, last: int) -> bool:
-        """Whether the journal's logs are those in the log chain of the committed final state."""
+        """True if the journal's logs are those in the log chain of the committed final state."""
         chain = CHAIN_START
         for at, digest in enumerate(self.journal.logs[:last]):
             chain = extend_log_chain(chain, at, digest)
@@ -254,10 +258,10 @@ class RunStates:
         self.journal.checkpoints[:] = found
         self._committed = dict(found)
 
-    # -- what is said of states ------------------------------------------------------------------
+    # -- answers about states --------------------------------------------------------------------
 
     def digests(self, step: int) -> dict[str, bytes]:
-        """Tensor digest of every slot of state[step], chains included."""
+        """The tensor digest of every slot of state[step], chains included."""
         known = self._digests.get(step)
         if known is None:
             known = self.at(step).state.digests()
@@ -269,10 +273,10 @@ class RunStates:
         return known
 
     def _confirm(self, step: int, digests: dict[str, bytes]) -> None:
-        """The run has committed to another state: execute it again before anything is signed.
+        """Where the run has committed to another state, execute it again before any signature.
 
-        A false commitment gives the same state twice. A fault of this machine (its memory, a
-        library's threads) does not: it raises MachineFaultError.
+        After a false commitment both executions give the same state. After a fault of this machine
+        (its memory, a library's threads) they do not: the function raises MachineFaultError.
         """
         self.distrust()
         if self.at(step).state.digests() != digests:
@@ -282,7 +286,7 @@ class RunStates:
             )
 
     def commits(self, step: int) -> bool:
-        """Whether the run has committed to state[step]."""
+        """True if the run has committed to state[step]."""
         return step in self._committed
 
     def root(self, step: int) -> bytes:
@@ -299,7 +303,7 @@ class RunStates:
         return digests[name], tuple(tree.inclusion(slot_order(list(digests)).index(name)))
 
     def forget(self) -> None:
-        """Let go of all memory; what is needed of it is read or executed again."""
+        """Free all memory. The prover reads or executes again the states that it needs later."""
         self._engine, self._live = None, False
         self._digests.clear()
 
@@ -309,6 +313,6 @@ class RunStates:
         self.scratch.clear()
 
     def close(self) -> None:
-        """Forget everything and remove the scratch files."""
+        """Free all memory and remove the scratch files."""
         self.forget()
         self.scratch.close()

@@ -1,7 +1,8 @@
-"""One step of a run, looked into: its node tree, and the operands of one node at a time.
+"""Looks into one step of a run: its node tree, and the operands of one node at a time.
 
-The step is executed once for the digests of all nodes, which are small, and once more, up to
-the node in question, for the operands of that node. Nothing else of a step is kept in memory.
+The prover executes the step once for the digests of all nodes, which are small. It executes the
+step once more, up to the node in question, for the operands of that node. It keeps nothing else of
+a step in memory.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class StepTree:
 
 
 class _DoneError(Exception):
-    """The node in question has been seen: the rest of the step need not be executed."""
+    """Ends a step at the node in question: the rest need not be executed."""
 
 
 @dataclass
 class Operand:
-    """One tensor of a node, and what its proofs are made of."""
+    """One tensor of a node, with the hashes and bytes for its proofs."""
 
     array: Array
 
@@ -65,7 +66,7 @@ class Operand:
         return merkle.Tree(self.hashes)
 
     def parts(self, first: int, count: int) -> tuple[bytes, ...]:
-        """Hashes of the parts of a range of leaves (PROTOCOL 2.4)."""
+        """The hashes of the parts of a range of leaves (PROTOCOL 2.4)."""
         return tuple(self.tree.parts(first, count, DEPTH))
 
     def leaf(self, index: int) -> bytes:
@@ -83,7 +84,7 @@ class Operand:
 
 @dataclass
 class Capture:
-    """Operands of one node of one step by (side, number), as executed."""
+    """The operands of one node of one step by (side, number), as executed."""
 
     step: int
     node: int
@@ -91,7 +92,8 @@ class Capture:
 
 
 class Steps:
-    """Looks into steps. What was found last is kept, since a dispute asks about one place."""
+    """Looks into steps. It keeps its last result, since the queries of a dispute concern one
+    place."""
 
     def __init__(self, states: RunStates, facts: Facts) -> None:
         self.states, self._facts = states, facts
@@ -102,7 +104,7 @@ class Steps:
     # -- phase 2 -----------------------------------------------------------------------------------
 
     def tree(self, step: int) -> StepTree:
-        """All node records of a step. Raises NodeError where it cannot be executed."""
+        """All node records of a step. Raises NodeError where the step cannot be executed."""
         if self._tree is None or self._tree[0] != step:
             done = self._traced(step)
             made = StepTree(tuple(done.records), node_tree(done.trace().digests))
@@ -122,10 +124,10 @@ class Steps:
         return tracer.finish(*losses, engine.state, engine.chained_log)
 
     def _confirm(self, step: int, done: NodeTracer) -> None:
-        """The nodes make the state after the step, or else the commitment to it is false.
+        """Where the nodes do not give the committed state after the step, execute the step again.
 
-        That is said only if a second execution gives the same nodes: a fault of this machine does
-        not. Raises MachineFaultError.
+        If the second execution gives the same nodes, the commitment is false. If it gives others,
+        this machine is at fault: the function raises MachineFaultError.
         """
         if done.records[-1].outputs[2] == self.states.root(step + 1):
             return
@@ -138,7 +140,7 @@ class Steps:
     # -- phase 3 -----------------------------------------------------------------------------------
 
     def operand(self, step: int, node: int, side: int, number: int) -> Operand:
-        """One operand of a node as executed; of which `Facts.type_at` has the type."""
+        """One operand of a node as executed; `Facts.type_at` gives its type."""
         return self._captured(step, node, {(side, number)}).tensors[side, number]
 
     def _captured(self, step: int, node: int, wanted: set[tuple[int, int]]) -> Capture:
@@ -175,7 +177,7 @@ class Steps:
                 )
 
     def _capture_node(self, capture: Capture) -> None:
-        """All operands at once: whoever asks for one asks for the others."""
+        """Capture all operands at once: a referee that asks for one asks for the others too."""
 
         def tap(
             index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
@@ -191,7 +193,7 @@ class Steps:
         self._look(capture.step, tap)
 
     def _capture_commit(self, capture: Capture, wanted: set[tuple[int, int]]) -> None:
-        """Only what is asked for: together they are the whole state."""
+        """Capture only the wanted operands: all of them together are the whole state."""
         count = len(self.program.nodes[capture.node].inputs)
         loss = self.program.output_values["loss"]
 
@@ -227,7 +229,8 @@ class Steps:
     # -- below an element (PROTOCOL 6) -------------------------------------------------------------
 
     def quantity(self, node: int, output: int, element: int, path: Path) -> Quantity:
-        """What an output element, or a part of it, is. Raises UsageError where there is none."""
+        """The quantity of an output element or of a part of it. Raises UsageError where there is
+        none."""
         if element >= self._facts.type_at(node, OUTPUT, output).numel:
             raise UsageError(f"Output {output} of node {node} has no element {element}.")
         site = self._facts.site(node, output, element)
@@ -257,7 +260,8 @@ class Steps:
         except CannotCheckError:
             raise
         except _RULE_FAULTS as error:
-            # Never signed as "unable": a fault of ours is no fault of the run (PROTOCOL 2.8).
+            # The prover never signs this as "unable": a fault of this program is no fault of the
+            # run (PROTOCOL 2.8).
             raise CannotCheckError(
                 f"The opening rule of node {node} fails: {error}.", "Report it."
             ) from error

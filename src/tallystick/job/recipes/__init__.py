@@ -24,7 +24,7 @@ DEFAULT_STEPS = 200
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe called `name`. Raises UsageError naming those there are."""
+    """The recipe `name`. Raises UsageError, which lists the recipes, where there is none."""
     if name not in RECIPES:
         raise UsageError(
             f"There is no recipe {name!r}.",
@@ -34,7 +34,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def settings_for(recipe: Recipe, given: Mapping[str, str]) -> Any:
-    """Settings from `--set` pairs; `size=NAME` is a preset that single keys override."""
+    """The settings from `--set` pairs. `size=NAME` is a preset, which single keys override."""
     given = dict(given)
     size = given.pop("size", None) if recipe.presets else None
     if size is not None:
@@ -69,7 +69,7 @@ def new_job(
     checkpoint_interval: int = DEFAULT_INTERVAL,
     evaluate_every: int | None = None,
 ) -> Job:
-    """Make a job from a recipe. Needs torch, which only traces: no weight comes from it.
+    """Make a job from a recipe. This needs torch, which only traces: no weight comes from it.
 
     Raises UsageError for unknown recipes, settings or data, UnsupportedVersionError for an
     unknown contract.
@@ -123,7 +123,7 @@ def _dtype(array: Any) -> str:
 
 @exact_environment()
 def rederive(job: Job) -> Built:
-    """Build again, from the recipe and the settings in the manifest, what the job fixes."""
+    """Build the parts that the job fixes again, from the recipe and settings in its manifest."""
     if job.recipe is None:
         raise CannotCheckError(
             f"{job.directory} was captured from its author's own module; there is no recipe to "
@@ -142,7 +142,8 @@ def rederive(job: Job) -> Built:
 def verify_job(job: Job) -> list[str]:
     """Check the job's bytes, derive it again from its recipe, and compare. Needs torch.
 
-    Returns what was compared. Raises DigestMismatchError naming the first part that differs.
+    Returns the names of the compared parts. Raises DigestMismatchError, which names the first part
+    that differs.
     """
     check_environment()
     job.verify()

@@ -1,4 +1,4 @@
-"""What a recipe is: a module, its loss, its data and its optimizer, from a few settings."""
+"""The recipe: it makes a module, its loss, its data and its optimizer from a few settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INIT_TAG = tag("recipe-init/1")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a recipe's data comes from: at most one is given."""
+    """The source of a recipe's data: the caller gives at most one."""
 
     text: Path | None = None
     cifar10: Path | None = None
@@ -29,7 +29,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Training and validation columns, and where they came from."""
+    """Training and validation columns, and their origin."""
 
     train: dict[str, Array]
     validation: dict[str, Array]
@@ -38,9 +38,9 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Built:
-    """All that `save_job` needs, made from settings (and the shapes of the data) alone.
+    """All parts that `save_job` needs, made from settings (and the shapes of the data) alone.
 
-    `captured` is a CapturedStep; its weights are the recipe's own, from our Philox.
+    `captured` is a CapturedStep. Its weights are the recipe's own, from our Philox generator.
     """
 
     captured: Any
@@ -78,7 +78,7 @@ class Recipe:
 
 
 def draw(op: str, seed: int, draw_id: int, shape: tuple[int, ...], **attrs: float) -> Array:
-    """A tensor from our own generator (NUMERICS 8.6, 8.7); key and stream from `seed`.
+    """A tensor from our own generator (NUMERICS 8.6, 8.7), with key and stream from `seed`.
 
     Weights and synthetic data come from here, so that every torch version makes the same job.
     """
@@ -102,7 +102,7 @@ def uniform(seed: int, draw_id: int, shape: tuple[int, ...], bound: float) -> Ar
 
 
 def split(columns: dict[str, Array], held_out: int) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The last `held_out` records apart from the others."""
+    """Split the columns: all records but the last `held_out`, and these."""
     return (
         {name: column[:-held_out] for name, column in columns.items()},
         {name: column[-held_out:] for name, column in columns.items()},

@@ -82,7 +82,7 @@ class MlpSettings:
 
 
 def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str, Array]:
-    """Gaussian clusters, one per class, from our own Philox."""
+    """Gaussian clusters, one per class, from our own Philox generator."""
     centres = normal(seed, 1 << 20, (classes, features), 1.0)
     labels = np.arange(records, dtype=np.int64) % classes
     noise = normal(seed, (1 << 20) + 1, (records, features), 1.0)
@@ -93,7 +93,8 @@ def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str,
 def cifar10(directory: Path) -> dict[str, Array]:
     """CIFAR-10's binary version: x f32[3072] in [0, 1], y i64. Raises StorageError.
 
-    Every `.bin` file in name order, but for those called `test…` (`data_batch_1.bin` …).
+    The function reads every `.bin` file in name order (`data_batch_1.bin` …), but for those whose
+    names begin with `test`.
     """
     listed = (n for n in names(directory) if n.endswith(".bin") and not n.startswith("test"))
     found = [directory / name for name in sorted(listed)]
@@ -178,7 +179,8 @@ def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
 
 
 def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
-    """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox."""
+    """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox
+    generator."""
     weights: dict[str, Array] = {}
     fan_in = {n.rsplit(".", 1)[0]: t.shape[1] for n, t in types.items() if len(t.shape) == 2}
     for index, name in enumerate(sorted(types)):

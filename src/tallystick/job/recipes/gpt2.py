@@ -72,7 +72,8 @@ PRESETS = {
 def make_module(s: Gpt2Settings) -> nn.Module:
     """GPT-2: learned positions, pre-LN blocks, causal attention, gelu (tanh), tied head.
 
-    Parameter names are nanoGPT's. Weights are whatever torch makes; see `initial_weights`.
+    Parameter names are nanoGPT's. torch's own initial weights stay in the module; the job gets
+    those of `initial_weights`.
     """
     import torch
     from torch import nn
@@ -150,7 +151,7 @@ def initial_weights(
     """GPT-2's initialisation, a function of slot names, shapes and `seed` alone.
 
     Matrices: normal, 0.02; projections into the residual stream: 0.02 / sqrt(2 n_layer).
-    Biases 0, layer norm weights 1. The draw id is the slot's place in name order.
+    Biases: 0. Layer norm weights: 1. The draw id is the slot's place in name order.
     """
     weights: dict[str, Array] = {}
     for index, name in enumerate(sorted(types)):
@@ -166,7 +167,8 @@ def initial_weights(
 
 
 def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
-    """Windows of byte tokens, the last ones held out. One field: `tokens` i64[block_size + 1]."""
+    """Windows of byte tokens; the last ones are held out. One field: `tokens` i64[block_size +
+    1]."""
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"
     else:

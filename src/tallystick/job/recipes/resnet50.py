@@ -88,7 +88,8 @@ PRESETS = {
 def make_module(s: ResnetSettings) -> nn.Module:
     """ResNet with batch normalisation after every convolution (He et al. 2015, stride in the 3x3).
 
-    Its input is f32[n, 3, h, w]. Weights are whatever torch makes; see `initial_state`.
+    Its input is f32[n, 3, h, w]. torch's own initial weights stay in the module; the job gets
+    those of `initial_state`.
     """
     from torch import nn
     from torch.nn import functional as F
@@ -146,9 +147,9 @@ def make_module(s: ResnetSettings) -> nn.Module:
 def initial_state(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     """Parameters and buffers, a function of slot names, shapes and `seed` alone.
 
-    Convolutions: normal, sqrt(2 / fan out). Normalisation: weight 1, bias 0, running mean 0 and
-    variance 1, no batches. The last layer: nn.Linear's own, U(-1/sqrt(n), 1/sqrt(n)). The draw id
-    is the slot's place in name order.
+    Convolutions: normal, sqrt(2 / fan out). Normalisation: weight 1, bias 0, running mean 0,
+    running variance 1, batch count 0. The last layer: nn.Linear's own distribution, U(-1/sqrt(n),
+    1/sqrt(n)). The draw id is the slot's place in name order.
     """
     state: dict[str, Array] = {}
     for index, name in enumerate(sorted(types)):

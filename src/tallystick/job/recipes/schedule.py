@@ -1,4 +1,4 @@
-"""Learning-rate tables, made at job creation from IEEE operations and our own cosine only."""
+"""Learning-rate tables, made with the job from IEEE operations and our own cosine only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def _cosine(x: float) -> float:
 
 
 def warmup_cosine(steps: int, peak: float, warmup: int, floor: float) -> list[float]:
-    """`steps` rates: linear to `peak` over `warmup` steps, then half a cosine to peak * floor."""
+    """A table of `steps` rates: linear to `peak` over `warmup` steps, then half a cosine down to
+    peak * floor."""
     table = []
     for step in range(steps):
         if step < warmup:

@@ -26,7 +26,7 @@ def describe(kind: type) -> list[tuple[str, str, str, str]]:
 
 
 def parse_pairs(pairs: list[str]) -> dict[str, str]:
-    """`key=value` strings as a dict; the last of a repeated key wins. Raises UsageError."""
+    """`key=value` strings as a dict; the last value of a repeated key wins. Raises UsageError."""
     found = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
@@ -37,10 +37,10 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
 
 
 def build(kind: type[Settings], given: Mapping[str, str], recipe: str) -> Settings:
-    """An instance of `kind` with `given` over the defaults.
+    """An instance of `kind` with the values of `given`, and defaults for all others.
 
-    Raises UsageError for an unknown key (listing the known ones), a value of another type, or
-    one outside its limits.
+    Raises UsageError for an unknown key (it lists the known ones), a value of another type, or a
+    value outside its limits.
     """
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
@@ -78,7 +78,7 @@ def _convert(kind: type, text: str, what: str) -> Any:
 
 
 def as_strings(settings: Any) -> dict[str, str]:
-    """All settings as strings that `build` reads back; what a job keeps."""
+    """All settings as strings, which a job keeps and `build` reads back."""
     found = {}
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)

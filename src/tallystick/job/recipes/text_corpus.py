@@ -1,7 +1,7 @@
-"""Text that every Python installation carries: the standard library's documentation strings.
+"""Text that every Python installation has: the standard library's documentation strings.
 
-They differ between Python versions; the job fixes the bytes by digest, so that does not matter
-to anyone but the one who makes the job.
+They differ between Python versions. The job fixes the bytes by digest, so that the version matters
+only to the person who makes the job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ DEFAULT_BYTES = 1_000_000
 def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
     """Module, class and function docstrings of the standard library, in file-name order.
 
-    At most about `limit` characters. Nothing is imported: sources are only parsed.
+    The text has about `limit` characters at most. The function imports no module: it only parses
+    sources.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     parts: list[str] = []
@@ -59,10 +60,10 @@ def read_text(path: Path) -> bytes:
 
 
 def windows(data: bytes, length: int) -> npt.NDArray[np.int64]:
-    """The text as i64 byte tokens in overlapping-by-one windows: shape (N, length + 1).
+    """The text as i64 byte tokens in windows of shape (N, length + 1), which overlap by one token.
 
-    Token length + 1 of one window is token 1 of the next, so that every byte is predicted
-    once. What does not fill a window is left out. Raises UsageError for a text too short.
+    Token length + 1 of one window is token 1 of the next, so that every byte is predicted once. A
+    rest that does not fill a window is left out. Raises UsageError for a text that is too short.
     """
     count = (len(data) - 1) // length
     if count < 1:

@@ -1,4 +1,4 @@
-"""What kernels share: operands of a call, masks as bytes."""
+"""Helpers that kernels share: operands of a call, masks as bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Outputs = Sequence[np.ndarray]
 
 
 def operand(inputs: Arrays, position: int) -> np.ndarray:
-    """The array at `position`; absent ones were refused by the shape rule."""
+    """The array at `position`; the shape rule has refused absent ones."""
     x = inputs[position]
     if x is None:
         raise UsageError(f"Operand {position} is missing.")
@@ -24,20 +24,20 @@ def operand(inputs: Arrays, position: int) -> np.ndarray:
 
 
 def optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    """The array at `position`, None where there is none."""
+    """The array at `position`; None where there is no array."""
     return inputs[position] if position < len(inputs) else None
 
 
 def is_f32(x: np.ndarray) -> bool:
-    """Whether the native kernels take x."""
+    """True if the native kernels take x."""
     return x.dtype == np.float32
 
 
 def as_bytes(mask: np.ndarray) -> np.ndarray:
-    """A bool array as bytes 0 and 1, which is how kernels read masks; no copy."""
+    """A bool array as bytes 0 and 1, without a copy: kernels read masks in this form."""
     return mask.view(np.uint8)
 
 
 def copy(x: np.ndarray, out: np.ndarray) -> None:
-    """Bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
+    """Copy the bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
     _core.copy_strided(*((as_bytes(x), as_bytes(out)) if x.dtype == bool else (x, out)))

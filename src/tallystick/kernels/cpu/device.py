@@ -17,12 +17,13 @@ from tallystick.numerics.types import DTYPES, Attrs
 
 
 def _rounded(op: str, bits: int, ordinary: Run) -> Run:
-    """Operator `op` rounded to `bits` where its operands make it a rounded one (NUMERICS 13.1)."""
+    """The kernel of `op`, rounded to `bits` where its operands make it a rounded operator
+    (NUMERICS 13.1)."""
 
     def run(
         attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
     ) -> None:
-        # Imported late: numpy's BLAS is looked for only where a rounded operator runs.
+        # Imported late: the search for numpy's BLAS is needed only where a rounded operator runs.
         from tallystick.kernels.rounded.operators import is_rounded, run_rounded
         from tallystick.kernels.rounded.pieces import exactly
 
@@ -43,7 +44,7 @@ def _kernels(contract: Contract) -> Mapping[str, Kernel]:
 
 
 class Processor:
-    """The processor; its kernels are the core's, numpy's BLAS for rounded operators."""
+    """The processor. Its kernels are the core's; for rounded operators they use numpy's BLAS."""
 
     name = "cpu"
 
@@ -52,7 +53,7 @@ class Processor:
 
     def prepare(self, contract: Contract) -> None:
         if contract.rounded_operators:
-            # Late: numpy's BLAS is looked for only where a rounded operator runs.
+            # Imported late: the search for numpy's BLAS is needed only for rounded operators.
             from tallystick.kernels.rounded.engines import current_engine
 
             current_engine()
@@ -63,7 +64,7 @@ class Processor:
         return raw[start : start + nbytes]
 
     def free(self, buffer: np.ndarray) -> None:
-        pass  # numpy's own counting of references frees it
+        pass  # numpy's own count of references frees it
 
     def view(
         self,

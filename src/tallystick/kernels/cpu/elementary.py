@@ -11,7 +11,7 @@ from tallystick.numerics.operators.common import number, rn32
 from tallystick.numerics.operators.elementary import FUNCTIONS
 from tallystick.numerics.types import Attrs
 
-# Exponents whose power is arithmetic (NUMERICS 10.6); 1 is a copy.
+# Exponents whose power is plain arithmetic (NUMERICS 10.6); exponent 1 is a copy.
 _POWER_KERNELS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 

@@ -14,7 +14,8 @@ from tallystick.numerics.types import Attrs
 
 
 def _check_targets(op: str, attrs: Attrs, target: np.ndarray, classes: int) -> None:
-    """Every target a class or ignore_index (NUMERICS 7.1). Raises RefusedOperandsError."""
+    """Check that every target is a class or ignore_index (NUMERICS 7.1). Raises
+    RefusedOperandsError."""
     ignored = target == integer(attrs, "ignore_index")
     bad = np.flatnonzero(((target < 0) | (target >= classes)) & ~ignored)
     if bad.size:

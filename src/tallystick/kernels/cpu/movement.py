@@ -57,7 +57,8 @@ def _index_select(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> No
     axis = axis_of(op, integer(attrs, "dim"), x.ndim)
     _check_indices(op, index, x.shape[axis])
     if index.size:
-        # The check above makes clipping idle; it lets numpy write straight into the output.
+        # After the check above nothing is clipped. This mode lets numpy write straight into the
+        # output.
         np.take(x, index, axis=axis, out=outputs[0], mode="clip")
 
 

@@ -19,7 +19,8 @@ from tallystick.numerics.types import Attrs
 def _along(
     kernel: Callable[..., None], arrays: list[np.ndarray], out: np.ndarray, dim: int
 ) -> None:
-    """kernel(*arrays, out, n) over rows along `dim`, by transposed copies unless it is last."""
+    """Call kernel(*arrays, out, n) over rows along `dim`, on transposed copies unless `dim` is
+    last."""
     axis = axis_of("softmax", dim, out.ndim)
     n = out.shape[axis] if out.ndim else 1
     if out.size == 0:
@@ -54,7 +55,7 @@ def _layer_norm_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None
     remaining = iter(outputs)
     dx, dw, db = (next(remaining) if on else None for on in output_mask("layer_norm", attrs))
     g, x = operand(inputs, 0), operand(inputs, 1)
-    # Only dx may be the storage of g or x; another output that is gets a copy to read.
+    # Only dx may share the storage of g or x. If another output shares it, the kernel reads a copy.
     for out in (dw, db):
         if out is not None:
             g = g.copy() if np.may_share_memory(out, g) else g

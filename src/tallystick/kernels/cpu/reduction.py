@@ -16,7 +16,8 @@ from tallystick.numerics.types import Attrs
 
 
 def extents(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(outer, n, inner) if the reduced axes are neighbours, axes of one aside; else None."""
+    """(outer, n, inner) if the reduced axes are neighbours, axes of one element aside; else
+    None."""
     real = [i for i, size in enumerate(shape) if size != 1]
     reduced = [i for i in real if i in axes]
     if not reduced:
@@ -115,5 +116,5 @@ def _cumsum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     if x.ndim == 0:
         x, out = x.reshape(1), out.reshape(1)
     with np.errstate(all="ignore"):
-        np.add.accumulate(x, axis=axis, out=out)  # one addition after the other, as the clause has
+        np.add.accumulate(x, axis=axis, out=out)  # one addition after the other, as in 3.8
     out[np.isnan(out)] = rn32(math.nan)

@@ -15,7 +15,7 @@ from tallystick.numerics.types import Attrs
 
 
 def _check_range(op: str, index: np.ndarray, limit: int) -> None:
-    """Every index in [0, limit) (NUMERICS 4.2, 9). Raises RefusedOperandsError."""
+    """Check that every index is in [0, limit) (NUMERICS 4.2, 9). Raises RefusedOperandsError."""
     flat = index.reshape(-1)
     bad = np.flatnonzero((flat < 0) | (flat >= limit))
     if bad.size:

@@ -1,8 +1,8 @@
-"""The rounded operators: stock binary64 kernels, doubtful elements decided exactly (NUMERICS 13).
+"""The rounded operators: stock binary64 kernels; doubtful elements decided exactly (NUMERICS 13).
 
-`operators` has one generator of pieces per operator, `pieces` what a piece is and how `rounded/1`
-decides it, `engines` the binary64 kernels. A rounding log's recorder or follower (NUMERICS 14)
-decides the same pieces otherwise.
+`operators` has one generator of pieces per operator. `pieces` defines a piece and says how
+`rounded/1` decides it. `engines` has the binary64 kernels. A rounding log's recorder or follower
+(NUMERICS 14) decides the same pieces in its own way.
 """
 
 from tallystick.kernels.rounded.engines import ProductEngine as ProductEngine

@@ -1,6 +1,7 @@
 """The number of threads of numpy's BLAS, set through the library that is loaded.
 
-Bits of results do not depend on it (NUMERICS 13.6); a person who says `--threads 1` means it.
+The bits of results do not depend on it (NUMERICS 13.6). But a person who gives `--threads 1` wants
+one thread in this library too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _one_at_a_time = [threading.Lock()]
 
 
 def _unlocked() -> None:
-    _one_at_a_time[0] = threading.Lock()  # it may be held by a thread that the child has not
+    # A thread that the child process does not have may hold the old lock.
+    _one_at_a_time[0] = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -31,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _loaded_libraries() -> list[str]:
-    """Paths of shared libraries in this process that may be a BLAS; Linux tells, others not."""
+    """Paths of shared libraries in this process that may be a BLAS. Only Linux lists them."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
@@ -41,7 +43,7 @@ def _loaded_libraries() -> list[str]:
 
 
 def _bundled_libraries() -> list[str]:
-    """OpenBLAS as numpy's wheels bring it, where the system does not list what is loaded."""
+    """OpenBLAS as numpy's wheels bring it, where the system does not list loaded libraries."""
     import numpy
 
     root = Path(numpy.__file__).parent
@@ -68,16 +70,16 @@ def _setters() -> tuple[Callable[[int], None], ...]:
 
 
 def threads_used(count: int) -> int:
-    """How many threads BLAS uses inside of `threads_limited(count)`: all it likes where it
-    cannot be told."""
+    """The number of threads that BLAS uses inside of `threads_limited(count)`. Where no function
+    sets it, BLAS may use a thread for every processor."""
     return count if _setters() else max(count, os.cpu_count() or 1)
 
 
 @contextmanager
 def threads_limited(count: int) -> Iterator[None]:
-    """Within the block BLAS uses `count` threads; as many as it likes where it cannot be told.
+    """Within the block BLAS uses `count` threads, or its own number where no function sets it.
 
-    The number is the whole process's, so that executions in other contexts wait for the block.
+    The number is the whole process's, so executions in other contexts wait for the block to end.
     """
     global _last
     with _one_at_a_time[0]:

@@ -1,8 +1,8 @@
 """Pieces of a convolution and its gradients (NUMERICS 13.3; 2.6, 2.7).
 
-Each is a product of a small matrix with the patches of an image, or of gradients with patches;
-patches are laid out by tiles. The gradients of input and output of one convolution are each
-other's windows (patches.py), so one function serves both.
+Each is a product of a small matrix with the patches of an image, or of gradients with patches.
+Patches are laid out by tiles. A convolution's output and its input gradient both read another
+tensor through windows (patches.py), so one function computes both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.types import Attrs
 
 Tile = tuple[int, int, int, int]  # images n0..n1, rows y0..y1
-# Images of fewer places are multiplied together: BLAS is slow on narrow matrices.
+# Images of fewer places go into one product together: BLAS is slow on narrow matrices.
 _MERGED = 256
 
 
@@ -165,7 +165,8 @@ def _image_products(
 def _merged_product(
     engine: ProductEngine, window: Window, wide: np.ndarray, tile: Tile, w: np.ndarray
 ) -> np.ndarray:
-    """The same for one group and small images: one product with the patches of them all."""
+    """As `_image_products`, for one group and small images: one product with the patches of all
+    images."""
     count, channels, here = w.shape
     patches = _laid(window.view(*tile).transpose(1, 2, 3, 0, 4, 5)).reshape(-1, count * here)
     squares: np.ndarray = np.asarray(_core.square_sums_columns(patches)).reshape(count, here)

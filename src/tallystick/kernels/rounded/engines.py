@@ -1,7 +1,8 @@
-"""Who multiplies in binary64: any admissible kernel (NUMERICS 14.3), numpy's BLAS by default.
+"""The engines that multiply in binary64: any admissible kernel (NUMERICS 14.3), numpy's BLAS by
+default.
 
-An engine's choice of order is free; what it may not do, narrower arithmetic or fast algorithms,
-the start-up probe looks for (probe.py).
+An engine may choose any order. It may not use narrower arithmetic or fast algorithms: the start-up
+probe looks for these (probe.py).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class ProductEngine(Protocol):
 
     @property
     def name(self) -> str:
-        """Which library and order this is, for people."""
+        """The library and the order of this engine, for people."""
         ...
 
     def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-        """out = a·b: f64 [M,K]·[K,N] or [B,M,K]·[B,K,N], any strides, 0 included; `out` is
-        C-contiguous and shares nothing with them."""
+        """out = a·b: f64 [M,K]·[K,N] or [B,M,K]·[B,K,N], of any strides, 0 included. `out` is
+        C-contiguous and shares no memory with them."""
         ...
 
     def sums(self, x: np.ndarray) -> np.ndarray:
@@ -38,7 +39,7 @@ class ProductEngine(Protocol):
 
 
 def _has_unit_stride(x: np.ndarray) -> bool:
-    """Whether BLAS takes the last two axes as they are."""
+    """True if BLAS takes the last two axes as they are."""
     rows, columns = x.strides[-2:]
     item = x.itemsize
     return (columns == item and rows >= x.shape[-1] * item) or (
@@ -52,10 +53,10 @@ class NumpyEngine:
     name = "numpy"
 
     def mm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-        # numpy has a plain loop for what BLAS does not take: admissible, and very slow.
+        # For operands that BLAS does not take, numpy has a plain loop: admissible, and very slow.
         a = a if _has_unit_stride(a) else np.ascontiguousarray(a)
         b = b if _has_unit_stride(b) else np.ascontiguousarray(b)
-        # 13.4: what an infinity or a NaN makes of a sum is no error.
+        # 13.4: a sum with an infinity or a NaN is no error.
         with np.errstate(all="ignore"), threads_limited(int(_core.threads())):
             np.matmul(a, b, out=out)
 
@@ -70,14 +71,15 @@ _engine: ContextVar[ProductEngine] = ContextVar("tallystick_product_engine", def
 
 
 def current_engine() -> ProductEngine:
-    """The engine in use here, probed once a process, and numpy's own threads, once a step.
+    """The engine in use here. The function probes it once a process, and numpy's threads once a
+    step.
 
-    Raises EnvironmentRefusedError, naming the engine, where it is not admissible (NUMERICS 14.3),
-    or naming numpy, where its threads flush or round otherwise (1.7).
+    Raises EnvironmentRefusedError, which names the engine where that is not admissible (NUMERICS
+    14.3), or numpy where its threads flush subnormals or do not round to nearest (1.7).
     """
     engine = _engine.get()
     check_engine(engine)
-    check_threads(DEFAULT)  # other orders, too, are made of its products
+    check_threads(DEFAULT)  # engines of other orders use its products too
     return engine
 
 

@@ -1,4 +1,4 @@
-"""The kernels of the rounded operators (NUMERICS 13.1), and how one runs."""
+"""The kernels of the rounded operators (NUMERICS 13.1), and the function that runs one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tallystick.kernels.rounded.pieces import Decide, Piece
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs
 
-# Over attributes, inputs and preallocated C-contiguous outputs; the consumer decides every piece
-# before it asks for the next.
+# A generator over attributes, inputs and preallocated C-contiguous outputs. The consumer decides
+# every piece before it takes the next.
 Pieces = Callable[[Attrs, Arrays, Outputs], Iterator[Piece]]
 
 rounded_kernel: Attachments[Pieces] = Attachments("rounded kernel", "tallystick.kernels.rounded.*")
 
 
 def is_rounded(op: str, inputs: Arrays) -> bool:
-    """Whether `op` on these operands is a rounded operator (13.1)."""
+    """True if `op` on these operands is a rounded operator (13.1)."""
     return op in rounded_kernel and all(x is None or x.dtype == np.float32 for x in inputs)
 
 
 def run_rounded(op: str, decide: Decide, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    """Fill the outputs of rounded operator `op`, each piece decided by `decide`."""
+    """Fill the outputs of rounded operator `op`; `decide` decides each piece."""
     for piece in rounded_kernel[op](attrs, inputs, outputs):
         decide(piece)

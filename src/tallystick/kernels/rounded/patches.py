@@ -1,8 +1,8 @@
 """The operands of a convolution's DOTs as matrices (NUMERICS 2.6, 2.7), by tiles or by element.
 
-A `Window` reads a 4-D tensor [n,C,H,W] through taps: tap (c,i,j) of place (y,x) is the element of
-channel c at row y·step + i·tap − edge, and likewise its column; outside, and between elements
-where the tensor is spread, it is +0.
+A `Window` reads a 4-D tensor [n,C,H,W] through taps. Tap (c,i,j) of place (y,x) is the element of
+channel c at row y·step + i·tap − edge, and at the column that is computed likewise. Outside of the
+tensor, and between elements where the tensor is spread, a tap is +0.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tallystick.kernels.rounded.tiles import SCRATCH
 
 @dataclass(frozen=True)
 class Side:
-    """One spatial axis: `size` elements `spread` apart; `places` of them read, `step` apart;
-    `taps` of `tap` apart (negative: backwards), the first place's first tap at −`edge`."""
+    """One spatial axis: `size` elements, `spread` apart; `places` that read them, `step` apart;
+    `taps` of each place, `tap` apart (negative: backwards). The first place's first tap is at
+    −`edge`."""
 
     size: int
     spread: int
@@ -29,23 +30,23 @@ class Side:
 
     @property
     def low(self) -> int:
-        """The least coordinate that is read."""
+        """The least coordinate that a tap reads."""
         return -self.edge + min(0, (self.taps - 1) * self.tap)
 
     @property
     def reach(self) -> int:
-        """How many coordinates, from `low`, are read."""
+        """The number of coordinates, from `low`, that taps read."""
         return (self.places - 1) * self.step + (self.taps - 1) * abs(self.tap) + 1
 
     def cut(self, first: int, places: int) -> Side:
-        """The same for `places` places from `first`."""
+        """The same axis with `places` places from `first`."""
         return Side(
             self.size, self.spread, places, self.step, self.taps, self.tap,
             self.edge - first * self.step,
         )  # fmt: skip
 
     def source(self, place: np.ndarray, tap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(element, whether it is one) that taps of places read."""
+        """The elements that taps of places read: (element, whether there is one)."""
         element = place * self.step + tap * self.tap - self.edge
         inside = (element >= 0) & (element < self.size * self.spread)
         if self.spread > 1:
@@ -90,7 +91,7 @@ class Window:
             base = SCRATCH.get("padded", (*x.shape[:2], rows.reach, columns.reach), np.float32)
             base.fill(0)
             _scatter(x, base, rows, columns)
-        # The first tap stands at the far end where taps go backwards.
+        # Where taps go backwards, the first tap is at the far end.
         base = base[:, :, _first(rows) :, _first(columns) :]
         s = base.strides
         view: np.ndarray = np.lib.stride_tricks.as_strided(
@@ -106,14 +107,15 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is one tap, and the places are the elements."""
+        """True if there is one tap, and the places are the elements."""
         return all(
             (side.taps, side.step, side.spread, side.edge, side.places) == (1, 1, 1, 0, side.size)
             for side in (self.rows, self.columns)
         )
 
     def _offsets(self, tap: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(element of a channel, whether it is one) that taps of places read, broadcast."""
+        """The elements that taps of places read, broadcast: (element of a channel, whether there
+        is one)."""
         y, inside_y = self.rows.source(place // self.columns.places, tap // self.columns.taps)
         x, inside_x = self.columns.source(place % self.columns.places, tap % self.columns.taps)
         return y * self.columns.size + x, inside_y & inside_x
@@ -125,8 +127,8 @@ class Window:
     def patches(
         self, n: np.ndarray, first: np.ndarray, count: int, place: np.ndarray
     ) -> np.ndarray:
-        """f32[k, count·taps]: what places i64[k] of images i64[k] read, of `count` channels each
-        from `first` i64[k] on, in the order of 2.6."""
+        """f32[k, count·taps]: the elements that places i64[k] of images i64[k] read, of `count`
+        channels each from `first` i64[k] on, in the order of 2.6."""
         at, inside = self._offsets(np.arange(self.taps), place[:, None])
         channel = first[:, None, None] + np.arange(count)[:, None]
         taken: np.ndarray = self._channels()[n[:, None, None], channel, at[:, None, :]]
@@ -135,8 +137,8 @@ class Window:
         return patches
 
     def everywhere(self, channel: np.ndarray, tap: np.ndarray) -> np.ndarray:
-        """f32[k, n·places]: what taps i64[k] of channels i64[k] read at all places of all images,
-        in the order of a weight gradient's sum (2.7)."""
+        """f32[k, n·places]: the elements that taps i64[k] of channels i64[k] read at all places of
+        all images, in the order of a weight gradient's sum (2.7)."""
         at, inside = self._offsets(tap[:, None], np.arange(self.places))
         images = np.arange(len(self.x))[:, None]
         taken: np.ndarray = self._channels()[images, channel[:, None, None], at[:, None, :]]
@@ -150,7 +152,7 @@ def _first(side: Side) -> int:
 
 
 def _scatter(x: np.ndarray, base: np.ndarray, rows: Side, columns: Side) -> None:
-    """Put x's elements where they stand in `base`, which begins at the least coordinates."""
+    """Put x's elements into their places in `base`, which begins at the least coordinates."""
     sources, targets = [], []
     for side in (rows, columns):
         # Elements e with low <= e·spread < low + reach.
@@ -172,7 +174,8 @@ def forward_window(
     padding: tuple[int, int],
     dilation: tuple[int, int],
 ) -> Window:
-    """What a convolution reads of its input: taps by kernel row and column (2.6)."""
+    """The window through which a convolution reads its input: taps by kernel row and column
+    (2.6)."""
     sides = [
         Side(x.shape[2 + a], 1, out[a], stride[a], kernel[a], dilation[a], padding[a])
         for a in range(2)
@@ -188,7 +191,8 @@ def backward_window(
     padding: tuple[int, int],
     dilation: tuple[int, int],
 ) -> Window:
-    """What the input gradient reads of the gradient: row (h + pad − i·dil)/stride (2.7)."""
+    """The window through which the input gradient reads the gradient: row (h + pad − i·dil)/stride
+    (2.7)."""
     sides = [
         Side(grad.shape[2 + a], stride[a], size[a], 1, kernel[a], -dilation[a], -padding[a])
         for a in range(2)

@@ -1,9 +1,9 @@
-"""A piece: a part of an operator's output before it is rounded, with what it takes to decide it.
+"""A piece: a part of an operator's output before it is rounded, with the data to decide it.
 
-An operator under `rounded/1` or bounded `replay/1` is a generator of pieces. Whoever consumes
-them writes each piece's values before asking for the next: `exactly` writes R(v*) (NUMERICS 13);
-a log's recorder or follower writes what 14.5 gives. What follows R (alpha, beta, a mean's
-division: 13.3) the generator does after its last piece.
+An operator under `rounded/1` or bounded `replay/1` is a generator of pieces. The consumer writes
+each piece's values before it takes the next piece. `exactly` writes R(v*) (NUMERICS 13). A log's
+recorder or follower writes the values that 14.5 gives. The generator does the operations that
+follow R (alpha, beta, a mean's division: 13.3) after its last piece.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.grid import BOUND_FACTOR
 
 _NAN = np.array(0x7FC00000, dtype=np.uint32).view(np.float32)
-# Operand values gathered at a time for exact sums: 16 MiB of binary32.
+# The number of operand values gathered at a time for exact sums: 16 MiB of binary32.
 GATHER = 4 << 20
 
 
@@ -31,16 +31,17 @@ def term_factor(terms: int) -> float:
 
 
 def depth_share(terms: int, longest: int, parts: int) -> float:
-    """How much of E (14.4) a sum of `terms` terms can err that is added in `parts` parts of at
-    most `longest` terms each, the parts one after the other.
+    """The share of E (14.4) that bounds the error of a sum of `terms` terms added in parts.
 
-    It is 14.4.1 with the additions on the longest path, fewer than `longest` + `parts`, for K.
+    There are `parts` parts of at most `longest` terms each, and they are added one after the other.
+    The share is 14.4.1 with the number of additions on the longest path, which is below `longest` +
+    `parts`, in place of K.
     """
     return 1.0 if parts <= 1 else min(1.0, (longest + parts) / terms)
 
 
 class Terms(Protocol):
-    """The exact side of a piece: its elements' terms (13.3), by row-major position in it."""
+    """The exact terms (13.3) of a piece's elements, by row-major position in the piece."""
 
     def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
         """f32[k]: R(v*) of the elements at i64[k]."""
@@ -53,12 +54,12 @@ class Terms(Protocol):
 
 @dataclass
 class Piece:
-    """Elements of output number `output` (of those the node has), as a matrix of R rows, N columns.
+    """Elements of output number `output` (of the node's outputs), as a matrix of R rows, N columns.
 
     w: f64[R,N], C-contiguous, each within E of v* (14.3, 14.4); valid until the next piece.
     Bound: E[r,j] = ea[r]·eb[r // (R/G), j] + ec, in binary64, with ea f64[R], eb f64[G,N] and
     ec None, f64[N] or broadcasting to [R,N].
-    out: f32[R,N], a view of the output (any strides), where the values go.
+    out: f32[R,N], a view of the output (any strides), which receives the values.
     Position r·N + j of the piece is element `start + r·row_step + j` of the output, row-major.
     """
 
@@ -71,7 +72,8 @@ class Piece:
     start: int
     row_step: int
     terms: Terms
-    # |w − v*| ≤ share·E: smaller than 1 where the contraction was added in parts (depth_share).
+    # |w − v*| ≤ share·E. The share is below 1 where the contraction was added in parts
+    # (depth_share).
     share: float = 1.0
 
     def flat(self, at: np.ndarray) -> np.ndarray:
@@ -93,8 +95,8 @@ class Piece:
         return e
 
     def doubtful(self, factor: float, bits: int, out: np.ndarray) -> np.ndarray:
-        """Write R(w) to `out`, f32[R,N] C-contiguous; i64[k], ascending, are the elements where
-        R(w − factor·E) ≠ R(w + factor·E), or w or E is not finite."""
+        """Write R(w) to `out`, f32[R,N] C-contiguous; return i64[k], ascending: the elements where
+        R(w − factor·E) ≠ R(w + factor·E), or where w or E is not finite."""
         if self.ec is not None and self.ec.ndim != 1:
             return self._doubtful_anywhere(factor, bits, out)
         groups = len(self.eb)
@@ -114,8 +116,8 @@ class Piece:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _doubtful_anywhere(self, factor: float, bits: int, out: np.ndarray) -> np.ndarray:
-        """`doubtful` for a bound whose last term is not the columns' (a matrix C; a bias of a
-        convolution): a plain evaluation."""
+        """As `doubtful`, by plain evaluation, for a bound whose last term is not one number per
+        column (a matrix C, or a convolution's bias)."""
         _core.round_grid(self.w, out, bits)
         everywhere = self.bound(np.arange(self.w.size)).reshape(self.w.shape)
         with np.errstate(all="ignore"):
@@ -132,7 +134,7 @@ class Piece:
         rows, n = self.w.shape
         i, j = np.divmod(at, n)
         # 13.4: a NaN operand makes every element of its row or column NaN. The sums of squares
-        # have seen it, so that a diverged run does not sum millions of elements exactly.
+        # show it, so that a diverged run does not sum millions of elements exactly.
         nan = np.isnan(self.ea)[i] | np.isnan(self.eb)[i // max(1, rows // len(self.eb)), j]
         if not nan.any():
             return self.terms.rounded(at, bits)
@@ -147,12 +149,12 @@ class Piece:
         return self.terms.accumulators(at)
 
     def store(self, values: np.ndarray) -> None:
-        """Write f32[R,N] to the output; nothing to do where they were made there."""
+        """Write f32[R,N] to the output; do nothing where the values were made there."""
         if values is not self.out:
             self.out[...] = values
 
     def room(self) -> np.ndarray:
-        """f32[R,N] C-contiguous for the values: the output itself, where it is so."""
+        """f32[R,N], C-contiguous, for the values: the output itself, if that is C-contiguous."""
         return self.out if self.out.flags.c_contiguous else np.empty(self.w.shape, np.float32)
 
 
@@ -160,7 +162,7 @@ Decide = Callable[[Piece], None]
 
 
 def exactly(bits: int) -> Decide:
-    """What `rounded/1` makes of a piece: R(v*) everywhere (13.3)."""
+    """The decision of `rounded/1` about a piece: R(v*) everywhere (13.3)."""
 
     def decide(piece: Piece) -> None:
         values = piece.room()
@@ -172,15 +174,15 @@ def exactly(bits: int) -> Decide:
     return decide
 
 
-# Operands of elements k: A [m,K], B [K,n], element e being row i[e] of A times column j[e] of B.
+# Operands of k elements: A [m,K], B [K,n]. Element e is row i[e] of A times column j[e] of B.
 Gathered = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Gather = Callable[[np.ndarray], Gathered]
 
 
 @dataclass(frozen=True)
 class DotTerms:
-    """Terms of a DOT: `gather` finds the operands of positions; `last`, if any, gives f32[k], the
-    last terms of positions. At most `batch` positions are gathered at a time."""
+    """The terms of a DOT. `gather` finds the operands of positions. `last`, if there is one, gives
+    f32[k], the last terms of positions. The class gathers at most `batch` positions at a time."""
 
     gather: Gather
     last: Callable[[np.ndarray], np.ndarray] | None = None
@@ -208,7 +210,7 @@ class DotTerms:
 
 @dataclass(frozen=True)
 class SumTerms:
-    """Terms of sums: the rows of x f32[R,n], any strides; position r is row `first` + r."""
+    """The terms of sums: the rows of x f32[R,n], of any strides; position r is row `first` + r."""
 
     x: np.ndarray
     first: int = 0
@@ -221,5 +223,5 @@ class SumTerms:
 
 
 def per_gather(terms: int) -> int:
-    """How many elements of so many terms are gathered at a time."""
+    """The number of elements, of `terms` terms each, to gather at a time."""
     return max(1, GATHER // max(1, terms))

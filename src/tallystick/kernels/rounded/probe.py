@@ -1,9 +1,10 @@
-"""Start-up probe: whether an engine's kernels are admissible (NUMERICS 14.3).
+"""The start-up probe, which tests whether an engine's kernels are admissible (NUMERICS 14.3).
 
-The products are made of integers times powers of two, such that every sum of any of an element's
-terms is exact in binary64. So each admissible kernel, whatever its order, gives the true product,
-bit for bit. The powers differ between rows, between columns and along the contraction: binary32
-or less inside, splitting into a few narrow digits, and Strassen's sums of blocks all lose bits.
+The factors are integers times powers of two, such that every sum of any of an element's terms is
+exact in binary64. So each admissible kernel, whatever its order, gives the true product, bit for
+bit. The powers differ between rows, between columns and along the contraction. So a kernel loses
+bits if it computes in binary32 or less, splits into a few narrow digits, or adds blocks as
+Strassen's algorithm does.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from tallystick.errors import EnvironmentRefusedError
 if TYPE_CHECKING:
     from tallystick.kernels.rounded.engines import ProductEngine
 
-_BITS = 21  # of an operand: 2·21 + log2(512) < 53
-# (M, K, N): vectors, thin, odd and large enough for any switch of algorithm.
+_BITS = 21  # bits of an operand: 2·21 + log2(512) < 53
+# (M, K, N): vectors, thin and odd matrices, and some so large that a library changes its algorithm.
 _SHAPES = ((1, 300, 1), (1, 512, 65), (67, 129, 1), (40, 257, 33), (520, 512, 544))
-_ROWS = 4  # distinct rows of integers; the expected product costs no more
+_ROWS = 4  # distinct rows of integers; the expected product needs no more
 _probed: set[tuple[type, str]] = set()
 
 
@@ -47,7 +48,7 @@ def _refuse(engine: ProductEngine, what: str) -> None:
 
 
 def probe(engine: ProductEngine) -> None:
-    """Raise EnvironmentRefusedError, naming the engine, unless its kernels are admissible."""
+    """Raise EnvironmentRefusedError, which names the engine, unless its kernels are admissible."""
     for m, k, n in _SHAPES:
         a, b, exact = _operands(m, k, n)
         out = np.empty((m, n))
@@ -71,7 +72,7 @@ def probe(engine: ProductEngine) -> None:
 
 
 def check_engine(engine: ProductEngine) -> None:
-    """`probe`, once a process and engine."""
+    """Call `probe` once for each process and engine."""
     key = (type(engine), engine.name)
     if key not in _probed:
         probe(engine)

@@ -26,7 +26,7 @@ from tallystick.numerics.types import Attrs
 def _accumulated(
     engine: ProductEngine, a: np.ndarray, b: np.ndarray, kt: int, w: np.ndarray
 ) -> None:
-    """w = a·b for f32 tiles a [m,K], b [K,n], the contraction in parts of kt."""
+    """w = a·b for f32 tiles a [m,K], b [K,n]; the contraction is added in parts of kt."""
     k = a.shape[1]
     if kt >= k:
         engine.mm(widened("a", a), widened("b", b), w)
@@ -98,7 +98,7 @@ def mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
 
 @rounded_kernel("aten.bmm")
 def bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.bmm: several matrices to a piece where they are small, else each as aten.mm."""
+    """aten.bmm: small matrices share a piece; each other one is treated as in aten.mm."""
     a, b, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     batch, m, k = a.shape
     n = b.shape[2]
@@ -162,7 +162,7 @@ def addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
 
 
 def canonical(out: np.ndarray) -> None:
-    """Every NaN of a float32 array gets the one pattern there is (NUMERICS 1.5)."""
+    """Give every NaN of a float32 array the canonical pattern (NUMERICS 1.5)."""
     if out.ndim == 0:
         out = out.reshape(1)
     bad = np.isnan(out)

@@ -1,4 +1,4 @@
-"""SUM64 of squares of rows that come in parts (NUMERICS 3.1, 3.6, 14.4)."""
+"""SUM64 of the squares of rows that arrive in parts (NUMERICS 3.1, 3.6, 14.4)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LANES = 32
 
 
 def sum64_rows(x: np.ndarray) -> np.ndarray:
-    """f64[R]: SUM64 (3.1) of the rows of x f64[R,n], none of them negative.
+    """f64[R]: SUM64 (3.1) of the rows of x f64[R,n], whose elements are not negative.
 
-    Absent lanes are +0 here, the identity for such numbers.
+    Absent lanes are +0 here, which is the identity for such numbers.
     """
     rows, n = x.shape
     if n <= 1:
@@ -56,7 +56,7 @@ class RowSquares:
         self._rest = part[:, full * _BLOCK :].copy()
 
     def total(self) -> np.ndarray:
-        """f64[rows]: the sums; ends the addition."""
+        """End the addition; return f64[rows], the sums."""
         blocks = list(self._blocks)
         if self._rest.shape[1]:
             rest = np.asarray(_core.square_sums_rows(self._rest)).reshape(-1, 1)

@@ -19,13 +19,13 @@ from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 
 _ONE = np.ones((1, 1))
-# A reduction of inner axes with so many outer ones is cheaper on a copy.
+# A reduction with more outer elements than this is cheaper on a copy.
 _MAX_OUTER = 16
 
 
 def row_pieces(x: np.ndarray, out: np.ndarray, start: int = 0, output: int = 0) -> Iterator[Piece]:
-    """Pieces of the row sums of x f32[R,n], any strides, into out f32[R], which lies at `start`
-    of the operator's output."""
+    """Pieces of the row sums of x f32[R,n], of any strides. Their values go to out f32[R], which
+    begins at position `start` of the operator's output."""
     rows, n = x.shape
     if rows == 0:
         return

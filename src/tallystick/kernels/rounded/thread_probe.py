@@ -1,8 +1,9 @@
-"""Whether a library's own threads keep subnormals and round to nearest (NUMERICS 1.7).
+"""The test whether a library's own threads keep subnormals and round to nearest (NUMERICS 1.7).
 
-Each thread has a floating-point environment of its own, which only code that runs in it can set.
-A product in which every thread of the library has a share of the rows tells of all of them: its
-elements are two terms each, chosen so that every other environment gives another value.
+Each thread has a floating-point environment of its own, which only code in that thread can set.
+The test is a product in which every thread of the library has a share of the rows, so that it
+covers all threads. Its elements are sums of two terms, chosen so that every other environment gives
+another value.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
     from tallystick.kernels.rounded.engines import ProductEngine
 
 Multiply = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
-# Of a thread's share: OpenBLAS gives a product one thread for each 64³ terms.
+# The size of a thread's share: OpenBLAS gives a product one thread for each 64³ terms.
 _ROWS, _TERMS, _COLUMNS = 64, 64, 64
 
 
 def _power(exponent: int, high: int = 0) -> int:
-    """Bits of the binary64 2^exponent, its fraction beginning with `high` (one bit)."""
+    """The bits of the binary64 2^exponent, whose fraction begins with the bit `high`."""
     if exponent < -1022:
         return 1 << exponent + 1074
     return exponent + 1023 << 52 | high << 51
 
 
 _MINUS = 1 << 63
-_SMALL = -600  # a[i, last]: the second factor makes each product what its line says
-# Columns: b[0, j], b[last, j], and the element. Integers, so that no rounding makes them.
+_SMALL = -600  # a[i, last]; the factor b[last, j] makes up for this exponent
+# Columns: b[0, j], b[last, j], and the element, as integers, so that no rounding enters them.
 _KINDS = (
     (_power(0), _power(-54 - _SMALL), _power(0)),  # above 1: rounded upward?
     (_power(0), _power(-53 - _SMALL, 1), _power(0) + 1),  # rounded downward, or toward zero?
@@ -49,7 +50,7 @@ _ROUNDINGS = 3  # the first kinds
 
 @lru_cache(maxsize=8)
 def _operands(threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """a and b, f64; the bits that each row of their product must have, u64[N]."""
+    """a and b, f64, and the bits that each row of their product must have, u64[N]."""
     a = np.zeros((_ROWS * threads, _TERMS))
     b = np.zeros((_TERMS, _COLUMNS))
     kinds = np.array(_KINDS, np.uint64)[np.arange(_COLUMNS) % len(_KINDS)]
@@ -60,8 +61,8 @@ def _operands(threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def refuse_threads(library: str, rounds: bool) -> None:
-    """Raise EnvironmentRefusedError for threads of `library`: they round otherwise than to nearest
-    (`rounds`), or flush subnormals."""
+    """Raise EnvironmentRefusedError for threads of `library` that do not round to nearest
+    (`rounds`), or that flush subnormals."""
     how = "do not round to nearest" if rounds else "flush subnormals to zero"
     raise EnvironmentRefusedError(
         f"Threads of {library} {how}, and nobody else can set them (NUMERICS 1.7).",
@@ -71,10 +72,10 @@ def refuse_threads(library: str, rounds: bool) -> None:
 
 
 def probe_products(library: str, multiply: Multiply, threads: int) -> None:
-    """Raise EnvironmentRefusedError unless `multiply(a, b, out)`, f64, is computed on threads that
+    """Raise EnvironmentRefusedError unless `multiply(a, b, out)`, f64, computes on threads that
     keep subnormals and round to nearest. Call it inside of `exact_environment`."""
     a, b, bits = _operands(threads)
-    out = np.empty((len(a), _COLUMNS))  # its own: another thread may be probing
+    out = np.empty((len(a), _COLUMNS))  # a new array: another thread may probe at the same time
     with np.errstate(all="ignore"):
         multiply(a, b, out)
     wrong = np.any(out.view(np.uint64) != bits, axis=0)
@@ -84,7 +85,7 @@ def probe_products(library: str, multiply: Multiply, threads: int) -> None:
 
 
 class _Checked(threading.local):
-    """What this thread has found out last: for which engine, threads and entry."""
+    """The engine, threads and entry that this thread has checked last."""
 
     key: tuple[int, int, int] | None = None
 
@@ -93,10 +94,10 @@ _checked = _Checked()
 
 
 def check_threads(engine: ProductEngine) -> None:
-    """`probe_products` of an engine, once after each entry of this thread: once a step.
+    """Call `probe_products` for an engine once after each entry of this thread: once a step.
 
-    A single thread is the calling one, which is ours to set. Raises EnvironmentRefusedError, naming
-    the engine.
+    A single thread is the calling one, which this program can set. Raises EnvironmentRefusedError,
+    which names the engine.
     """
     key = (id(engine), threads_used(int(_core.threads())), entries())
     if key != _checked.key and key[1] > 1:

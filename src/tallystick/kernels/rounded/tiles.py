@@ -1,4 +1,4 @@
-"""Working memory of rounded operators: how large a tile is, and where its binary64 values lie."""
+"""Working memory of rounded operators: the size of a tile, and buffers for its binary64 values."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from tallystick import _core
 
-# Binary64 values a tile may hold, operands and result: 48 MiB.
+# The number of binary64 values that a tile may hold, operands and result: 48 MiB.
 BUDGET = 6 << 20
-# A longer contraction is added in parts of so many terms: an element's error grows with the parts'
-# length (pieces.depth_share), and what is doubtful is summed exactly.
+# A longer contraction is added in parts of so many terms. An element's error grows with the length
+# of the parts (pieces.depth_share), and every doubtful element is summed exactly.
 DEPTH = 1024
 
 
 class Scratch(threading.local):
     """Named buffers that grow and stay: fresh pages cost as much as the arithmetic on them.
 
-    A buffer's former contents are lost at the next request for its name, in this thread.
+    The next request for a name in this thread destroys the buffer's former contents.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def _widen(x: np.ndarray, wide: np.ndarray) -> None:
 
 
 def widened(name: str, x: np.ndarray) -> np.ndarray:
-    """x in binary64 in the scratch buffer `name`, its last two axes in memory as x has them."""
+    """x in binary64 in the scratch buffer `name`. The last two axes have x's order in memory."""
     if x.ndim >= 2 and x.strides[-1] > x.strides[-2]:
         turned = SCRATCH.get(name, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
         _widen(x.swapaxes(-1, -2), turned)
@@ -80,5 +80,5 @@ def product_tiles(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 
 def ranges(size: int, step: int) -> list[tuple[int, int]]:
-    """[0, size) in parts of `step`."""
+    """The range [0, size) in parts of `step`."""
     return [(begin, min(begin + step, size)) for begin in range(0, size, step)]

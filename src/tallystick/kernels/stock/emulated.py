@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Kind:
     """One kind of hardware.
 
-    `seed` and `parts` give its order; without a seed it is the library's own. `environment` has the
-    variables that take instructions away.
+    `seed` and `parts` give its order of additions; without a seed the order is the library's own.
+    `environment` has the variables that take instructions away.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Kind:
 
     @property
     def is_here(self) -> bool:
-        """True if this process can emulate the kind; else a process with `environment` can."""
+        """True if this process can emulate the kind. Otherwise a process with `environment` can."""
         return all(os.environ.get(key) == value for key, value in self.environment.items())
 
     def stock(self) -> Stock:

@@ -1,7 +1,7 @@
 """Stock forms of softmax, layer and batch normalisation, losses (NUMERICS 6, 7).
 
-What a composite's clause names as an intermediate is binary64 here. Statistics that are an
-operand of a gradient are the binary32 values that the forward pass put out.
+The intermediates that a composite's clause names are binary64 here. Statistics that are an operand
+of a gradient are the binary32 values that the forward pass put out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATEN: Any = torch.ops.aten
 
 
 def _along(stock: Stock, dim: int, xs: list[Tensor], f: Callable[[list[Tensor]], Tensor]) -> Tensor:
-    """f of xs with axis `dim` gone through in the kind's order; its result back in place."""
+    """f of xs, with axis `dim` in the kind's order; the result has the natural order again."""
     order = stock.permutation(xs[0].shape[dim]) if xs[0].dim() else None
     if order is None:
         return f(xs)
@@ -66,7 +66,7 @@ def _log_softmax_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tenso
 
 # -- layer_norm (6.5, 6.6) -------------------------------------------------------------------------
 def _flat_rows(x: Tensor, count: int) -> Tensor:
-    """x[rows, n], n being the product of the last `count` axes."""
+    """x as [rows, n], where n is the product of the last `count` axes."""
     n = 1
     for size in x.shape[x.dim() - count :]:
         n *= size
@@ -148,7 +148,7 @@ def _batch_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     (x,), order = _in_order(stock, need(xs, 0))
     w, b, running_mean, running_var = (maybe(xs, i) for i in range(1, 5))
     eps, momentum = rounded_number(attrs, "eps"), rounded_number(attrs, "momentum")
-    if eps == 0:  # torch takes rstd as 0 where the variance is 0, the clause as infinite
+    if eps == 0:  # where the variance is 0, torch has rstd 0, and the clause has infinity
         axes = (0, *range(2, x.dim()))
         var, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
         rstd = torch.rsqrt(var)
@@ -161,7 +161,7 @@ def _batch_norm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
         axes = (0, *range(2, x.dim()))
         n = x.numel() // max(x.shape[1], 1)
         about = mean.reshape(1, -1, *(1,) * (x.dim() - 2))
-        # torch, too, divides by n - 1; one element has no spread to speak of.
+        # torch, too, divides by n - 1, which is 0 for one element.
         spread = stock.sum((x - about) ** 2, axes) / max(n - 1, 0)
         found += [
             torch.lerp(running_mean, mean, momentum),
@@ -236,7 +236,7 @@ def _coefficient(attrs: Attrs, g: Tensor, counts: Tensor, count: Tensor) -> Tens
 
 
 def _row_blocks(x: Tensor) -> list[slice]:
-    """Rows of x[R, C], as many at a time as stay in a processor's cache."""
+    """The rows of x[R, C], in blocks that stay in a processor's cache."""
     rows = max(1, STRETCH // max(1, x.shape[1]))
     return [slice(r, r + rows) for r in range(0, x.shape[0], rows)]
 

@@ -1,7 +1,7 @@
 """Stock forms of optimizer steps (NUMERICS 11) in binary64: torch's own sequences of kernels, and
-for Adam on this machine's CPU one pass of the core's.
+for Adam on this machine's CPU one pass of the core.
 
-Attributes are binary64 and stay so; of 11's intermediates none is rounded to binary32.
+Attributes are binary64 and stay binary64. No intermediate of 11 is rounded to binary32.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def _plus(a: Tensor, b: Tensor, factor: Number) -> Tensor:
 
 
 def _gradient(xs: Tensors, coefficient: int) -> Tensor:
-    """g, times the coefficient where there is one (11.6)."""
+    """g, multiplied by the coefficient where there is one (11.6)."""
     g, c = need(xs, 1), maybe(xs, coefficient)
     return g if c is None else g * c
 
 
 @dataclass(frozen=True)
 class _Adam:
-    """Scalars of a step of Adam (11.2, 11.3): `kept` and `decay` are factors of p, of the result's
-    and of the gradient's."""
+    """The scalars of a step of Adam (11.2, 11.3). `kept` and `decay` are factors of p: `kept` in
+    the result, `decay` in the gradient."""
 
     beta1: float
     beta2: float
@@ -89,7 +89,7 @@ def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
 
 
 def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
-    """One pass of the core's: torch's eight cost three times as much, most of it in memory."""
+    """One pass of the core: torch's eight passes cost three times as much, mostly in memory."""
     p, g, m, v = (need(xs, i).contiguous().numpy() for i in range(4))
     c = maybe(xs, 7)
     found = [stock.result(p.shape, number) for number in range(3)]

@@ -1,8 +1,8 @@
 """Another legal order of additions, as another kind of hardware would have it (NUMERICS 14.3).
 
-GPUs and BLAS libraries differ in how they cut a contraction into pieces and in which order they
-add them. An Order does so on purpose: the index is permuted and cut into uneven parts by its seed,
-each part is left to the library, and the parts are added one to the next.
+GPUs and BLAS libraries differ in how they cut a contraction into pieces and in the order in which
+they add these. An Order differs on purpose: it permutes the index and cuts it into uneven parts by
+its seed, leaves each part to the library, and adds the parts one after the other.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Order:
         found = self._drawn.get(n)
         if found is None:
             found = [torch.from_numpy(p) for p in orders.pieces(self.seed, n, self.parts)]
-            if n <= 1 << 16:  # short ones come again and again
+            if n <= 1 << 16:  # short lengths come again and again
                 self._drawn[n] = found
         return found
 
     def permutation(self, n: int) -> Tensor:
-        """The permuted range(n), the same for every call: i64[n]."""
+        """The permuted range(n), i64[n]; every call gives the same one."""
         return torch.cat(self.pieces(n))
 
     def sum(self, x: Tensor) -> Tensor:

@@ -59,8 +59,8 @@ _register_pair("div", lambda a, b, _attrs: torch.div(a, b))
 def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, exponent = need(xs, 0), rounded_number(attrs, "exponent")
     if abs(exponent) == 0.5 and exponent != attrs["exponent"]:
-        # torch takes a square root, which has other values of -0 and of -inf. NUMERICS 10.6 does
-        # so only where the binary64 attribute is 0.5 or -0.5 itself.
+        # torch takes a square root, which gives other values for -0 and -inf. NUMERICS 10.6 takes
+        # one only where the binary64 attribute is 0.5 or -0.5 itself.
         x = torch.where((x == 0) | (x == -torch.inf), x.abs(), x)
     return [torch.pow(x, exponent)]
 
@@ -77,7 +77,7 @@ def _leaky_relu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 @stock_form("tallystick.mask_scale", per_element=True)
 def _mask_scale(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    # Not x · mask · scale: a dropped element is +0 whatever it was (8.5).
+    # Not x · mask · scale: a dropped element is +0 for every x (8.5).
     return [torch.where(need(xs, 1), need(xs, 0) * rounded_number(attrs, "scale"), 0.0)]
 
 

@@ -1,4 +1,4 @@
-"""Whether torch's own threads keep subnormals and round to nearest (NUMERICS 1.7)."""
+"""The test whether torch's own threads keep subnormals and round to nearest (NUMERICS 1.7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tallystick.kernels.rounded.thread_probe import probe_products, refuse_threads
 
 Tensor = torch.Tensor
-# Elements of a thread's share: torch gives a pass one thread for each 32,768.
+# The elements of a thread's share: torch gives a pass one thread for each 32,768.
 _SHARE = 1 << 15
 # x, y and x + y, as bits of binary32: as in thread_probe, a value for each environment.
 _KINDS = (
@@ -24,7 +24,7 @@ _ROUNDINGS = 3  # the first kinds
 
 @lru_cache(maxsize=8)
 def _operands(threads: int) -> tuple[Tensor, Tensor, np.ndarray]:
-    """x and y, f32; the bits that x + y must have, u32."""
+    """x and y, f32, and the bits that x + y must have, u32."""
     count = _SHARE * threads // len(_KINDS)
     x, y, total = (np.tile(np.array(c, np.uint32), count) for c in zip(*_KINDS, strict=True))
     first, second = (torch.from_numpy(v.view(np.float32)) for v in (x, y))
@@ -36,11 +36,11 @@ def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
 
 
 def check_torch_threads() -> None:
-    """Raise EnvironmentRefusedError unless torch computes on threads that have the environment of
-    NUMERICS 1.7, in its own passes and in its products. Call it inside of `exact_environment`."""
+    """Raise EnvironmentRefusedError unless torch computes, in its own passes and in its products,
+    on threads with the environment of NUMERICS 1.7. Call it inside of `exact_environment`."""
     threads = torch.get_num_threads()
     if threads == 1:
-        return  # it is the calling one
+        return  # the one thread is the calling thread
     x, y, bits = _operands(threads)
     with torch.no_grad():
         total = torch.add(x, y)

@@ -44,7 +44,7 @@ def _addmm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 # -- convolution (2.6, 2.7) ------------------------------------------------------------------------
 def _columns(x: Tensor, w: Tensor, attrs: Attrs) -> Tensor:
-    """Taps of every output: [n, channels·kh·kw, outputs]."""
+    """The taps of every output: [n, channels·kh·kw, outputs]."""
     stride, padding, dilation, _ = geometry("aten.convolution", attrs)
     return functional.unfold(x, w.shape[2:], dilation, padding, stride)
 
@@ -147,7 +147,7 @@ def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     x, dim = need(xs, 0), cast(int, attrs["dim"])
     if stock.order is None or x.dim() == 0 or not x.shape[dim]:
         return [torch.cumsum(x, dim)]
-    # In pieces, each from its own beginning, as a device with many threads has it.
+    # In pieces, each summed from its own beginning, as on a device with many threads.
     pieces = torch.tensor_split(x, stock.order.parts, dim)
     made: list[Tensor] = []
     for piece in pieces:

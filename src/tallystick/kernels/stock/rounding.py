@@ -1,8 +1,8 @@
 """R, log and rev of the published form on a torch device (NUMERICS 14.9).
 
-The core's pass over a stock kernel's binary64 result, native/src/families/published.cpp, in torch's
-integer and comparison kernels, which have no freedom: so that results stay on their device, and
-only packed entries leave it. Both give the same bits.
+This module repeats the core's pass over a stock kernel's binary64 result
+(native/src/families/published.cpp) in torch's integer and comparison kernels, which are exact. So
+results stay on their device, and only packed entries leave it. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST_BYTE, _FIVE_ONES = 242, 121
 
 
 def _rounded(x: Tensor, bits: int) -> Tensor:
-    """R(x) as binary64, a zero keeping its sign; NaN stays a NaN."""
+    """R(x) as binary64; a zero keeps its sign, and a NaN stays a NaN."""
     if bits == 32:
         return x.to(torch.float32).to(torch.float64)
     drop = 61 - bits
@@ -31,7 +31,7 @@ def _rounded(x: Tensor, bits: int) -> Tensor:
     low = (1 << drop) - 1
     v = (magnitude + (low >> 1) + ((magnitude >> drop) & 1)) & ~low
     v = torch.where(v >= _OVERFLOW, _INFINITY, v)
-    # Below 2^-126 the spacing stays that of subnormals: adding 2^52 spacings rounds to them.
+    # Below 2^-126 the spacing stays that of subnormals: adding 2^52 spacings rounds to a multiple.
     absolute = magnitude.view(torch.float64)
     big = 2.0 ** (-65 - bits)
     v = torch.where(absolute < 2.0**-126, ((absolute + big) - big).view(torch.int64), v)
@@ -74,7 +74,8 @@ def _weights(device: torch.device) -> Tensor:
 
 
 def pack(entries: Tensor) -> Tensor:
-    """u8: flat entries 0, 1, 2, five to a byte, the last one filled with 1 (COMMITMENTS 10.3)."""
+    """u8: flat entries 0, 1, 2, five to a byte; the last byte is filled with 1 (COMMITMENTS
+    10.3)."""
     spare = -entries.numel() % ENTRIES_PER_BYTE
     filled = torch.nn.functional.pad(entries, (0, spare), value=1).reshape(-1, ENTRIES_PER_BYTE)
     return (filled * _weights(entries.device)).sum(dim=1, dtype=torch.uint8)
@@ -95,7 +96,7 @@ def nearest(x: Tensor, bits: int, plus_zero: bool) -> Tensor:
 def log(
     x: Tensor, threshold: int, decimal: bool, bits: int, plus_zero: bool
 ) -> tuple[Tensor, Tensor]:
-    """A trainer's values, f32 of x's shape, and its packed entries, for f64 x."""
+    """For f64 x: a trainer's values, f32 of x's shape, and its packed entries."""
     r = _rounded(x, bits)
     side = (x < r).to(torch.int8) - (x > r).to(torch.int8)
     entries = 1 + torch.where(_is_logged(x, r, threshold, decimal), side, 0)
@@ -103,12 +104,13 @@ def log(
 
 
 def follow(x: Tensor, packed: Tensor, bits: int, plus_zero: bool) -> tuple[Tensor, int]:
-    """The values, f32 of x's shape, under given entries; how many elements these have changed."""
+    """The values, f32 of x's shape, under given entries; the number of elements that these have
+    changed."""
     r = _rounded(x, bits)
     entries = unpack(packed, x.numel()).reshape(x.shape)
     down, up = (x < r) & (entries == 0), (x > r) & (entries == 2)
     encoded = r.to(torch.float32).view(torch.int32)
-    # The sign of r is x's: towards zero is one step less in the encoding, from zero one more.
+    # r has the sign of x: a step towards zero is one less in the encoding, away from zero one more.
     step = (up.to(torch.int32) - down.to(torch.int32)) << (32 - bits)
     value = (encoded + torch.where(encoded < 0, -step, step)).view(torch.float32)
     return _finished(value.to(torch.float64), plus_zero), int((down | up).sum())

@@ -27,7 +27,8 @@ class Attack(Protocol):
     """The interface of `ATTACK` in an attack file; the file may offer more."""
 
     def make(self, job: Job, params: Params) -> Override:
-        """The cheat's hooks for `job`. Raises UsageError for parameters it does not know."""
+        """Make the cheat's hooks for `job`. Raises UsageError for parameters that the attack does
+        not know."""
 
 
 def hooks_of(declared: Declaration, job: Job) -> Override:
@@ -49,13 +50,14 @@ def declared_override(store: RunStore, job: Job) -> Override:
 
 
 def attacks_directory() -> Path:
-    """Where attack files lie: beside `src` in a checkout, inside the package when installed."""
+    """The directory of attack files: beside `src` in a checkout, inside the package when
+    installed."""
     home, installed = checkout(), _TALLYSTICK / "attacks"
     return installed if home is None or installed.is_dir() else home / "attacks"
 
 
 def attack_names() -> list[str]:
-    """Names of all attacks of this installation, sorted."""
+    """The names of all attacks of this installation, sorted."""
     names = (path.stem for path in attacks_directory().glob("*.py"))
     return sorted(name for name in names if is_attack_name(name))
 

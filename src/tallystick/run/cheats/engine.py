@@ -1,4 +1,4 @@
-"""The engine of a cheat: the honest one, whose inputs, outputs and statements its hooks change."""
+"""The engine of a cheat: the honest engine, whose inputs, outputs and statements hooks change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tallystick.run.store.trace import NodeTrace
 def final_step(job: Job, override: Override) -> int:
     """The step after which a run with this cheat claims to have ended, if no loss ends it before.
 
-    Raises UsageError for a step that the job has not.
+    Raises UsageError for a step that the job does not have.
     """
     step = override.final_step(job)
     if not 0 < step <= job.steps:
@@ -36,8 +36,8 @@ def final_step(job: Job, override: Override) -> int:
 
 @dataclass
 class CheatingEngine(Engine):
-    """An engine that executes `job` as `override` has it. `last_bits` are the bits of the last
-    step's loss, which is the loss of a step that is skipped."""
+    """An engine that executes `job` with the hooks of `override`. `last_bits` are the bits of the
+    last step's loss. A skipped step has the same loss."""
 
     override: Override = field(default_factory=Override, kw_only=True)
     last_bits: int = field(default=0, kw_only=True)
@@ -53,7 +53,7 @@ class CheatingEngine(Engine):
 
     @in_its_context
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
-        """Execute the next step, or skip it; a step that is skipped has no trace."""
+        """Execute the next step, or skip it. A skipped step has no trace."""
         step = self.step
         self.override.before(step, self.state)
         found = super().run(trace and not self.override.skips(step))
@@ -63,8 +63,9 @@ class CheatingEngine(Engine):
 
     @in_its_context
     def look(self, tap: Tap) -> tuple[int, int]:
-        """Look at the next step; the state has then changed as `before` and `node` have it: load
-        it anew. A step that the cheat skips is executed here: its nodes are what the job says."""
+        """Look at the next step. The hooks `before` and `node` may change the state: the caller
+        must load it anew afterwards. A step that the cheat skips is executed here, so that its
+        nodes are the job's."""
         self.override.before(self.step, self.state)
         return super().look(tap)
 
@@ -82,7 +83,7 @@ class CheatingEngine(Engine):
         return None if log is None else self.override.log_digest(self.step, log)
 
     def stops(self, bits: int) -> bool:
-        """A cheat that names its last step ends there, and goes on where an honest run stops."""
+        """A cheat that names its last step ends there. It goes on where an honest run stops."""
         return self.last_step == self.job.steps and super().stops(bits)
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
@@ -109,7 +110,7 @@ class CheatingEngine(Engine):
 
 
 def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
-    """A tap that lets `lie` change a node's outputs before anybody sees them."""
+    """A tap that lets `lie` change a node's outputs before any other code sees them."""
 
     def both(
         index: int, node: Node, inputs: Sequence[Array | None], outputs: Sequence[Array]
@@ -117,7 +118,7 @@ def _lying(lie: Override, step: int, tap: Tap | None) -> Tap:
         if tap is None:
             lie.node(step, index, node, outputs)
             return
-        # An output may be a view of an input: what the node has read is what was there before.
+        # An output may be a view of an input: keep the input's values from before the change.
         given = [
             a.copy() if a is not None and any(np.may_share_memory(a, o) for o in outputs) else a
             for a in inputs

@@ -1,4 +1,4 @@
-"""The logs of a cheat's trainer: the honest one's, whose entries its hooks change."""
+"""The logs of a cheat's trainer: the honest trainer's logs, whose entries hooks change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _LyingSink:
         self.published = writer.published
 
     def bounded(self, number: int, section_blocks: Blocks) -> None:
-        """Write section `number` as the cheat has it."""
+        """Write section `number` with the cheat's changes."""
         section = self._writer.sections[number]
         honest, _ = decode(section, section_blocks)
         lied = self._lie.log(self._writer.step, section, honest)

@@ -1,9 +1,9 @@
-"""The hooks of a declared cheat (DESIGN 7): here every one of them changes nothing.
+"""The hooks of a declared cheat (DESIGN 7). In this base class every hook changes nothing.
 
 A cheating run is a signed run plus the override that produced it. The trainer makes the run with
-it, and the prover answers with it, through the parts of this room and `prover.cheating`; the rest
-is an honest party's code. Subclasses are the files of `attacks/`. A run names its override in
-`override.json`, and no code of another party is ever executed.
+the override, and the prover answers with it, through the parts of this room and `prover.cheating`.
+The rest is an honest party's code. The files of `attacks/` have the subclasses. A run names its
+override in `override.json`, and no code of another party is ever executed.
 """
 
 from __future__ import annotations
@@ -23,45 +23,47 @@ if TYPE_CHECKING:
 
 
 class Override:
-    """Every hook that an attack may use. It may change the arrays it gets in place."""
+    """Every hook that an attack may use. A hook may change in place the arrays that it gets."""
 
     def begin(self, job: Job) -> None:
-        """Called once before anything else, by trainer and prover alike."""
+        """Prepare for `job`. Trainer and prover both call this once, before any other hook."""
 
     def genesis(self, state: State) -> None:
-        """state[0] before it is hashed."""
+        """Change state[0] before it is hashed."""
 
     def final_step(self, job: Job) -> int:
         """The step after which the run claims to have ended."""
         return job.steps
 
     def skips(self, step: int) -> bool:
-        """True if the step is not executed: the state stays, the loss is that of the last step."""
+        """True if the run skips the step: the state stays, and the loss is that of the last
+        step."""
         return False
 
     def batch(self, step: int, batch: dict[str, Array]) -> None:
-        """The batch of `step` (arrays are copies)."""
+        """Change the batch of `step` (its arrays are copies)."""
 
     def data_step(self, step: int) -> int:
-        """The step whose batch is taken instead."""
+        """The step whose batch the run takes instead."""
         return step
 
     def scalars(self, step: int, scalars: dict[str, float]) -> None:
-        """The per-step scalars."""
+        """Change the per-step scalars."""
 
     def random_key(self, step: int, key: tuple[int, int]) -> tuple[int, int]:
         """The program's rng input (seed, step)."""
         return key
 
     def before(self, step: int, state: State) -> None:
-        """state[step] before the step."""
+        """Change state[step] before the step."""
 
     def watches(self, step: int) -> bool:
-        """True if `node` is to be called in this step (it is then executed node by node)."""
+        """True if the engine is to call `node` in this step, which it then executes node by
+        node."""
         return False
 
     def node(self, step: int, index: int, node: Node, outputs: Sequence[Array]) -> None:
-        """Outputs of a node just executed; changes reach all later nodes."""
+        """Change the outputs of a node just executed; all later nodes read the changed values."""
 
     def log(self, step: int, section: Section, entries: Entries) -> Entries:
         """The entries of one section of a bounded log, before they are written."""
@@ -72,20 +74,20 @@ class Override:
         return digest
 
     def after(self, step: int, state: State) -> None:
-        """state[step + 1] after the step, before it is hashed."""
+        """Change state[step + 1] after the step, before it is hashed."""
 
     def loss(self, step: int, bits: int) -> int:
         """The loss that enters the loss chain."""
         return bits
 
     def root(self, step: int, root: bytes) -> bytes:
-        """The state root that is committed to for state[step]."""
+        """The state root that the run commits to for state[step]."""
         return root
 
     def record(self, step: int, index: int, record: NodeRecord) -> NodeRecord:
-        """What is stated of node `index` as executed, before the step's node tree is made."""
+        """The record to state of node `index` as executed, before the step's node tree is made."""
         return record
 
     def answer(self, query: object, body: object) -> object:
-        """The body of an answer of the prover (protocol.bodies), None to be unable."""
+        """The body of a prover's answer (protocol.bodies); None to answer *unable*."""
         return body

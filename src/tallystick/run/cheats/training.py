@@ -1,7 +1,7 @@
 """The trainer of a cheat: its maker makes the parts of a dishonest run.
 
-A cheating run is a signed run plus the override that produced it. The trainer's own code is the
-honest one's; `Options(maker=…)` is the one place where it is told to cheat.
+A cheating run is a signed run plus the override that produced it. The trainer's own code is that of
+an honest trainer. `Options(maker=…)` is the one place where it is told to cheat.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tallystick.run.store.journal import Journal
 
 @dataclass(frozen=True)
 class Cheat(Maker):
-    """Makes the parts of a run that cheats by `override`. `declared` is written into its directory;
-    None where a program made the hooks itself."""
+    """Makes the parts of a run that cheats by `override`. It writes `declared` into the run's
+    directory; None where a program made the hooks itself."""
 
     override: Override
     declared: Declaration | None = None
 
     def begin(self, job: Job, store: RunStore) -> None:
-        """Write down the cheat of a new run; compare it with that of a run that is there."""
+        """Declare the cheat of a new run; compare it with the declaration of an existing run."""
         before = read_declaration(store.override_path)
         if before is None and self.declared is not None and not present(store.journal_path):
             write_file(store.override_path, [self.declared.to_bytes()])

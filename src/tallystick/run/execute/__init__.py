@@ -1,1 +1,1 @@
-"""Execute a job's steps: trainer, auditor, and the engine that both share."""
+"""Execution of a job's steps: the trainer, the auditor, and the engine that both share."""

@@ -1,10 +1,11 @@
 """Repeat a run, or a segment of it, and compare (DESIGN 9, `audit`).
 
-The auditor's own execution decides: from genesis, or from a stored checkpoint whose bytes hash
-to the committed root. Roots are compared at every checkpoint, losses at every step. Where the
-run has node digests of a step, they are compared as that step is executed, so that a difference
-has the name of an operator. Under a contract that keeps logs every step follows the run's own
-log, and what nobody's kernel can have led to in it is a finding (NUMERICS 14.7).
+The auditor's own execution decides. It begins at genesis, or at a stored checkpoint whose bytes
+hash to the committed root. The auditor compares roots at every checkpoint and losses at every
+step. Where the run has node digests of a step, the auditor compares them while it executes that
+step, so that it can name the operator of a difference. Under a contract that keeps logs, every
+step follows the run's own log. An entry to which no kernel can have led is a finding
+(NUMERICS 14.7).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class _Audit:
         return engine.step
 
     def _forged(self, found: dict[str, Any], began: int) -> None:
-        """The states agree, and yet an entry of a log is one that no kernel can have led to."""
+        """Report a log with an entry to which no kernel can have led, although the states agree."""
         step = found["step"]
         before = max((s for s in self.claim.roots if s <= step), default=began)
         self.difference = Difference(
@@ -116,7 +117,7 @@ class _Audit:
         )
 
     def _unreadable(self, error: LogCorruptError, agreed: int) -> None:
-        """A step cannot be repeated: its log is not there, or not the one in the journal."""
+        """Report a step that cannot be repeated: its log is missing, or is not the journal's."""
         interval = (agreed, error.step + 1)
         self.difference = Difference(
             "log", interval, error.message, error.step, error.node, error.operator
@@ -158,7 +159,7 @@ class _Audit:
             self._compare_stored(step, committed, digests)
 
     def _compare_stored(self, step: int, root: bytes, mine: dict[str, bytes]) -> None:
-        """The stored file of a step whose state was just found equal to the commitment."""
+        """Compare the stored file of a step whose state was just found equal to the commitment."""
         self.stored += 1
         try:
             state = self.store.read_state(self.job, step)
@@ -234,7 +235,7 @@ class _Audit:
 
 
 class _FoundError(Exception):
-    """A difference was found; it is in the audit's `difference`."""
+    """The audit found a difference and has put it into its `difference`."""
 
 
 def audit_run(
@@ -248,8 +249,8 @@ def audit_run(
 ) -> AuditReport:
     """Repeat the run in `directory`, whole or for `steps` = (A, B): steps A to B - 1.
 
-    `job` is the client's own; without it the run's copy is used. A segment begins at the
-    run's newest stored checkpoint at or before A and goes on to the first checkpoint at or
+    `job` is the client's own copy. Without it the audit uses the run's copy. A segment begins at
+    the run's newest stored checkpoint at or before A and ends at the first checkpoint at or
     after B. Raises CannotCheckError for an unfinished run or missing files, CounterpartyError
     for files that do not match their digests, UsageError for steps outside the run.
     """
@@ -279,7 +280,7 @@ def _audit(
             notices.append(difference)
     genesis: State | None = own.verify()
     if steps is not None:
-        genesis = None  # a stored state may be loaded: memory for one is enough
+        genesis = None  # a stored state may be loaded: there need be memory for one state only
     claim = read_claim(store, own, trust)
     notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
     first, last = _segment(steps, claim.last_step)
@@ -330,7 +331,7 @@ def _segment(steps: tuple[int, int] | None, last: int) -> tuple[int, int]:
 
 
 def _own_copy_problem(store: RunStore, job: Job) -> str:
-    """How the run's own copy of the job differs from the client's; empty if it does not."""
+    """Say how the run's own copy of the job differs from the client's; empty if it does not."""
     try:
         copy = store.job()
         copy.verify()

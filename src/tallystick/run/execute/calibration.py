@@ -1,8 +1,8 @@
-"""Calibrating the published form's thresholds: samples of several machines, and the job they give.
+"""Calibration of the published form's thresholds: samples of several machines give a job.
 
-A sample file is data from somebody else: sizes and ranges are checked before use, nothing in it
-is executed, and what it can do at worst is to make a threshold smaller than it needs to be, or,
-by hiding disagreements, larger: take samples from machines you trust.
+A sample file is data from another party. Sizes and ranges are checked before use, and nothing in
+the file is executed. At worst a false sample makes a threshold smaller than it needs to be, or
+larger, by hiding disagreements. So take samples from machines you trust.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FACTS = ("elements", "format", "job", "kind", "steps")
 
 @dataclass(frozen=True)
 class SampleFile:
-    """A sample and what it says about itself: the job, its settings, the kind of hardware."""
+    """A sample with the description in its file: the job, its settings, the kind of hardware."""
 
     path: Path
     sample: Sample
@@ -63,7 +63,7 @@ def take_sample(
     kind: str = "plain",
     context: ExecutionContext = DEFAULT,
 ) -> SampleFile:
-    """Execute the first `steps` steps of `job` and write what this machine's kernels give.
+    """Execute the first `steps` steps of `job` and write the results of this machine's kernels.
 
     `kind` is a kind of hardware of `rounding.emulated`. Raises UsageError for a job without
     thresholds or steps, StorageError.
@@ -92,7 +92,8 @@ def take_sample(
 def read_sample(job: Job, path: Path) -> SampleFile:
     """The sample at `path`, checked to be one of `job`.
 
-    Raises StorageError, CorruptFileError for a file that is none, UsageError for another job's.
+    Raises StorageError, CorruptFileError for a file that is no sample, UsageError for a sample of
+    another job.
     """
 
     def fail(why: str) -> NoReturn:
@@ -102,7 +103,8 @@ def read_sample(job: Job, path: Path) -> SampleFile:
         )
 
     def check(types: FileTypes, _: Mapping[str, str]) -> None:
-        """No more rows than this job's sections have elements, however many steps it says."""
+        """Allow no more rows than this job's sections have elements, whatever number of steps
+        the file states."""
         most = job.steps * sum(s.elements for s in sections_of(job.program, contract))
         if any(shape and shape[0] > most for _, shape in types.values()):
             fail("it has more results than the job")
@@ -136,9 +138,9 @@ def read_sample(job: Job, path: Path) -> SampleFile:
 
 @exact_environment()
 def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:
-    """Algorithm 4 over the samples at `paths`: the job with these thresholds at `out`.
+    """Apply Algorithm 4 to the samples at `paths`, and write the job with the thresholds to `out`.
 
-    Raises UsageError where samples do not fit together, and what `read_sample` raises.
+    Raises UsageError where samples do not fit together, and the errors of `read_sample`.
     """
     published_contract(job.program)
     files = [read_sample(job, path) for path in paths]
@@ -154,7 +156,7 @@ def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list
 
 
 def job_under(job: Job, contract: Contract, directory: Path) -> Job:
-    """`job` under another contract, written to `directory`. Raises UsageError, StorageError."""
+    """Write `job` under another contract to `directory`. Raises UsageError, StorageError."""
     if present(directory / MANIFEST):
         raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
     job.verify()

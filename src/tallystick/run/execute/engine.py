@@ -1,8 +1,9 @@
-"""One execution of a job, step by step: what a trainer, an auditor and a prover do alike.
+"""One execution of a job, step by step, as a trainer, an auditor and a prover all need it.
 
-The engine derives batch, scalars and random key of every step from the job alone, advances the
-state and the chains, and hashes where asked. It writes nothing. A declared cheat's engine
-(`run.cheats`) replaces the small methods below, so that whoever repeats a cheat gets its bits.
+The engine derives the batch, scalars and random key of every step from the job alone. It advances
+the state and the chains, and hashes where the caller asks. It writes nothing. A declared cheat's
+engine (`run.cheats`) replaces the small methods below, so that a party that repeats a cheat gets
+the cheat's bits.
 """
 
 from __future__ import annotations
@@ -45,32 +46,32 @@ class StepLog(Protocol):
     """The rounding logs of the steps that an engine executes: recorded, or followed
     (`rounding.steps`).
 
-    Between `begin` and `finish` (or `abort`) lies the execution of one step, whose nodes run the
-    kernels that the hook gives.
+    The engine calls `begin`, executes one step, and calls `finish` or `abort`. The step's nodes
+    run the kernels that `kernels` returns.
     """
 
     def move_to(self, device: Device) -> None:
         """The kernels get tensors of `device`. Raises UsageError where there are none for it."""
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """The kernel of a node, None for the contract's own."""
+        """Return the kernel of a node, or None for the contract's own."""
 
     def begin(self, step: int) -> None:
-        """Step `step` is about to be executed."""
+        """Prepare for the execution of step `step`."""
 
     def finish(self) -> bytes:
-        """It is done: the digest of its log (COMMITMENTS 10.5), which enters the log chain."""
+        """End the step; return the digest of its log (COMMITMENTS 10.5) for the log chain."""
 
     def abort(self) -> None:
-        """It was broken off: what it has left behind does not count."""
+        """Drop the log of a step that was broken off."""
 
 
 @dataclass
 class Engine:
-    """`job` being executed from `state`, which is state[`step`].
+    """Executes `job` from `state`, which is state[`step`].
 
     `log` keeps or follows the rounding logs of a contract that has them. `last_step` is the step
-    after which the run ends if no loss ends it before.
+    after which the run ends if no loss ends it earlier.
     """
 
     job: Job
@@ -86,7 +87,7 @@ class Engine:
             raise UsageError(
                 f"A step under {self.job.commitment.contract} {'needs' if keeps else 'has no'} "
                 "rounding log.",
-                "Execute it with what records or follows one.",
+                "Pass an object that records or follows one.",
             )
         if self.log is not None:
             self.log.move_to(self.context.device)
@@ -121,13 +122,15 @@ class Engine:
 
     @in_its_context
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
-        """The root that this run commits to for the state it is in (COMMITMENTS 5.3), whose
-        slots have these digests if they are known already."""
+        """The root that this run commits to for its present state (COMMITMENTS 5.3).
+
+        `digests` are the digests of the slots, where the caller knows them already."""
         return self.state.root() if digests is None else self.state.root_of(digests)
 
     @in_its_context
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
-        """Execute the next step: bits of its loss, the program's metrics, the node trace.
+        """Execute the next step; return the bits of its loss, the program's metrics, the node
+        trace.
 
         Raises NodeError where an operator refuses its operands (the state is unchanged).
         """
@@ -144,16 +147,17 @@ class Engine:
     # -- the next step, looked at (PROTOCOL 5, 6) ------------------------------------------------
 
     def tracer(self) -> NodeTracer:
-        """What digests the nodes of the next step through a tap."""
+        """Make a tracer, which digests the nodes of the next step through a tap."""
         digest = self.job.commitment.program_digest
         return NodeTracer(self.job.program, digest, self.step, self.context.device)
 
     @in_its_context
     def look(self, tap: Tap) -> tuple[int, int]:
-        """Execute the next step node by node and stay where we are: bits of the loss as computed
-        and as it enters the chain. `tap` sees every node with its operands (Executor.run_step).
+        """Execute the next step node by node without advancing.
 
-        `last_log` is then the digest of its log.
+        Returns the bits of the loss as computed and as it enters the chain. The engine shows
+        every node with its operands to `tap` (Executor.run_step). Afterwards `last_log` is the
+        digest of the step's log.
         """
         bits = _bits_of(self._execute(tap, advance=False))
         return bits, self._entered(bits)
@@ -161,12 +165,12 @@ class Engine:
     # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
-        """Execute the step: bits of its loss as computed, the program's metrics."""
+        """Execute the step; return the bits of its loss as computed, and the program's metrics."""
         result = self._execute(tap, advance=True)
         return _bits_of(result), result.outputs
 
     def _entered(self, bits: int) -> int:
-        """The loss that enters the chain, of the one that was computed (COMMITMENTS 5.5)."""
+        """The loss that enters the chain for the computed loss `bits` (COMMITMENTS 5.5)."""
         return bits
 
     def _inputs(self) -> Inputs:
@@ -175,7 +179,7 @@ class Engine:
         return self.batch(step), self.scalars(step), (self.job.commitment.rng_seed, step)
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
-        """The program on the next step's batch, scalars and key."""
+        """Execute the program on the next step's batch, scalars and key."""
         step, (batch, scalars, key) = self.step, self._inputs()
         if self.log is None:
             return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
@@ -186,7 +190,7 @@ class Engine:
             self.last_log = self.log.finish()
         except BaseException as error:
             self.log.abort()
-            # A full disk is none of the node's faults; the state in memory is lost all the same.
+            # A full disk is not the node's fault. The state in memory is lost all the same.
             if isinstance(error.__cause__, (StorageError, LogCorruptError)):
                 raise error.__cause__ from None
             raise

@@ -1,4 +1,4 @@
-"""Validation loss of a state: informational, in no root."""
+"""The validation loss of a state: it informs, and enters no root."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Evaluator:
 
     @in_its_context
     def loss(self, slots: Mapping[str, Tensor], batches: int | None = None) -> float:
-        """The validation loss of the state `slots`, a binary32 value; of `batches`, to time it."""
+        """The validation loss of the state `slots`, a binary32 value.
+
+        `batches` limits the number of batches, for a measurement of time."""
         count = self._batches if batches is None else batches
         total = np.float64(0)
         columns = self._job.validation_columns

@@ -1,4 +1,4 @@
-"""Stop a run by Ctrl-C or SIGTERM at the end of a step, with nothing lost."""
+"""Ctrl-C and SIGTERM stop a run at the end of a step, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """Set by the first interrupt; the second one raises."""
+    """A flag that the first interrupt sets; the second interrupt raises."""
 
     requested: bool = False
 
@@ -24,7 +24,7 @@ class Stop:
 
 @contextmanager
 def interrupts(stop: Stop) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into `stop` while inside; main thread only."""
+    """Within this context SIGINT and SIGTERM set `stop`; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Who is told how a run goes."""
+"""Listeners: the engine's callers tell them the progress of a run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from tallystick.kernels.environment import reestablish
 
 
 class Listener(Protocol):
-    """Who is told how a run goes: the command line's progress, or nobody."""
+    """Receives the progress of a run, as the command line's display does."""
 
     def notice(self, text: str) -> None:
-        """One sentence for a person."""
+        """Receive one sentence for a person."""
 
     def begin(self, job: Job, start: int) -> None:
-        """Execution begins at step `start`."""
+        """Learn that execution begins at step `start`."""
 
     def step(self, step: int, loss: float, seconds: float) -> None:
-        """Step `step` is done and took `seconds`."""
+        """Learn that step `step` is done and took `seconds`."""
 
     def evaluated(self, step: int, loss: float) -> None:
-        """The validation loss of state[step]."""
+        """Receive the validation loss of state[step]."""
 
 
 class Steady:
-    """Tells `other`, and sets the floating-point environment again after each call: a listener is
-    foreign code, which may leave the thread in any (NUMERICS 1.7)."""
+    """Passes each call on to `other`, then sets the floating-point environment again: a listener
+    is foreign code, and may leave the thread in any environment (NUMERICS 1.7)."""
 
     def __init__(self, other: Listener) -> None:
         self._other = other
@@ -49,7 +49,7 @@ class Steady:
 
 
 class Silent:
-    """A listener that tells nobody."""
+    """A listener that ignores every call."""
 
     def notice(self, text: str) -> None:
         return None

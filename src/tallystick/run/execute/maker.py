@@ -1,6 +1,6 @@
 """The maker of a run's parts: here the one of an honest trainer.
 
-A trainer that cheats on purpose gets another maker (`run.cheats.training`); the trainer's own code
+A trainer that cheats on purpose gets another maker (`run.cheats.training`). The trainer's own code
 knows of no cheat.
 """
 
@@ -21,11 +21,11 @@ from tallystick.run.store.journal import Journal
 
 
 class Maker:
-    """Makes the parts of a run, and reads them back when the run is taken up again."""
+    """Makes the parts of a run, and reads them back when a trainer resumes the run."""
 
     def begin(self, job: Job, store: RunStore) -> None:
-        """Called once, when the directory is laid out and locked. Raises UsageError where the run
-        that is there was begun by a declared cheat."""
+        """The trainer calls this once, when the directory is laid out and locked. Raises
+        UsageError where a declared cheat began the run that is there."""
         before = read_declaration(store.override_path)
         if before is not None:
             raise begun_otherwise(store, before)
@@ -35,17 +35,18 @@ class Maker:
         return state
 
     def genesis_root(self, engine: Engine) -> bytes:
-        """The root committed to for state[0], in which `engine` is; loading it has hashed it."""
+        """The root that the run commits to for state[0], the state of `engine`. Loading that state
+        has hashed it already."""
         return engine.job.commitment.genesis_root
 
     def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
-        """A stored state of the run, of the committed root. Raises as RunStore.load_state."""
+        """Load a stored state of the run, which must have `root`. Raises as RunStore.load_state."""
         return store.load_state(job, step, root)
 
     def logs(
         self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
     ) -> TrainerLogs | None:
-        """The run's rounding logs; as `trainer_logs`."""
+        """The run's rounding logs, as `trainer_logs` makes them."""
         return trainer_logs(job, store, journal, replay, compress)
 
     def engine(
@@ -63,7 +64,7 @@ class Maker:
 
 
 def begun_otherwise(store: RunStore, before: Declaration | None) -> UsageError:
-    """The directory holds a run that another kind of trainer has begun."""
+    """The error for a directory whose run another kind of trainer began."""
     was = f"by the declared override {before.attack}" if before else "without an override"
     return UsageError(
         f"{store.directory} holds a run that was begun {was}.", "Choose another --out."

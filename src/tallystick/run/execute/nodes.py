@@ -1,6 +1,7 @@
-"""Node digests of one step: computed through the executor's tap, kept in a file (COMMITMENTS 4).
+"""Node digests of one step, computed through the executor's tap (COMMITMENTS 4).
 
-A trainer that traced a step can be shown not only that, but where it differs: at which node.
+Where a trainer traced a step, an audit can show not only that the step differs, but at which node.
+`run.store.trace` keeps the digests in a file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tallystick.run.store.trace import NodeTrace
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """Digests of everything one node has read and made (COMMITMENTS 4.1)."""
+    """Digests of all tensors that one node has read and made (COMMITMENTS 4.1)."""
 
     operator: str
     attributes: bytes
@@ -32,10 +33,10 @@ class NodeRecord:
 
 @dataclass
 class NodeTracer:
-    """Pass `tap` to the executor, then call `finish`. Each tensor is hashed once, on its device.
+    """Digests the nodes of a step: pass `tap` to the executor, then call `finish`.
 
-    `fresh` hashes inputs anew: where outputs were changed, a value may be read otherwise than it
-    was made.
+    The tracer hashes each tensor once, on its device. With `fresh` it hashes inputs anew: after a
+    cheat has changed outputs, a node may read another value than the earlier node made.
     """
 
     program: Program
@@ -75,9 +76,11 @@ class NodeTracer:
     def finish(
         self, computed: int, entered: int, state: State, log: bytes | None = None
     ) -> NodeTracer:
-        """Add the COMMIT node (COMMITMENTS 5.7), given the bits of the loss as it was computed
-        and as it enters the chain (equal in an honest run), the chains before the step, and the
-        digest of the step's log where the contract keeps one."""
+        """Add the COMMIT node (COMMITMENTS 5.7).
+
+        The caller gives the bits of the loss as it was computed and as it enters the chain (equal
+        in an honest run), the chains before the step, and the digest of the step's log where the
+        contract keeps one."""
         losses = (float(np.uint32(bits).view(np.float32)) for bits in (computed, entered))
         read, made = (
             CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain, log)

@@ -1,4 +1,4 @@
-"""Sample text from a run's weights: byte tokens, greedy or by our own generator."""
+"""Text sampled from a run's weights: byte tokens, taken greedily or by our own generator."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def _word(seed: int, position: int) -> int:
 
 @exact_environment()
 def pick(logits: Array, temperature: float, word: int) -> int:
-    """The token for one row of logits: the largest at temperature 0, else drawn by `word`.
+    """The token for one row of logits: that of the largest logit at temperature 0, else drawn by
+    `word`.
 
-    Probabilities are binary64 and may differ between machines in the last bit: a sample is
-    shown to people, it is no part of a run.
+    Probabilities are binary64 and may differ between machines in the last bit. That does no harm:
+    a sample is for people, and no part of a run.
     """
     if temperature <= 0:
         return int(np.argmax(logits))
@@ -59,7 +60,7 @@ def sample_bytes(
     tokens = list(prompt)
     for position in range(length):
         window = tokens[-block:]
-        # Causal attention: what stands after the last token cannot reach its logits.
+        # Causal attention: the padding after the last token cannot reach its logits.
         padded = np.array([window + [0] * (block - len(window))], dtype=np.int64)
         logits = executor.run_step(state, {"tokens": padded}).outputs["logits"]
         row = logits[0, len(window) - 1][:256]

@@ -1,11 +1,12 @@
-"""Train a job into a run directory: commit, store, resume, sign.
+"""The trainer: it trains a job into a run directory, commits, stores, resumes and signs.
 
-Theory of operation. The journal is the truth about how far a run got; stored states are where
-it can be taken up again. A step's loss is appended after the step, a checkpoint's root after
-its state is hashed (and the journal flushed), and only then may the state be stored. So at any
+Theory of operation. The journal is the truth about how far a run got. From a stored state the
+trainer can resume. The trainer appends a step's loss after the step. It hashes the state of a
+checkpoint, appends the root, flushes the journal, and only then may store the state. So at any
 moment a stored state has its root in the journal, and a killed run loses at most the steps after
-the newest stored state. Taking it up, the trainer repeats those steps and demands the losses
-and roots that the journal already holds: a difference is a fault of the machine, never ignored.
+the newest stored state. When the trainer resumes, it repeats those steps and demands the losses
+and roots that the journal already holds. A difference is a fault of the machine; the trainer never
+ignores it.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ from tallystick.run.store.version import tallystick_version
 
 @dataclass
 class Options:
-    """How to train; none of it but the maker of a cheat changes a bit of the run.
+    """How to train. No option but the maker of a cheat changes a bit of the run.
 
-    `keep` states are stored, evenly over the run however long that takes; by default a few, as
-    far as the time for it is small. `maker` makes the parts of the run.
+    The trainer stores `keep` states, evenly over the run, however long that takes. By default it
+    stores a few, as long as that takes little time. `maker` makes the parts of the run.
     """
 
     context: ExecutionContext = DEFAULT
     keep: int | None = None
     key: PrivateKey | None = None
     trace: TraceRange | None = None
-    # Follow the rounding logs of this run, under a contract that keeps logs; compress one's own.
+    # Under a contract that keeps logs: follow the rounding logs of this run; compress our own.
     replay: Path | None = None
     compress: bool = False
     maker: Maker = field(default_factory=Maker)
@@ -70,13 +71,13 @@ class Options:
 
     @property
     def kept(self) -> int:
-        """How many states are kept."""
+        """The number of states to keep."""
         return DEFAULT_KEEP if self.keep is None else self.keep
 
 
 @dataclass
 class _Training:
-    """One call of `train`: the pieces, and the loop over steps."""
+    """One call of `train`: its parts, and the loop over steps."""
 
     job: Job
     store: RunStore
@@ -91,7 +92,7 @@ class _Training:
     wanted: frozenset[int] = frozenset()
 
     def prepare(self) -> None:
-        """Load the state to start from; check room on the disk; begin a session."""
+        """Load the state to start from, check the room on the disk, and begin a session."""
         options, losses, make = self.options, self.journal.content.losses, self.options.maker
         state, step = self._newest_state()
         size = state_file_bytes(state)  # before the engine moves the state to its device
@@ -121,7 +122,7 @@ class _Training:
         self.journal.session(session)
 
     def _newest_state(self) -> tuple[State, int]:
-        """The newest stored state that has the root the journal says, or genesis."""
+        """The newest stored state that has its root in the journal, or genesis."""
         content = self.journal.content
         roots, make = content.roots, self.options.maker
         for step in reversed(self.store.stored_steps()):
@@ -166,7 +167,7 @@ class _Training:
         return self._finish(journal.content.losses[-1] if journal.content.losses else 0)
 
     def _loss(self, step: int, bits: int, log: bytes | None) -> None:
-        """Append a new step's loss and its log's digest, or compare those of a repeated one."""
+        """Append a new step's loss and its log's digest, or compare those of a repeated step."""
         content = self.journal.content
         losses = content.losses
         if step == len(losses):
@@ -193,7 +194,7 @@ class _Training:
         )
 
     def _root(self) -> bytes:
-        """The root of the state; every log that it covers is on the disk from then on."""
+        """The root of the state. Every log that the root covers is on the disk afterwards."""
         if self.logs is None:
             return self.engine.root()
         self.logs.flush()
@@ -204,7 +205,7 @@ class _Training:
         return self.engine.root(digests)
 
     def _checkpoint(self, force: bool) -> None:
-        """Hash the state; commit to it in the journal; store it if that is worth it."""
+        """Hash the state, commit to it in the journal, and store it if that is worth the time."""
         step, root = self.engine.step, self._root()
         done = self.journal.content.checkpoints
         if done and done[-1][0] >= step:
@@ -228,7 +229,7 @@ class _Training:
         """Store the state of any step, so that the same command goes on from here."""
         step = self.engine.step
         if step == 0 or len(self.journal.content.losses) > step:
-            return  # nothing new: what is stored already serves
+            return  # nothing is new: a stored state serves already
         if step not in self.journal.content.roots:
             self.journal.pause(step, self._root())
         self._store(step)
@@ -259,7 +260,7 @@ class _Training:
         return True
 
     def _drop_pauses(self) -> None:
-        """States of pauses have served: no signature will cover them."""
+        """Remove the states of pauses: no signature will cover them."""
         content = self.journal.content
         for paused in set(content.pauses) - dict(content.checkpoints).keys():
             self.store.drop_state(paused)
@@ -268,10 +269,10 @@ class _Training:
 def train_job(
     job: Job, out: Path, options: Options | None = None, listener: Listener | None = None
 ) -> RunSummary:
-    """Train `job` into the run directory `out`, or take up the run that is there.
+    """Train `job` into the run directory `out`, or resume the run that is there.
 
-    Raises UsageError for a directory that holds something else, StorageError for a full disk
-    or a directory that cannot be written (the same command goes on later), MismatchError when
+    Raises UsageError for a directory that holds other files, StorageError for a full disk or a
+    directory that cannot be written (the same command resumes the run later), MismatchError when
     repeated steps give other bits than before, CounterpartyError for an altered job.
     """
     options = options or Options()
@@ -291,7 +292,7 @@ def _train(job: Job, out: Path, options: Options, listener: Listener) -> RunSumm
         )
     genesis: State | None = job.verify()
     if store.exists and store.stored_steps():
-        genesis = None  # a stored state will be loaded: memory for one is enough
+        genesis = None  # a stored state will be loaded: there need be memory for one state only
     _room_for_job(job, store)
     store.create(job)
     with locked(store.lock_path):

@@ -1,1 +1,1 @@
-"""What a run has cost, will cost and holds, as tables for people and programs."""
+"""Tables for people and programs: a run's contents, its cost so far, and its expected cost."""

@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a run first differs from its repetition.
+    """The first difference between a run and its repetition.
 
-    `interval` is (s_prev, s]: checkpoint s_prev agreed, s did not. `step`, `node`, `operator`
-    are known where the run has node digests. `kind`: "state", "loss", "checkpoint" (a stored
-    file), "trace", "log" (a file or an entry of it), "end".
+    `interval` is (s_prev, s]: checkpoint s_prev agreed, and s did not. `step`, `node` and
+    `operator` are known where the run has node digests. `kind`: "state", "loss", "checkpoint" (a
+    stored file), "trace", "log" (a file or an entry of it), "end".
     """
 
     kind: str
@@ -29,8 +29,9 @@ class Difference:
 
 @dataclass
 class AuditReport:
-    """The outcome. `accepted` means every compared bit was equal, and no entry of a rounding log
-    forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract without logs."""
+    """The outcome of an audit. `accepted` means that every compared bit was equal and that no entry
+    of a rounding log was forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract
+    without logs."""
 
     accepted: bool
     run: Path
@@ -39,7 +40,7 @@ class AuditReport:
     run_root: bytes
     signer: str
     trusted: bool | None
-    first_step: int  # where the execution began: genesis or a stored checkpoint
+    first_step: int  # the step at which the execution began: genesis or a stored checkpoint
     last_step: int
     whole: bool
     checkpoints_compared: int
@@ -52,4 +53,4 @@ class AuditReport:
     notices: list[str] = field(default_factory=list)
     choices: tuple[int, int] | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
-    unnamed: int = 0  # findings that are counted only
+    unnamed: int = 0  # the number of findings that the report only counts

@@ -1,4 +1,4 @@
-"""What a run will cost in time, disk and memory, before it costs it."""
+"""The size of files and durations in words, and the disk that a run will need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def human_bytes(n: float) -> str:
 
 
 def human_seconds(s: float) -> str:
-    """A duration as people say it."""
+    """A duration in the units that people use."""
     if s < 1:
         return f"{1000 * s:.3g} ms"
     if s < 60:
@@ -36,8 +36,9 @@ def human_seconds(s: float) -> str:
 
 @dataclass(frozen=True)
 class DiskEstimate:
-    """Bytes a run takes at most: job copy, journal, kept states and one being written; and what
-    its rounding logs take, which depends on the run, about."""
+    """The bytes on the disk that a run takes at most: the copy of the job, the journal, the kept
+    states and one state under way. `logs` is an estimate, since the size of rounding logs depends
+    on the run."""
 
     job: int
     journal: int
@@ -59,8 +60,8 @@ class DiskEstimate:
 
 
 def estimate_disk(job: Job, state_bytes: int, keep: int, log_bytes: int = 0) -> DiskEstimate:
-    """The disk a run of `job` needs when it keeps `keep` stored states and has logs of
-    `log_bytes`."""
+    """The disk that a run of `job` needs if it keeps `keep` stored states and has logs of
+    `log_bytes` bytes."""
     journal = journal_bytes(job.steps, checkpoint_count(job.steps, job.interval), log_bytes > 0)
     return DiskEstimate(job.disk_bytes, journal, state_bytes, keep, log_bytes)
 

@@ -1,4 +1,4 @@
-"""What a run or a job is, as one table; nothing is executed and no state is loaded."""
+"""A run or a job as one table; no step is executed and no state is loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tallystick.run.store.journal import loss_value
 
 @exact_environment()
 def inspect_job(directory: Path) -> dict[str, Any]:
-    """The job at `directory`: its digest and everything it fixes."""
+    """The job at `directory`: its digest and all that it fixes."""
     job = load_job(directory)
     c = job.commitment
     return {
@@ -45,7 +45,7 @@ def inspect_job(directory: Path) -> dict[str, Any]:
 
 
 def parameter_count(job: Job) -> int:
-    """Trained and frozen weights together."""
+    """The number of weights, trained and frozen together."""
     types = job.program.state_types
     return sum(t.numel for name, t in types.items() if name.startswith("param."))
 
@@ -54,8 +54,8 @@ def parameter_count(job: Job) -> int:
 def inspect_run(directory: Path) -> dict[str, Any]:
     """The run at `directory`; the keys of DESIGN 9 and some more.
 
-    `signature` is "valid", "absent" for an unfinished run; an invalid one raises. `damage` says
-    why the journal of a signed run is not whole, None if it is.
+    `signature` is "valid", or "absent" for an unfinished run; an invalid signature raises. `damage`
+    says why the journal of a signed run is not whole, and is None if it is whole.
     """
     store = RunStore(directory)
     manifest = store.manifest()
@@ -67,7 +67,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     if envelope is not None:
         commitment, _ = verify_run(envelope)
         signer = commitment.signer.key_id
-    # A torn end is what kill -9 leaves of an unfinished run; a signed run has none.
+    # kill -9 leaves a torn end in an unfinished run; a signed run has none.
     damaged = envelope is not None and not (journal.finished and not journal.torn_bytes)
     followed = follow_report(journal)
     session = journal.sessions[-1] if journal.sessions else {}

@@ -1,4 +1,4 @@
-"""What a run will take, measured on its first steps; nothing of it stays."""
+"""The time, memory and disk that a run will take, measured on its first steps; no file stays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCHES = 8
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Seconds, bytes on disk and bytes in memory that a run of `steps` steps takes."""
+    """The seconds, bytes on disk and bytes in memory that a run of `steps` steps takes."""
 
     steps: int
     step_seconds: float
@@ -33,7 +33,7 @@ class RunEstimate:
     memory_bytes: int
     isa: str
     threads: int
-    evaluation_seconds: float = 0.0  # of all validation losses together
+    evaluation_seconds: float = 0.0  # for all validation losses together
 
     @property
     def seconds(self) -> float:
@@ -75,7 +75,7 @@ class RunEstimate:
 
 
 def estimate_run(job: Job, out: Path, context: ExecutionContext, keep: int) -> RunEstimate:
-    """Execute up to three steps of `job` in memory and say what all of them will take."""
+    """Execute up to three steps of `job` in memory and estimate what the whole run will take."""
     state = job.genesis()
     with scratch_logs(job) as logs:
         engine = Engine(job, state, 0, context, log=logs)
@@ -103,13 +103,13 @@ def estimate_run(job: Job, out: Path, context: ExecutionContext, keep: int) -> R
 
 
 def _evaluation_seconds(job: Job, state: State, context: ExecutionContext) -> float:
-    """Seconds of the run's validation losses, from a few batches of one of them."""
+    """The seconds of the run's validation losses, measured on a few batches of one loss."""
     if job.evaluation is None or not job.evaluation.every:
         return 0.0
     evaluator = Evaluator(job, context)
     total = job.evaluation.record_count // job.evaluation.batch_size
     few = min(_BATCHES, total)
-    evaluator.loss(state.slots, batches=1)  # the first one allocates
+    evaluator.loss(state.slots, batches=1)  # the first batch allocates
     began = time.perf_counter()
     evaluator.loss(state.slots, batches=few)
     once = (time.perf_counter() - began) / few * total

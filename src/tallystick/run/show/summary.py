@@ -1,4 +1,4 @@
-"""What became of a run, as its journal says."""
+"""The outcome of a run, as its journal states it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunSummary:
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
-    """What the journal says, as a summary."""
+    """The summary of a run, from its journal."""
     content = journal.content
     session: dict[str, Any] = content.sessions[-1] if content.sessions else {}
     return RunSummary(

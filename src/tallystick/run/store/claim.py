@@ -1,4 +1,4 @@
-"""What a run claims: its signed commitment, checked against its journal (COMMITMENTS 9.6)."""
+"""The claim of a run: its signed commitment, checked against its journal (COMMITMENTS 9.6)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystick.run.store.journal import JournalContent
 
 @dataclass(frozen=True)
 class Claim:
-    """A verified claim. `trusted` is None when no trust list was given."""
+    """A verified claim. `trusted` is None where the caller gave no trust list."""
 
     commitment: RunCommitment
     journal: JournalContent
@@ -34,7 +34,7 @@ class Claim:
 
 
 def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = None) -> Claim:
-    """The claim of a finished run of `job`.
+    """Read and verify the claim of a finished run of `job`.
 
     Raises CannotCheckError for a run that is not finished, SignatureInvalidError, and
     DigestMismatchError where journal, commitment and job do not belong together.
@@ -56,7 +56,7 @@ def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = No
 
 
 def claim_problem(commitment: RunCommitment, journal: JournalContent, job: Job) -> str:
-    """Why commitment, journal and job do not belong together; empty if they do."""
+    """Say why commitment, journal and job do not belong together; empty if they do."""
     if commitment.job_digest != job.digest:
         return "the signed commitment is of another job"
     if journal.job_digest != job.digest:

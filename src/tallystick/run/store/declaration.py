@@ -22,13 +22,13 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 
 
 def is_attack_name(name: str) -> bool:
-    """Whether an attack may have this name; it is also a file's."""
+    """True if an attack may have this name, which is also the name of a file."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """The attack that made a run, and its parameters: integers, anything else text."""
+    """The attack that made a run, and its parameters: integers, and all others as text."""
 
     attack: str
     params: Params = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Declaration:
 
 
 def read_declaration(path: Path) -> Declaration | None:
-    """The declaration at `path`, None where there is no such file. Raises CorruptFileError."""
+    """Read the declaration at `path`; None where there is no such file. Raises CorruptFileError."""
     if not present(path):
         return None
     data = read_file(path, LIMITS.key_file_bytes, "declared override", path.parent)

@@ -7,7 +7,7 @@ checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
 logs/          one rounding log for each step, under a contract that keeps logs
 commitment.json  the signed run commitment, once the run is finished
-signer.pem     the key that signed, mode 0600, where none was given (signer.py): not for others
+signer.pem     the signing key, mode 0600, where the user gave none (signer.py): keep it secret
 override.json  the declared cheat that made the run (declaration.py); an honest run has none
 scratch-*/     states of a dispute under way; removed at its end
 lock           empty; held by a running trainer
@@ -75,7 +75,7 @@ def trace_name(step: int) -> str:
 
 @dataclass(frozen=True)
 class RunStore:
-    """Paths of a run and its typed reads and writes. Knows no arithmetic."""
+    """The paths of a run, and typed reads and writes of its files. It knows no arithmetic."""
 
     directory: Path
 
@@ -121,7 +121,8 @@ class RunStore:
 
     @property
     def own_names(self) -> set[str]:
-        """Names of what a run's directory may hold, scratch states of a dispute apart."""
+        """The names of files that a run's directory may hold, but for the scratch states of a
+        dispute."""
         return {
             path.name
             for path in (
@@ -153,8 +154,8 @@ class RunStore:
     def create(self, job: Job) -> None:
         """Lay out a new run of `job`, or find the one already there.
 
-        Raises UsageError when the directory holds something else, StorageError where it cannot
-        be written.
+        Raises UsageError when the directory holds other files, StorageError where it cannot be
+        written.
         """
         if self.exists:
             if self.job_digest() != job.digest:
@@ -168,7 +169,7 @@ class RunStore:
         for path in (self.checkpoints_path, self.nodes_path):
             make_directory(path, self.directory)
         if parse_contract(job.commitment.contract).keeps_log:
-            # Its name is durable with the manifest's.
+            # The write of the manifest makes this name durable too.
             make_directory(self.logs_path, self.directory)
         if not self.exists:
             copy_job(job, self.job_path, self.directory)
@@ -194,7 +195,7 @@ class RunStore:
             )
 
     def manifest(self) -> dict[str, JsonValue]:
-        """run.json, checked against its own digest."""
+        """The contents of run.json, checked against its own digest."""
         self.require()
         body = load_manifest(self.manifest_path, "run manifest", FORMAT)
         Members(body, self._malformed).only("contract", "format", "job_digest", "tallystick")
@@ -206,7 +207,7 @@ class RunStore:
         )
 
     def job_digest(self) -> bytes:
-        """The digest of the job this run says it is of."""
+        """The digest of the job that the manifest names."""
         return Members(self.manifest(), self._malformed).hex("job_digest")
 
     def job(self) -> Job:
@@ -226,7 +227,7 @@ class RunStore:
         return job
 
     def journal(self, job: Job | None = None) -> JournalContent:
-        """The journal, read only; no more of it than a run of `job`, where given, can need."""
+        """Read the journal. It may be no longer than a run of `job`, where given, can need."""
         self.require()
         return read_journal(self.journal_path, journal_limit(job), self.directory)
 
@@ -253,7 +254,7 @@ class RunStore:
         found = []
         for name in names(directory, self.directory):
             match = pattern.fullmatch(name)
-            # One step has one name: 13 digits that begin with zeros are a stranger's.
+            # One step has one name: no run of ours writes 13 digits that begin with zeros.
             if match and (step := int(match[1])) <= LIMITS.steps and name_of(step) == name:
                 found.append(step)
         return sorted(found)
@@ -277,7 +278,7 @@ class RunStore:
         return self.log_path(step).name
 
     def log_bytes(self) -> int:
-        """Bytes of all rounding logs. Raises CorruptFileError where one is no plain file."""
+        """Bytes of all rounding logs. Raises CorruptFileError where a log is no plain file."""
         total = 0
         for name, mode, size in entries(self.logs_path, self.directory):
             if _LOG.fullmatch(name):
@@ -287,7 +288,7 @@ class RunStore:
         return total
 
     def disk_bytes(self) -> int:
-        """Bytes of the plain files in the run's own directories; others are not looked into."""
+        """Bytes of the plain files in the run's own directories; other directories do not count."""
         own = (self.checkpoints_path, self.nodes_path, self.logs_path)
         job = (self.job_path, self.job_path / "data")
         return sum(
@@ -303,12 +304,12 @@ class RunStore:
         return self.nodes_path / trace_name(step)
 
     def store_state(self, step: int, state: State) -> None:
-        """Write state[step], whole or not at all. Raises StorageError."""
+        """Write state[step], either whole or not at all. Raises StorageError."""
         metadata = {"format": STATE_FORMAT, "step": str(step)}
         write_tensors(self.checkpoint_path(step), state.tensors(), metadata)
 
     def load_state(self, job: Job, step: int, root: bytes, copy: bool = True) -> State:
-        """state[step] from its file, checked against its committed root.
+        """Load state[step] from its file, and check it against its committed root.
 
         Raises StorageError, CorruptFileError, CounterpartyError, DigestMismatchError.
         """
@@ -317,8 +318,8 @@ class RunStore:
         return state
 
     def check_root(self, step: int, found: bytes, root: bytes) -> None:
-        """Raise DigestMismatchError unless the stored state of `step`, found to have one root, has
-        the committed one."""
+        """Raise DigestMismatchError unless `found`, the root of the stored state of `step`, is the
+        committed root."""
         if found != root:
             raise DigestMismatchError(
                 f"The stored checkpoint {self.checkpoint_path(step)} does not have the state root "
@@ -327,7 +328,7 @@ class RunStore:
             )
 
     def read_state(self, job: Job, step: int, copy: bool = False) -> State:
-        """state[step] as the file has it: well formed, its digest not yet checked."""
+        """Read state[step] from its file; the state is well formed, its digest not yet checked."""
         path = self.checkpoint_path(step)
 
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
@@ -341,11 +342,11 @@ class RunStore:
         return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
 
     def drop_state(self, step: int) -> None:
-        """Remove a stored state; missing is fine."""
+        """Remove a stored state, if it is there."""
         remove(self.checkpoint_path(step))
 
     def load_trace(self, job: Job, step: int) -> NodeTrace:
-        """The node trace of `step`."""
+        """Load the node trace of `step`."""
         path = self.trace_path(step)
         return load_trace(
             path, job.commitment.program_digest, step, len(job.program.nodes), self.directory
@@ -357,5 +358,5 @@ class RunStore:
 
 
 def state_file_bytes(state: State) -> int:
-    """Bytes a checkpoint file of `state` takes."""
+    """The size in bytes of a checkpoint file of `state`."""
     return file_size(state.tensors(), {"format": STATE_FORMAT, "step": "0" * 8})

@@ -1,4 +1,4 @@
-"""Weights out of a run, and back: bound to the committed final state."""
+"""Export of a run's weights, and the check of an exported file against the final state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXPORT_AGAIN = "Write the canonical file with `tallystick export RUN -o FILE`, 
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What an exported or verified model is bound to."""
+    """The commitment and the job to which an exported or verified model is bound."""
 
     path: Path
     tensors: int
@@ -45,7 +45,7 @@ def module_name(slot: str) -> str | None:
 
 
 def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = False) -> State:
-    """The committed final state from its stored file."""
+    """Load the committed final state from its stored file."""
     if step == 0:
         return job.genesis()
     if step not in store.stored_steps():
@@ -59,7 +59,7 @@ def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = 
 def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
     """Write the final weights of a finished run as safetensors, under the module's names.
 
-    Raises what `read_claim` raises, and DigestMismatchError when the stored final state is not
+    Raises the errors of `read_claim`, and DigestMismatchError when the stored final state is not
     the committed one.
     """
     store = RunStore(Path(run))
@@ -77,9 +77,9 @@ def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = No
 
 
 def _metadata(claim: Claim, job: Job) -> dict[str, str]:
-    """What an exported file says about itself: a function of the run's commitment."""
+    """The metadata of an exported file: a function of the run's commitment."""
     return {
-        "format": "pt",  # what transformers and other readers look for
+        "format": "pt",  # transformers and other readers look for this
         "tallystick.job_digest": job.digest.hex(),
         "tallystick.run_root": claim.run_root.hex(),
         "tallystick.state_root": claim.commitment.final_state_root.hex(),
@@ -90,10 +90,10 @@ def _metadata(claim: Claim, job: Job) -> dict[str, str]:
 def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
     """Check that the file is, byte for byte, the one that `export_model` writes for the run.
 
-    A file has one canonical form for a run's weights, metadata included; any other could carry
-    bytes that no digest covers. Raises DigestMismatchError: it names the first tensor that
-    differs, or says that the tensors agree and the file is another one. Raises StorageError where
-    the file cannot be read.
+    The weights of a run have one canonical file, metadata included. Any other file could carry
+    bytes that no digest covers. Raises DigestMismatchError, which names the first tensor that
+    differs, or says that the tensors agree but the file does not. Raises StorageError where the
+    file cannot be read.
     """
     store = RunStore(Path(run))
     store.require()

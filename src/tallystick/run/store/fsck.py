@@ -1,4 +1,4 @@
-"""Check every byte of a run, or of a job, against its digests; no step is executed."""
+"""A check of every byte of a run, or of a job, against its digests; it executes no step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tallystick.run.store.strangers import RESTORE, RETRAIN, Checker, Problem, c
 
 @dataclass(frozen=True)
 class FsckReport:
-    """All problems, in the order found, and the files that were checked."""
+    """All problems in the order in which they were found, and the files that were checked."""
 
     path: Path
     problems: tuple[Problem, ...]
@@ -184,7 +184,7 @@ def _check_traces(checker: Checker, store: RunStore, job: Job) -> None:
 
 
 def _check_logs(checker: Checker, store: RunStore, job: Job, journal: JournalContent) -> None:
-    """Every step's log against its digest in the journal, which the log chain covers."""
+    """Check every step's log against its digest in the journal, which the log chain covers."""
     if not keeps_log(job):
         return
     shape = LogShape(job)
@@ -222,13 +222,14 @@ def _check_commitment(
 
 
 def _check_own_files(checker: Checker, store: RunStore) -> None:
-    """The key of a run that was signed without one."""
+    """Check the key that the trainer made for a run without a key."""
     if present(store.signer_path):
         checker.guard(store.signer_path, lambda: check_own_key(store.signer_path, _signer(store)))
 
 
 def _signer(store: RunStore) -> PublicKey | None:
-    """Who has signed the run; None where nobody has, or a fault reported elsewhere hides it."""
+    """The signer's public key; None where the run is not signed, or where a fault that is reported
+    elsewhere hides the key."""
     try:
         envelope = store.envelope()
         return None if envelope is None else verify_run(envelope)[0].signer

@@ -1,9 +1,10 @@
 """The journal of a run: an append-only file of losses and checkpoint roots.
 
 Layout: MAGIC, the job digest, then records `u8 kind, u32 length, payload, 16-byte check`. The
-check is the beginning of a hash chain over everything before it, so that no record can be
-altered, dropped, repeated or moved without breaking all that follow. A process killed while it
-appends leaves a torn last record; the reader takes the intact prefix and says how much it left.
+check is the beginning of a hash chain over all bytes before it. So no record can be altered,
+dropped, repeated or moved without breaking the check of every later record. A process that is
+killed while it appends leaves a torn last record. The reader takes the intact prefix and says how
+many bytes it left out.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ def loss_value(bits: int) -> float:
 
 @dataclass
 class JournalContent:
-    """What a journal says. `losses[t]` are the bits of step t's loss, `logs[t]` the digest of its
-    rounding log (none under a contract that keeps no log). `followed` is what was found in a run
-    whose logs this one follows: `followed[t, "log"]` in the log of step t, `followed[t, "state"]`
-    at its checkpoint of step t."""
+    """The content of a journal.
+
+    `losses[t]` are the bits of step t's loss. `logs[t]` is the digest of its rounding log (none
+    under a contract that keeps no log). `followed` holds the findings about a run whose logs this
+    run follows: `followed[t, "log"]` in the log of step t, `followed[t, "state"]` at its
+    checkpoint of step t."""
 
     job_digest: bytes
     losses: list[int] = field(default_factory=list)
@@ -81,11 +84,11 @@ class JournalContent:
 
     @property
     def roots(self) -> dict[int, bytes]:
-        """Root by step, of committed checkpoints and of pauses (a committed one wins)."""
+        """Root by step, of committed checkpoints and of pauses (a committed root wins)."""
         return {**self.pauses, **dict(self.checkpoints)}
 
     def apply(self, kind: int, payload: bytes) -> str:
-        """Take one record; the reason it does not fit here, or an empty string."""
+        """Take one record; return the reason why it does not fit here, or an empty string."""
         if self.finished and kind != SESSION:
             return "a record follows the end"
         try:
@@ -100,7 +103,7 @@ class JournalContent:
                     return why
                 if found["step"] != len(self.losses):
                     return "what was found in a followed run is out of place"
-                # A restart may find it again, never otherwise.
+                # A restart may find the same again, and never anything else.
                 self.followed[found["step"], found["what"]] = found
             elif kind == LOGGED:
                 step, bits, log = _STEP_BITS_LOG.unpack(payload)
@@ -140,7 +143,7 @@ class JournalContent:
         return ""
 
 
-# Members of a session record that are read again, and their types.
+# The members of a session record that this build reads, and their types.
 _SESSION: dict[str, type] = {
     "compiler": str,
     "isa": str,
@@ -154,8 +157,8 @@ _SESSION_MEMBERS = 64
 
 
 def is_session(value: Any) -> bool:
-    """Whether `value` is a session record: what this build knows has its type, and members of
-    other builds are no more than a number, a text or a truth value."""
+    """True if `value` is a session record: each member that this build knows has its type, and a
+    member of another build is a number, a text or a truth value."""
     return (
         isinstance(value, dict)
         and len(value) <= _SESSION_MEMBERS
@@ -180,9 +183,9 @@ class _Chain:
 def read_journal(
     path: Path, limit: int = LIMITS.journal_bytes, inside: Path | None = None
 ) -> JournalContent:
-    """The intact prefix of the journal; what follows it is counted in `torn_bytes`.
+    """Read the intact prefix of the journal; `torn_bytes` counts the bytes after it.
 
-    It is read record by record, to the first that does not fit. Raises StorageError where it
+    The reader stops at the first record that does not fit. Raises StorageError where the file
     cannot be read, CorruptFileError when even its beginning is not a journal's, or when it has
     more than `limit` bytes.
     """
@@ -196,8 +199,9 @@ def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, 
 
 
 def parse_journal(data: bytes, path: Path) -> tuple[JournalContent, _Chain, int]:
-    """The content of a journal's bytes, the hash chain at its end, and where its intact part
-    ends. Raises CorruptFileError for bytes that do not begin as a journal."""
+    """Parse a journal's bytes: return its content, the hash chain at its end, and the offset at
+    which its intact part ends. Raises CorruptFileError for bytes that do not begin as a
+    journal."""
     return _parse(io.BytesIO(data), len(data), path, LIMITS.journal_bytes)
 
 
@@ -227,7 +231,8 @@ def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalCo
 
 
 def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> tuple[str, int]:
-    """Read one record of at most `room` bytes into `content`: why it does not fit, its size."""
+    """Read one record of at most `room` bytes into `content`; return the reason why it does not
+    fit (or an empty string), and its size."""
     head = file.read(min(room, _HEAD.size))
     if len(head) < _HEAD.size:
         return "a record is cut off", 0
@@ -245,7 +250,7 @@ def _take(file: BinaryIO, room: int, chain: _Chain, content: JournalContent) -> 
 
 
 class Journal:
-    """A journal open for appending. Created empty, or continued after its intact prefix."""
+    """A journal open for appending: a new one, or one continued after its intact prefix."""
 
     def __init__(self, path: Path, content: JournalContent, chain: _Chain, end: int) -> None:
         self.path = path
@@ -264,7 +269,7 @@ class Journal:
     def open(path: Path, job_digest: bytes, limit: int = LIMITS.journal_bytes) -> Journal:
         """Open or create the journal at `path`, of at most `limit` bytes.
 
-        Raises CorruptFileError for a file that is no journal, or one of another job.
+        Raises CorruptFileError for a file that is no journal, or is a journal of another job.
         """
         if not present(path):
             write_file(path, [MAGIC + job_digest])
@@ -281,7 +286,7 @@ class Journal:
         try:
             write_all(self._descriptor, record)
         except OSError as error:
-            # A part of the record may be on the disk: back to the last whole one.
+            # A part of the record may be on the disk: cut the file back to the last whole record.
             self._chain.value = before
             try:
                 os.ftruncate(self._descriptor, self._end)
@@ -295,36 +300,38 @@ class Journal:
             raise CorruptFileError(f"The journal {self.path}: {why}.", "This is a bug; report it.")
 
     def session(self, info: dict[str, Any]) -> None:
-        """Who executes from here on: instruction set, threads, versions."""
+        """Append the facts of the machine that executes from here on: instruction set, threads,
+        versions."""
         self._append(SESSION, canonical_json(info))
 
     def loss(self, step: int, bits: int, log: bytes | None = None) -> None:
-        """The loss of step `step`, as binary32 bits, and the digest of its log if it has one."""
+        """Append the loss of step `step`, as binary32 bits, and the digest of its log if it has
+        one."""
         if log is None:
             self._append(LOSS, _STEP_BITS.pack(step, bits))
         else:
             self._append(LOGGED, _STEP_BITS_LOG.pack(step, bits, log))
 
     def followed(self, found: Found) -> None:
-        """What was found in the run that this one follows, by now (journal.FOLLOWED)."""
+        """Append a finding about the run that this run follows (journal.FOLLOWED)."""
         self._append(FOLLOWED, canonical_json(found))
 
     def evaluation(self, step: int, bits: int) -> None:
-        """The validation loss of state[step]; informational."""
+        """Append the validation loss of state[step]; it informs only."""
         self._append(EVALUATION, _STEP_BITS.pack(step, bits))
 
     def checkpoint(self, step: int, root: bytes) -> None:
-        """The root of state[step], made durable with everything before it."""
+        """Append the root of state[step], and make it durable with all records before it."""
         self._append(CHECKPOINT, _STEP_ROOT.pack(step, root))
         self.sync()
 
     def pause(self, step: int, root: bytes) -> None:
-        """The root of a state stored where no checkpoint is due."""
+        """Append the root of a state that is stored where no checkpoint is due."""
         self._append(PAUSE, _STEP_ROOT.pack(step, root))
         self.sync()
 
     def end(self, step: int, reason: str, run_root: bytes) -> None:
-        """The run is over."""
+        """Append the end of the run."""
         self._append(END, _END.pack(step, REASONS.index(reason), run_root))
         self.sync()
 
@@ -340,19 +347,20 @@ class Journal:
 
 
 def journal_bytes(steps: int, checkpoints: int, logs: bool = False) -> int:
-    """Bytes a journal of this many steps and checkpoints takes, sessions apart."""
+    """The bytes of a journal of this many steps and checkpoints, without sessions."""
     frame = _HEAD.size + _CHECK_BYTES
     step = (_STEP_BITS_LOG if logs else _STEP_BITS).size
     return 256 + steps * (frame + step) + checkpoints * (frame + _STEP_ROOT.size)
 
 
 def journal_limit(job: Job | None) -> int:
-    """Bytes that the journal of a run of `job` can have, sessions and finds included; without a
-    job, LIMITS.journal_bytes."""
+    """The bytes that the journal of a run of `job` can have, sessions and findings included;
+    without a job, LIMITS.journal_bytes."""
     if job is None:
         return LIMITS.journal_bytes
     logs = parse_contract(job.commitment.contract).keeps_log
     steps = job.steps
-    # Each step may be an evaluation and a pause too; one that follows a log may have two finds.
+    # Each step may have an evaluation and a pause too. A step that follows a log may have two
+    # findings.
     finds = 2 * steps * _LARGEST_RECORD if logs else 0
     return journal_bytes(steps, 3 * (steps + 1), logs) + finds + LIMITS.journal_session_bytes

@@ -1,11 +1,11 @@
-"""Which hashed states of a run stay on the disk: a few, evenly spread, as far as time allows."""
+"""The choice of hashed states that stay on the disk: a few, evenly spread, as time allows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Storing states may take this share of the time, and this much in any run.
+# To store states may take this share of the time, and this many seconds in any run.
 STORE_SHARE = 0.015
 STORE_ALLOWANCE_S = 0.2
 _GUESSED_BYTES_PER_S = 400e6
@@ -14,7 +14,8 @@ DEFAULT_KEEP = 4
 
 @dataclass
 class StorePolicy:
-    """Decides which hashed states are worth their time on the disk; `state_bytes` is one's size."""
+    """Decides which hashed states are worth the time of a write. `state_bytes` is the size of one
+    state."""
 
     state_bytes: int
     clock: Callable[[], float]
@@ -23,20 +24,20 @@ class StorePolicy:
     slowest: float = 0.0
 
     def worth(self) -> bool:
-        """Whether one more state may be stored now."""
+        """True if the trainer may store one more state now."""
         guess = self.slowest or self.state_bytes / _GUESSED_BYTES_PER_S
         elapsed = self.clock() - self.started
         return self.spent + guess <= STORE_ALLOWANCE_S + STORE_SHARE * elapsed
 
     def wrote(self, seconds: float) -> None:
-        """A state was stored, which took so long."""
+        """Count a state that the trainer stored in `seconds`."""
         self.spent += seconds
         self.slowest = max(self.slowest, seconds)
 
 
 def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
-    """The checkpoints of a run of `steps` steps whose `keep` states lie evenly: the end, and
-    before it no gap of more than steps / keep + interval."""
+    """The checkpoints at which a run of `steps` steps keeps its `keep` states, evenly spread: the
+    last one is the end, and no gap before it is more than steps / keep + interval."""
     at = (steps * k // keep // interval * interval for k in range(1, keep))
     return frozenset({steps, *at} - {0})
 
@@ -44,17 +45,17 @@ def spread(steps: int, interval: int, keep: int) -> frozenset[int]:
 def to_drop(
     stored: list[int], keep: int, pauses: set[int], wanted: frozenset[int] = frozenset()
 ) -> int | None:
-    """The stored step to give up so that `keep` remain, spread evenly; None if few enough.
+    """The stored step to give up so that `keep` remain, evenly spread; None if few enough remain.
 
-    The newest always stays. States of pauses go first: no commitment covers them; then those
-    that are not `wanted`.
+    The newest always stays. States of pauses go first, since no commitment covers them. Then go
+    the states that are not `wanted`.
     """
     if len(stored) <= max(1, keep):
         return None
     for step in stored[:-1]:
         if step in pauses:
             return step
-    # Give up the one whose absence leaves the smallest gap; genesis (0) bounds the first.
+    # Give up the state whose absence leaves the smallest gap; genesis (0) bounds the first gap.
     points = [0, *stored]
     gaps = {points[i]: points[i + 1] - points[i - 1] for i in range(1, len(points) - 1)}
     spare = {step: gap for step, gap in gaps.items() if step not in wanted} or gaps

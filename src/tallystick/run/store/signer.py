@@ -1,9 +1,9 @@
-"""The signature under a run, and the key that a run without a key of its own is signed by.
+"""The signature under a run, and the key that signs where the user gives none.
 
-A run answers a dispute with answers signed by the key of its commitment (PROTOCOL 2.5). Where no
-key is given, a new one signs and stays in the run directory, mode 0600; a key that was given is
-never copied there. Whoever has the file can answer in the run's name: it does not belong into a
-copy for others.
+In a dispute the prover signs its answers with the key of the run's commitment (PROTOCOL 2.5).
+Where the user gives no key, the trainer makes one, which stays in the run directory, mode 0600.
+The trainer never copies a given key there. Any person who has the file can answer in the run's
+name, so it does not belong in a copy for others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from tallystick.run.store.journal import Journal
 
 
 def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) -> str:
-    """Write the signed run commitment of a finished run; the signer's key id.
+    """Write the signed run commitment of a finished run; return the signer's key id.
 
-    Without a key the one in the run directory signs, made now if there is none.
+    Without `key`, the key in the run directory signs. The function makes that key if there is
+    none.
     """
     content = journal.content
     if key is None:
@@ -48,7 +49,7 @@ def sign(store: RunStore, job: Job, journal: Journal, key: PrivateKey | None) ->
 
 
 def _own_key(path: Path) -> PrivateKey:
-    """The key in the run directory; a new one, durable before it signs, if there is none."""
+    """The key in the run directory. If there is none, make one and write it durably first."""
     if present(path):
         return read_own_key(path)
     key = PrivateKey.generate()
@@ -57,7 +58,8 @@ def _own_key(path: Path) -> PrivateKey:
 
 
 def read_own_key(path: Path) -> PrivateKey:
-    """The key that write_file wrote to `path`, to the byte. Raises CannotCheckError."""
+    """Read the key that write_file wrote to `path`; every byte must be as written. Raises
+    CannotCheckError."""
     key = load_private_key(path, path.parent)
     if read_file(path, LIMITS.key_file_bytes, "signer's key", path.parent) != key.pem():
         raise CorruptFileError(f"The signer's key {path} was altered.", "Restore it.")
@@ -65,7 +67,7 @@ def read_own_key(path: Path) -> PrivateKey:
 
 
 def check_own_key(path: Path, signer: PublicKey | None) -> None:
-    """Raise unless the key at `path` is intact and, where the run is signed, its signer's."""
+    """Raise unless the key at `path` is intact and, where the run is signed, has signed it."""
     if read_own_key(path).public != signer and signer is not None:
         raise DigestMismatchError(
             f"The key {path} is not the one that has signed the run.",
@@ -74,9 +76,9 @@ def check_own_key(path: Path, signer: PublicKey | None) -> None:
 
 
 def signing_key(store: RunStore, signer: PublicKey, key: PrivateKey | None) -> PrivateKey:
-    """The private key of `signer`: the one given, or the run's own.
+    """The private key of `signer`: the given key, or the run's own.
 
-    Raises UsageError where there is none, or another.
+    Raises UsageError where there is no key, or where the key is not the signer's.
     """
     if key is None:
         if not present(store.signer_path):
@@ -94,7 +96,7 @@ def signing_key(store: RunStore, signer: PublicKey, key: PrivateKey | None) -> P
 
 
 def signed_already(store: RunStore) -> str:
-    """Key id of who has signed the run; empty while nobody has."""
+    """The signer's key id; empty while the run is not signed."""
     try:
         envelope = store.envelope()
     except TallystickError:

@@ -1,6 +1,7 @@
-"""Files in a run's directory that are no part of an honest run: named by fsck and audit.
+"""Files in a run's directory that are no part of an honest run; fsck and audit name them.
 
-Whoever may write to the directory may put them there; no command believes one (PROTOCOL 2.8.2).
+Any person who may write to the directory may put them there. No command believes such a file
+(PROTOCOL 2.8.2).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _Name = TypeVar("_Name", str, int)
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault: which file, what is wrong, what to do."""
+    """One fault: the file, the fault itself, and the next action."""
 
     path: str
     message: str
@@ -45,7 +46,7 @@ class Checker:
         self.problems[Problem(name, message, action)] = None
 
     def guard(self, path: Path, check: Callable[[], object]) -> bool:
-        """Run one check; its error becomes a problem of `path`."""
+        """Run one check, and make its error a problem of `path`; True if there was none."""
         self.checked.append(str(path.relative_to(self.root)))
         try:
             check()
@@ -55,7 +56,8 @@ class Checker:
         return True
 
     def foreign(self, directory: Path, known: set[str]) -> None:
-        """Files that do not belong in `directory`: the first by name, and how many more."""
+        """Add the files that do not belong in `directory`: the first by name, and the number of
+        the others."""
         found = set(self.listed(directory, lambda: names(directory, self.root))) - known
         strangers = heapq.nsmallest(LIMITS.strays_named, found)
         for path in (directory / name for name in strangers):
@@ -70,8 +72,8 @@ class Checker:
             self.add(directory, f"{more} more files do not belong here.", "Remove them.")
 
     def listed(self, directory: Path, lister: Callable[[], list[_Name]]) -> list[_Name]:
-        """What `lister` finds in `directory`; nothing where that is a link or no directory, which
-        becomes a problem."""
+        """The names that `lister` finds in `directory`. A link, or a path that is no directory,
+        becomes a problem and gives no names."""
         try:
             return lister()
         except TallystickError as error:
@@ -80,14 +82,14 @@ class Checker:
 
 
 def strangers(store: RunStore, journal: JournalContent | None) -> tuple[Problem, ...]:
-    """What lies in the run's directory and is no part of an honest run; nothing of it is read."""
+    """The files in the run's directory that are no part of an honest run; it reads none of them."""
     checker = Checker(store.directory)
     check_strangers(checker, store, journal)
     return tuple(checker.problems)
 
 
 def check_strangers(checker: Checker, store: RunStore, journal: JournalContent | None) -> None:
-    """The problems that `strangers` lists, added to those of a `checker`."""
+    """Add the problems that `strangers` lists to those of `checker`."""
     if present(store.override_path):
         why = "It declares a cheat, which an honest run does not; nobody signs it."
         checker.add(store.override_path, why, "Remove it, unless you play the cheat on purpose.")

@@ -1,6 +1,6 @@
 """The file of a step's node digests (COMMITMENTS 4), which `train --trace` leaves in a run.
 
-A run with the trace of a step can be shown at which node of it another execution differs.
+Where a run has the trace of a step, an audit can show at which node another execution differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRACE_TAG = tag("node-trace/1")
 
 @dataclass(frozen=True)
 class NodeTrace:
-    """Node digests of `step` in program order, the COMMIT node last."""
+    """The node digests of `step` in program order; the COMMIT node is last."""
 
     program_digest: bytes
     step: int
@@ -40,7 +40,7 @@ class NodeTrace:
         return None
 
     def save(self, path: Path) -> None:
-        """Write the trace, ending in its node root and the digest of all before."""
+        """Write the trace; it ends in its node root and the digest of all bytes before."""
         out = Writer(TRACE_TAG).hash(self.program_digest).u64(self.step).u64(len(self.digests))
         for digest in self.digests:
             out.hash(digest)
@@ -51,9 +51,10 @@ class NodeTrace:
 def load_trace(
     path: Path, program_digest: bytes, step: int, nodes: int, inside: Path | None = None
 ) -> NodeTrace:
-    """The trace `save` wrote for this program and step, read inside the run's directory.
+    """Read the trace that `save` wrote for this program and step inside the run's directory.
 
-    Raises CorruptFileError, or DigestMismatchError where it does not hash to what it says.
+    Raises CorruptFileError, or DigestMismatchError where the trace does not have the digest that
+    it states.
     """
     limit = len(TRACE_TAG) + 16 + (nodes + 3) * HASH_BYTES
     data = read_file(path, limit, "node trace", inside)

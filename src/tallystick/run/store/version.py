@@ -1,4 +1,4 @@
-"""Which build this is: for manifests and `doctor`, never for a digest."""
+"""The version of this build: for manifests and `doctor`, never for a digest."""
 
 from __future__ import annotations
 
