@@ -35,6 +35,7 @@ constexpr int kIdleSpins = 16000;
 constexpr int kSpins = 2000;
 
 thread_local bool inside_task = false;
+thread_local Context* current = nullptr;  // read at every operator: no more than a pointer
 
 struct Job {
   TaskFn fn = nullptr;
@@ -61,7 +62,7 @@ class Pool {
     try {
       threads_.reserve(static_cast<size_t>(workers));
       for (int i = 0; i < workers; ++i) threads_.emplace_back([this, &context] {
-          enter_context(context);  // a task may ask for the instruction set
+          current = &context;  // a task may ask for the instruction set
           work();
         });
     } catch (const std::exception&) {
@@ -181,7 +182,6 @@ Contexts& contexts() {
   return *made;
 }
 
-thread_local Context* current = nullptr;         // read at every operator: no more than a pointer
 thread_local std::vector<Context*> outside_it;  // those that this thread goes back to
 
 int clamped(int n) { return n < 1 ? 1 : (n > 256 ? 256 : n); }
@@ -189,6 +189,9 @@ int clamped(int n) { return n < 1 ? 1 : (n > 256 ? 256 : n); }
 }  // namespace
 
 // A forked child has no workers: each context starts with a fresh pool when it first needs one.
+// The child's copy of the list is whole, because the parent held its mutex across the fork.
+void before_fork() { contexts().mutex.lock(); }
+void after_fork_in_parent() { contexts().mutex.unlock(); }
 void after_fork_in_child() {
   Contexts& known = contexts();
   new (&known.mutex) std::mutex();
@@ -202,7 +205,7 @@ void after_fork_in_child() {
 
 Context::Context(int threads, Isa isa)
     : threads_(clamped(threads)), isa_(isa), running_(new std::mutex) {
-  static const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)registered;
   std::lock_guard<std::mutex> lock(contexts().mutex);
   contexts().all.push_back(this);

@@ -49,7 +49,11 @@ class Device(Protocol):
         MemoryError."""
 
     def free(self, buffer: Buffer) -> None:
-        """Free the buffer. The caller does not use it afterwards."""
+        """Free the buffer. The caller does not use it afterwards.
+
+        Only the memory of one call is freed so. The memory of an executor or a state is free when
+        none of its tensors is left, which the device counts.
+        """
 
     def view(
         self,

@@ -93,11 +93,12 @@ class Executor:
         self._numbers = range(len(program.nodes)) if numbers is None else numbers
         self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None), device)
         self.state_intact = True
-        self._staged = {
-            spec.name: new_tensor(device, spec.type)
-            for spec in program.inputs
-            if spec.kind != "state"
-        }
+        with context.entered():
+            self._staged = {
+                spec.name: new_tensor(device, spec.type)
+                for spec in program.inputs
+                if spec.kind != "state"
+            }
         self._state_seen: tuple[Tensor, ...] = ()
         self._bound: _Bound | None = None
         self._arena: Buffer | None = None

@@ -298,6 +298,6 @@ def make_plan(program: Program, options: PlanOptions | None = None, device: Devi
         raise UnsupportedOperatorError(
             f"Device {device.name} has no kernel under {program.contract} for "
             f"{', '.join(missing)}.",
-            "Execute the program on the processor (--device cpu).",
+            "Execute the program on the processor.",
         )
     return _Planner(program, options or PlanOptions(), kernels).plan()

@@ -80,7 +80,7 @@ class CheatingProver(Prover):
 
     def _begin(self) -> None:
         self._steps = CheatingSteps(self._states, self._facts, self._override)
-        self._logs = CheatingLogs(self._states)
+        self._logs = CheatingAnswers(self._states)
 
     def _body(self, query: Query[Any]) -> Body | None:
         lied = self._override.answer(query, super()._body(query))
@@ -151,7 +151,7 @@ class CheatingSteps(Steps):
         """Do nothing: the record of a cheat may state other operands."""
 
 
-class CheatingLogs(Logs):
+class CheatingAnswers(Logs):
     """The logs of a cheat, which answers about them whatever chain they give."""
 
     def _check_chain(self, step: int, chain: bytes) -> None:

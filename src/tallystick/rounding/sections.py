@@ -80,5 +80,5 @@ def refused_there(logged: LoggedProgram, device: Device) -> UsageError:
     """Why a step with a log is not executed on `device`."""
     return UsageError(
         f"Steps under {logged.contract} are executed on the processor, not on {device.name}.",
-        "Leave out --device, or choose a contract without a log.",
+        "Execute them on the processor, or choose a contract without a log.",
     )

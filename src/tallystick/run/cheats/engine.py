@@ -47,7 +47,7 @@ class CheatingEngine(Engine):
         if self.context.device is not CPU:
             raise UsageError(
                 f"A declared cheat changes arrays on the host, not on {self.context.device.name}.",
-                "Leave out --device.",
+                "Play it on the processor.",
             )
         self.last_step = final_step(self.job, self.override)
 

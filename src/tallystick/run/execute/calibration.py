@@ -65,7 +65,7 @@ def take_sample(
 ) -> SampleFile:
     """Execute the first `steps` steps of `job` and write the results of this machine's kernels.
 
-    `kind` is a kind of hardware of `rounding.emulated`. Raises UsageError for a job without
+    `kind` is a kind of hardware of `kernels.stock.emulated`. Raises UsageError for a job without
     thresholds or steps, StorageError.
     """
     if not 1 <= steps <= job.steps:

@@ -93,7 +93,8 @@ class Engine:
             self.log.move_to(self.context.device)
         hook = None if self.log is None else self.log.kernels
         self._executor = Executor(self.job.program, self.context, hook)
-        self.state.move_to(self.context.device)
+        with self.context.entered():
+            self.state.move_to(self.context.device)
         self.last_log: bytes | None = None  # the digest of the last step's log
         self.last_step = self.job.steps
 
