@@ -117,6 +117,7 @@ def capture(
     forward: BatchLoss | None = None,
     outputs_grads: bool = False,
     contract: str = "ordered/1",
+    mode: str = "train",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -125,6 +126,11 @@ def capture(
     `Adam` or `AdamW`. `forward(module, batch)`, if given, becomes the inference program that
     `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
     every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
+    `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
+    Capture refuses the other mode and switches none; submodules keep theirs.
+
+    What a program cannot carry (autocast, a counter or a random number of Python in forward) is
+    refused by name, with the model's file and line. Two traces are compared for it.
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define, CannotCheckError
@@ -146,6 +152,7 @@ def capture(
         clip_norm=clip_norm,
         outputs_grads=outputs_grads,
         contract=contract,
+        mode=mode,
     )
     evaluation = captures.capture_eval(module, loss, batch, contract)
     inference = None

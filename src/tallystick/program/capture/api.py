@@ -21,8 +21,10 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import batch_types, meta_batch
+from tallystick.program.capture.guard import check_mode
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
-from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like, trace
+from tallystick.program.capture.settled import settled_trace
+from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like
 from tallystick.program.check import check_name, check_program
 from tallystick.program.ir import Program, Value
 from tallystick.program.optimizers import Optimizer
@@ -112,7 +114,7 @@ def _trace_model(
         batch,
         trained,
     )
-    return trace(request, collect)
+    return settled_trace(request, collect)
 
 
 def _declare(
@@ -175,12 +177,14 @@ def capture(
     clip_norm: float | None = None,
     outputs_grads: bool = False,
     contract: str = ORDERED_1,
+    mode: str = "train",
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor, or that and a
     dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
-    The trace uses the module's present mode (`module.train()` for dropout). `clip_norm` clips the
+    `mode` says which mode the module is in, "train" or "eval": capture refuses another one and
+    switches none, so submodules keep theirs. Two traces must be equal. `clip_norm` clips the
     global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the program also
     outputs `grad.<parameter>`. `contract` changes the program's meaning, not its nodes.
 
@@ -188,6 +192,7 @@ def capture(
     naming operator and module path, for an operator the contract does not define.
     """
     model = _Model.of(module)
+    check_mode(module, mode)
     trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
     if not trainable:
         raise UsageError("No parameter requires a gradient.", "Unfreeze one, or use capture_eval.")

@@ -17,7 +17,13 @@ from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from tallystick.errors import TallystickError, UsageError
-from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.guard import (
+    GuardedLowering,
+    Placed,
+    carry_hooks,
+    check_buffers,
+    refuse_around,
+)
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -28,13 +34,14 @@ class Trace:
     """An ATen graph without mutation.
 
     `inputs` and `outputs` name its placeholders and results. `origin` maps a node's name to the
-    path of the module that produced it, where known.
+    path of the module that produced it, `lines` to the model's `file:line`, where known.
     """
 
     graph: torch.fx.GraphModule
     inputs: list[str]
     outputs: list[str]
     origin: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
 
 
 def meta_like(tensor: Tensor) -> Tensor:
@@ -50,9 +57,11 @@ class _Body(nn.Module):
         self.module = module
         self.run = run
 
-    def forward(self, batch: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    def __call__(self, batch: dict[str, Tensor]) -> Any:
+        """Without hooks: those of every module are meant for the model's modules."""
         result = self.run(self.module, batch)
-        return result, dict(self.module.named_buffers())
+        parameters = dict(self.module.named_parameters())
+        return result, parameters, dict(self.module.named_buffers())
 
 
 def _traced_nodes() -> int | None:
@@ -153,8 +162,10 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
+    refuse_around()
     names: list[str] = []
     spans: list[tuple[int, int, str]] = []
+    lines: list[tuple[int, int, str]] = []
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
@@ -171,11 +182,16 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = {k: given[f"batch.{k}"] for k in request.batch}
-        lowering = Lowering(given["rng"])
+        placed_parameters = Placed(parameters)
+        carry_hooks(dict(request.module.named_parameters()), parameters)
+        lowering = GuardedLowering(given["rng"], _traced_nodes)
         with lowering.installed(), _module_spans(request.module) as found:
-            returned, buffers = functional_call(body, placed, (batch,))
+            returned, present, buffers = functional_call(body, placed, (batch,))
+            placed_parameters.check(present)
+            check_buffers(buffers, request.buffers)
             outputs = collect(returned)
             spans.extend(found)
+            lines.extend(lowering.lines)
             lowering.in_backward = True
             if request.trained:
                 wanted = [parameters[k] for k in request.trained]
@@ -192,7 +208,10 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     try:
         with _capture_settings(), torch.enable_grad():
             first = make_fx(step, tracing_mode="real")(*sources.values())
-            result = Trace(first, list(sources), names, _origins(first.graph, spans))
+            graph = first.graph
+            result = Trace(
+                first, list(sources), names, _origins(graph, spans), _origins(graph, lines)
+            )
             return _without_mutation(result, list(sources.values()))
     except TallystickError:
         raise
@@ -210,24 +229,28 @@ def _mutates(graph: torch.fx.Graph) -> bool:
 class _Retrace(torch.fx.Interpreter):
     """Runs a traced graph under a second trace, and notes the first node behind each new one."""
 
-    def __init__(self, graph: torch.fx.GraphModule, origin: dict[str, str]) -> None:
-        super().__init__(graph)
-        self.origin = origin
+    def __init__(self, traced: Trace) -> None:
+        super().__init__(traced.graph)
+        self.origin, self.lines = traced.origin, traced.lines
         self.spans: list[tuple[int, int, str]] = []
+        self.line_spans: list[tuple[int, int, str]] = []
 
     def run_node(self, n: torch.fx.Node) -> Any:
         start = _traced_nodes()
         result = super().run_node(n)
         end = _traced_nodes()
-        if start is not None and end is not None and n.name in self.origin:
-            self.spans.append((start, end, self.origin[n.name]))
+        if start is not None and end is not None:
+            if n.name in self.origin:
+                self.spans.append((start, end, self.origin[n.name]))
+            if n.name in self.lines:
+                self.line_spans.append((start, end, self.lines[n.name]))
         return result
 
 
 def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
     if not _mutates(traced.graph.graph):
         return traced
-    interpreter = _Retrace(traced.graph, traced.origin)
+    interpreter = _Retrace(traced)
 
     def again(*flat: Tensor) -> list[Tensor]:
         result: list[Tensor] = interpreter.run(*flat)
@@ -240,4 +263,11 @@ def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
             "The model changes a tensor in place in a way that cannot be made functional.",
             "Write the change without in-place operators.",
         )
-    return Trace(second, traced.inputs, traced.outputs, _origins(second.graph, interpreter.spans))
+    graph = second.graph
+    return Trace(
+        second,
+        traced.inputs,
+        traced.outputs,
+        _origins(graph, interpreter.spans),
+        _origins(graph, interpreter.line_spans),
+    )
