@@ -83,12 +83,16 @@ class Capture:
         schedules: Mapping[str, float | Sequence[float]] | None = None,
         validation: Mapping[str, Any] | None = None,
         evaluate_every: int = 0,
+        compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
         dropout and the order of the data. `schedules` has a table of `steps` numbers for a
-        learning rate given by name. Raises UsageError for data that does not fit the program,
+        learning rate given by name. The first step is compared with the module in float64, which
+        takes the memory and the time of such a step; without `compare_first_step` the job's
+        `about` says that it was not. Raises UsageError for data that does not fit the program, and
+        for a first step that differs beyond the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
         return save_job(
@@ -103,6 +107,7 @@ class Capture:
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
             forward_program=self.forward,
+            compare_first_step=compare_first_step,
         )
 
 

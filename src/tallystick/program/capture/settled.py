@@ -63,7 +63,7 @@ def _short(look: Any) -> str:
     return str(look[0]) if isinstance(look, tuple) else "nothing"
 
 
-class _PythonState:
+class PythonState:
     """The module's attributes and Python's generators: looked at, and put back."""
 
     GENERATORS: Mapping[str, Callable[[], Any]] = {
@@ -177,7 +177,7 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
     The second trace begins with what the first left in the module. So a cache that is filled
     once may stay, where the program is the same with it. Then the module is put back.
     """
-    state = _PythonState(request.module)
+    state = PythonState(request.module)
     try:
         before = state.look()
         first = trace(request, collect)
@@ -205,7 +205,7 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
         state.restore()
 
 
-def _line(request: Request, collect: Collect, state: _PythonState, name: str) -> str:
+def _line(request: Request, collect: Collect, state: PythonState, name: str) -> str:
     """Where `name` changes, found by a trace line by line: ` (file:line)`, or nothing."""
     blame = Blame(lambda: state.look(name))
     try:
@@ -219,7 +219,7 @@ def _line(request: Request, collect: Collect, state: _PythonState, name: str) ->
 def _refuse_moving(
     request: Request,
     collect: Collect,
-    state: _PythonState,
+    state: PythonState,
     moving: list[str],
     one: Mapping[str, Any],
     two: Mapping[str, Any],
@@ -247,7 +247,7 @@ def _refuse_moving(
 def _refuse_changes(
     request: Request,
     collect: Collect,
-    state: _PythonState,
+    state: PythonState,
     changed: list[str],
     error: TallystickError | None,
 ) -> None:

@@ -49,7 +49,7 @@ def meta_like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
-class _Body(nn.Module):
+class Body(nn.Module):
     """The traced function as a module, so that functional_call can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
@@ -64,6 +64,15 @@ class _Body(nn.Module):
         return result, parameters, dict(self.module.named_buffers())
 
 
+def first_tensor(output: Any) -> Tensor | None:
+    """The tensor that a module returns, or the first in what it returns."""
+    if isinstance(output, Mapping):
+        output = tuple(output.values())
+    while isinstance(output, (list, tuple)) and output:
+        output = output[0]
+    return output if isinstance(output, Tensor) else None
+
+
 def _traced_nodes() -> int | None:
     """The number of nodes of the trace in progress, or None when torch does not give it."""
     mode = get_proxy_mode()
@@ -71,8 +80,13 @@ def _traced_nodes() -> int | None:
 
 
 @contextlib.contextmanager
-def _module_spans(module: nn.Module) -> Iterator[list[tuple[int, int, str]]]:
-    """Collects (first node, end node, module path) for every forward call, innermost first."""
+def _module_spans(
+    module: nn.Module, results: list[tuple[str, Tensor]]
+) -> Iterator[list[tuple[int, int, str]]]:
+    """Collects (first node, end node, module path) for every forward call, innermost first.
+
+    `results` gets the path and the tensor of every call that returns one.
+    """
     spans: list[tuple[int, int, str]] = []
     entered: list[int | None] = []
     handles = []
@@ -81,7 +95,10 @@ def _module_spans(module: nn.Module) -> Iterator[list[tuple[int, int, str]]]:
         def enter(_module: nn.Module, _args: Any) -> None:
             entered.append(_traced_nodes())
 
-        def leave(_module: nn.Module, _args: Any, _output: Any, path: str = path) -> None:
+        def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
+            result = first_tensor(output)
+            if result is not None:
+                results.append((path, result))
             start, end = entered.pop(), _traced_nodes()
             if start is not None and end is not None:
                 spans.append((start, end, path or type(_module).__name__))
@@ -153,6 +170,8 @@ class Request:
     buffers: Mapping[str, Tensor]
     batch: Mapping[str, Tensor]
     trained: tuple[str, ...]
+    # Gets the path of every module call; their tensors then are the outputs, and no others.
+    probes: list[str] | None = None
 
 
 def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
@@ -170,7 +189,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
-    body = _Body(request.module, request.run)
+    body = Body(request.module, request.run)
 
     def step(*flat: Tensor) -> list[Tensor]:
         given = dict(zip(sources, flat, strict=True))
@@ -185,11 +204,15 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         lowering = GuardedLowering(given["rng"], _traced_nodes)
-        with lowering.installed(), _module_spans(request.module) as found:
+        results: list[tuple[str, Tensor]] = []
+        with lowering.installed(), _module_spans(request.module, results) as found:
             returned, present, buffers = functional_call(body, placed, (batch,))
             placed_parameters.check(present)
             check_buffers(buffers, request.buffers)
             outputs = collect(returned)
+            if request.probes is not None:
+                request.probes[:] = [path for path, _ in results]
+                outputs = {f"output.{i:05d}": t.clone() for i, (_, t) in enumerate(results)}
             spans.extend(found)
             lines.extend(lowering.lines)
             lowering.in_backward = True
