@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
@@ -134,11 +136,15 @@ def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[s
 
 @contextlib.contextmanager
 def _capture_settings() -> Iterator[None]:
-    """Fused inference paths off, factories on the meta device, while a trace runs."""
+    """Fused inference paths off, factories on the meta device, while a trace runs.
+
+    One fake mode for the notes of all nodes: make_fx makes one per node otherwise, which takes
+    more time than the rest of the trace.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with META:
+        with META, tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
