@@ -90,6 +90,7 @@ def job_for(built: Built, settings: Gpt2Settings, directory: Path, steps: int) -
         checkpoint_interval=INTERVAL,
         schedules={"lr": settings.lr},
         initial_state=built.initial_state,
+        compare_first_step=False,
     )
 
 

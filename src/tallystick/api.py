@@ -83,12 +83,16 @@ class Capture:
         schedules: Mapping[str, float | Sequence[float]] | None = None,
         validation: Mapping[str, Any] | None = None,
         evaluate_every: int = 0,
+        compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
         dropout and the order of the data. `schedules` has a table of `steps` numbers for a
-        learning rate given by name. Raises UsageError for data that does not fit the program,
+        learning rate given by name. The first step is compared with the module in float64, which
+        takes the memory and the time of such a step; without `compare_first_step` the job's
+        `about` says that it was not. Raises UsageError for data that does not fit the program, and
+        for a first step that differs beyond the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
         return save_job(
@@ -103,6 +107,7 @@ class Capture:
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
             forward_program=self.forward,
+            compare_first_step=compare_first_step,
         )
 
 
@@ -117,6 +122,7 @@ def capture(
     forward: BatchLoss | None = None,
     outputs_grads: bool = False,
     contract: str = "ordered/1",
+    mode: str = "train",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -125,6 +131,11 @@ def capture(
     `Adam` or `AdamW`. `forward(module, batch)`, if given, becomes the inference program that
     `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
     every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
+    `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
+    Capture refuses the other mode and switches none; submodules keep theirs.
+
+    What a program cannot carry (autocast, a counter or a random number of Python in forward) is
+    refused by name, with the model's file and line. Two traces are compared for it.
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define, CannotCheckError
@@ -146,6 +157,7 @@ def capture(
         clip_norm=clip_norm,
         outputs_grads=outputs_grads,
         contract=contract,
+        mode=mode,
     )
     evaluation = captures.capture_eval(module, loss, batch, contract)
     inference = None

@@ -23,3 +23,20 @@ def test_every_block_runs(page, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "audit: match" in printed
     assert "refused: " in printed and "softplus" in printed
+
+
+def test_the_job_has_the_same_digest_every_time(tmp_path, monkeypatch):
+    """The weights are seeded too, not the data alone. Whoever follows the page gets one job."""
+    text = (TUTORIALS / "own-model.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    saves = next(i for i, block in enumerate(blocks) if "save_job" in block)
+    blocks[saves] = blocks[saves].split("run = ")[0]
+    digests = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        names: dict = {"__name__": "tutorial"}
+        for block in blocks[: saves + 1]:
+            exec(compile(block, "own-model.md", "exec"), names)
+        digests.add(names["job"].digest)
+    assert len(digests) == 1

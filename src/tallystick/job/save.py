@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallystick.commit.data import DataSchema, Field, data_root
+from tallystick.commit.data import DataSchema, Field, batch_columns, batch_indices, data_root
 from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.disk.files import make_directory, write_file
@@ -131,6 +131,7 @@ def save_job(
     stop_on_non_finite: bool = True,
     recipe: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
+    compare_first_step: bool = True,
 ) -> Job:
     """Write the job that trains `captured` on `data`; the directory's manifest comes last.
 
@@ -138,9 +139,17 @@ def save_job(
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
     order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
     optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
-    loss is printed every `evaluate_every` steps. Raises UsageError for data, state or schedules
-    that do not fit the program, UnsupportedOperatorError for an operator that the contract's
-    published form cannot run, StorageError where the directory cannot be written.
+    loss is printed every `evaluate_every` steps.
+
+    The first step is compared with the module in float64 (PROGRAM 5.9), but not that of a recipe:
+    its module is ours, and it may be built without weights. The comparison needs the memory and
+    the time of a step in float64. Without `compare_first_step`, or where the module cannot run so,
+    the job's `about` says it.
+
+    Raises UsageError for data, state or schedules that do not fit the program, or a first step
+    that differs from the module's beyond the threshold; UnsupportedOperatorError for an operator
+    that the contract's published form cannot run; StorageError where the directory cannot be
+    written.
     """
     directory = Path(directory)
     if present(directory / MANIFEST):
@@ -190,6 +199,17 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
+    notes = dict(about or {})
+    if captured.first_step is not None and recipe is None:
+        not_compared: str | None = "switched off by the author"
+        if compare_first_step:
+            indices = batch_indices(commitment.order_seed, commitment.record_count, 0, size)
+            first = {n: t if isinstance(t, float) else t[0] for n, t in scalars.items()}
+            not_compared = captured.first_step.compare(
+                program.contract, slots, batch_columns(columns, indices), first, (seed, 0)
+            )
+        if not_compared is not None:
+            notes["first step"] = f"not compared with the module: {not_compared}"
     fills = {n: v for n, a in slots.items() if (v := _repeated_value(a)) is not None}
     evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
     job = Job(
@@ -201,7 +221,7 @@ def save_job(
         dict(recipe) if recipe else None,
         evaluation,
         forward_program.digest() if forward_program else None,
-        dict(about or {}),
+        notes,
     )
     _refuse_unfit(job, program)
     make_directory(directory / "data")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,10 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import batch_types, meta_batch
+from tallystick.program.capture.first_step import FirstStep
+from tallystick.program.capture.guard import check_mode
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
+from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like, trace
 from tallystick.program.check import check_name, check_program
 from tallystick.program.ir import Program, Value
@@ -36,7 +39,7 @@ class CapturedStep:
     `initial_state` has every state slot as a C-contiguous numpy array, or is None where the
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
-    passes them through unchanged.
+    passes them through unchanged. `first_step` compares a job's first step with the module.
     """
 
     program: Program
@@ -45,6 +48,7 @@ class CapturedStep:
     scalars: dict[str, float | str]
     slot_rules: dict[str, SlotRule] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
+    first_step: FirstStep | None = field(default=None, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -97,14 +101,10 @@ class _Model:
         }
 
 
-def _trace_model(
-    model: _Model,
-    run: BatchLoss,
-    batch: dict[str, Tensor],
-    trained: tuple[str, ...],
-    collect: Callable[[Any], dict[str, Tensor]],
-) -> Trace:
-    request = Request(
+def _request(
+    model: _Model, run: BatchLoss, batch: dict[str, Tensor], trained: tuple[str, ...]
+) -> Request:
+    return Request(
         model.module,
         run,
         {k: meta_like(v) for k, v in model.parameters.items()},
@@ -112,7 +112,6 @@ def _trace_model(
         batch,
         trained,
     )
-    return trace(request, collect)
 
 
 def _declare(
@@ -175,12 +174,14 @@ def capture(
     clip_norm: float | None = None,
     outputs_grads: bool = False,
     contract: str = ORDERED_1,
+    mode: str = "train",
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor, or that and a
     dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
-    The trace uses the module's present mode (`module.train()` for dropout). `clip_norm` clips the
+    `mode` says which mode the module is in, "train" or "eval": capture refuses another one and
+    switches none, so submodules keep theirs. Two traces must be equal. `clip_norm` clips the
     global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the program also
     outputs `grad.<parameter>`. `contract` changes the program's meaning, not its nodes.
 
@@ -188,11 +189,12 @@ def capture(
     naming operator and module path, for an operator the contract does not define.
     """
     model = _Model.of(module)
+    check_mode(module, mode)
     trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
     if not trainable:
         raise UsageError("No parameter requires a gradient.", "Unfreeze one, or use capture_eval.")
     meta = meta_batch(batch)
-    traced = _trace_model(model, loss, meta, trainable, _loss_and_metrics)
+    traced = settled_trace(_request(model, loss, meta, trainable), _loss_and_metrics)
     trained = [k for k in trainable if f"grad.{k}" in traced.outputs]
     rules = optimizer_slots(optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained})
     b = Builder(resolve_contract(contract))
@@ -202,10 +204,10 @@ def capture(
     changed, metrics = emit_update(b, optimizer, state, gradients, clip_norm)
     outputs |= {f"metric.{k}": v for k, v in metrics.items()}
     next_state = {name: outputs.get(name, value) for name, value in state.items()} | changed
-    if outputs_grads:
-        outputs |= {f"grad.{k}": v for k, v in gradients.items()}
+    named = {f"grad.{k}": v for k, v in gradients.items()}
     b.commit(next_state)
-    program = _finish(b, outputs | next_state)
+    outputs |= next_state
+    program = _finish(b, outputs | named if outputs_grads else outputs)
     weights = model.weights()
     captured = CapturedStep(
         program,
@@ -214,17 +216,31 @@ def capture(
         {LEARNING_RATE: optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)},
         rules,
         tuple(sorted(set(trainable) - set(trained))),
+        FirstStep(
+            module,
+            loss,
+            lambda returned: _loss_and_metrics(returned)["loss"],
+            trainable,
+            lambda: _finish(b, outputs | named),
+            lambda: _probes(model, loss, meta, program.contract),
+            {path: child.training for path, child in module.named_modules()},
+        ),
     )
     if weights is None:
         return captured
-    return CapturedStep(
-        program,
-        captured.state_for(weights),
-        captured.batch,
-        captured.scalars,
-        rules,
-        captured.untrained,
-    )
+    return replace(captured, initial_state=captured.state_for(weights))
+
+
+def _probes(
+    model: _Model, loss: BatchLoss, batch: dict[str, Tensor], contract: str
+) -> tuple[Program, list[str]]:
+    """The forward pass with every module's output, and the modules' paths in their order."""
+    paths: list[str] = []
+    request = replace(_request(model, loss, batch, ()), probes=paths)
+    traced = trace(request, _loss_and_metrics)
+    b = Builder(contract)
+    found = _lower(b, traced, _declare(b, model, {}, batch))
+    return _finish(b, {k: v for k, v in found.items() if k.startswith("output.")}), paths
 
 
 def _capture_without_step(
@@ -237,7 +253,7 @@ def _capture_without_step(
     model = _Model.of(module)
     meta = meta_batch(batch)
     with _evaluation_mode(module):
-        traced = _trace_model(model, run, meta, (), collect)
+        traced = settled_trace(_request(model, run, meta, ()), collect)
     b = Builder(contract)
     state = _declare(b, model, {}, meta)
     outputs = _lower(b, traced, state)

@@ -242,5 +242,5 @@ class Lowering(TorchFunctionMode):
             )
         dtype = kwargs.get("dtype") or (args[0] if args else None)
         if dtype is None:
-            dtype = {bool: torch.bool, int: torch.int64}.get(type(data), torch.float32)
+            dtype = {bool: torch.bool, int: torch.int64}.get(type(data), torch.get_default_dtype())
         return torch.full((), data, dtype=dtype, device=self.rng.device)

@@ -13,11 +13,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from tallystick.errors import TallystickError, UsageError
-from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.guard import (
+    GuardedLowering,
+    Placed,
+    carry_hooks,
+    check_buffers,
+    refuse_around,
+)
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -28,13 +36,14 @@ class Trace:
     """An ATen graph without mutation.
 
     `inputs` and `outputs` name its placeholders and results. `origin` maps a node's name to the
-    path of the module that produced it, where known.
+    path of the module that produced it, `lines` to the model's `file:line`, where known.
     """
 
     graph: torch.fx.GraphModule
     inputs: list[str]
     outputs: list[str]
     origin: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
 
 
 def meta_like(tensor: Tensor) -> Tensor:
@@ -42,7 +51,7 @@ def meta_like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
-class _Body(nn.Module):
+class Body(nn.Module):
     """The traced function as a module, so that functional_call can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
@@ -50,9 +59,20 @@ class _Body(nn.Module):
         self.module = module
         self.run = run
 
-    def forward(self, batch: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+    def __call__(self, batch: dict[str, Tensor]) -> Any:
+        """Without hooks: those of every module are meant for the model's modules."""
         result = self.run(self.module, batch)
-        return result, dict(self.module.named_buffers())
+        parameters = dict(self.module.named_parameters())
+        return result, parameters, dict(self.module.named_buffers())
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """The tensor that a module returns, or the first in what it returns."""
+    if isinstance(output, Mapping):
+        output = tuple(output.values())
+    while isinstance(output, (list, tuple)) and output:
+        output = output[0]
+    return output if isinstance(output, Tensor) else None
 
 
 def _traced_nodes() -> int | None:
@@ -62,8 +82,13 @@ def _traced_nodes() -> int | None:
 
 
 @contextlib.contextmanager
-def _module_spans(module: nn.Module) -> Iterator[list[tuple[int, int, str]]]:
-    """Collects (first node, end node, module path) for every forward call, innermost first."""
+def _module_spans(
+    module: nn.Module, results: list[tuple[str, Tensor]]
+) -> Iterator[list[tuple[int, int, str]]]:
+    """Collects (first node, end node, module path) for every forward call, innermost first.
+
+    `results` gets the path and the tensor of every call that returns one.
+    """
     spans: list[tuple[int, int, str]] = []
     entered: list[int | None] = []
     handles = []
@@ -72,7 +97,10 @@ def _module_spans(module: nn.Module) -> Iterator[list[tuple[int, int, str]]]:
         def enter(_module: nn.Module, _args: Any) -> None:
             entered.append(_traced_nodes())
 
-        def leave(_module: nn.Module, _args: Any, _output: Any, path: str = path) -> None:
+        def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
+            result = first_tensor(output)
+            if result is not None:
+                results.append((path, result))
             start, end = entered.pop(), _traced_nodes()
             if start is not None and end is not None:
                 spans.append((start, end, path or type(_module).__name__))
@@ -108,11 +136,15 @@ def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[s
 
 @contextlib.contextmanager
 def _capture_settings() -> Iterator[None]:
-    """Fused inference paths off, factories on the meta device, while a trace runs."""
+    """Fused inference paths off, factories on the meta device, while a trace runs.
+
+    One fake mode for the notes of all nodes: make_fx makes one per node otherwise, which takes
+    more time than the rest of the trace.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with META:
+        with META, tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -144,6 +176,8 @@ class Request:
     buffers: Mapping[str, Tensor]
     batch: Mapping[str, Tensor]
     trained: tuple[str, ...]
+    # Gets the path of every module call; their tensors then are the outputs, and no others.
+    probes: list[str] | None = None
 
 
 def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
@@ -153,13 +187,15 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
+    refuse_around()
     names: list[str] = []
     spans: list[tuple[int, int, str]] = []
+    lines: list[tuple[int, int, str]] = []
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
-    body = _Body(request.module, request.run)
+    body = Body(request.module, request.run)
 
     def step(*flat: Tensor) -> list[Tensor]:
         given = dict(zip(sources, flat, strict=True))
@@ -171,11 +207,20 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = {k: given[f"batch.{k}"] for k in request.batch}
-        lowering = Lowering(given["rng"])
-        with lowering.installed(), _module_spans(request.module) as found:
-            returned, buffers = functional_call(body, placed, (batch,))
+        placed_parameters = Placed(parameters)
+        carry_hooks(dict(request.module.named_parameters()), parameters)
+        lowering = GuardedLowering(given["rng"], _traced_nodes)
+        results: list[tuple[str, Tensor]] = []
+        with lowering.installed(), _module_spans(request.module, results) as found:
+            returned, present, buffers = functional_call(body, placed, (batch,))
+            placed_parameters.check(present)
+            check_buffers(buffers, request.buffers)
             outputs = collect(returned)
+            if request.probes is not None:
+                request.probes[:] = [path for path, _ in results]
+                outputs = {f"output.{i:05d}": t.clone() for i, (_, t) in enumerate(results)}
             spans.extend(found)
+            lines.extend(lowering.lines)
             lowering.in_backward = True
             if request.trained:
                 wanted = [parameters[k] for k in request.trained]
@@ -192,7 +237,10 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     try:
         with _capture_settings(), torch.enable_grad():
             first = make_fx(step, tracing_mode="real")(*sources.values())
-            result = Trace(first, list(sources), names, _origins(first.graph, spans))
+            graph = first.graph
+            result = Trace(
+                first, list(sources), names, _origins(graph, spans), _origins(graph, lines)
+            )
             return _without_mutation(result, list(sources.values()))
     except TallystickError:
         raise
@@ -210,24 +258,28 @@ def _mutates(graph: torch.fx.Graph) -> bool:
 class _Retrace(torch.fx.Interpreter):
     """Runs a traced graph under a second trace, and notes the first node behind each new one."""
 
-    def __init__(self, graph: torch.fx.GraphModule, origin: dict[str, str]) -> None:
-        super().__init__(graph)
-        self.origin = origin
+    def __init__(self, traced: Trace) -> None:
+        super().__init__(traced.graph)
+        self.origin, self.lines = traced.origin, traced.lines
         self.spans: list[tuple[int, int, str]] = []
+        self.line_spans: list[tuple[int, int, str]] = []
 
     def run_node(self, n: torch.fx.Node) -> Any:
         start = _traced_nodes()
         result = super().run_node(n)
         end = _traced_nodes()
-        if start is not None and end is not None and n.name in self.origin:
-            self.spans.append((start, end, self.origin[n.name]))
+        if start is not None and end is not None:
+            if n.name in self.origin:
+                self.spans.append((start, end, self.origin[n.name]))
+            if n.name in self.lines:
+                self.line_spans.append((start, end, self.lines[n.name]))
         return result
 
 
 def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
     if not _mutates(traced.graph.graph):
         return traced
-    interpreter = _Retrace(traced.graph, traced.origin)
+    interpreter = _Retrace(traced)
 
     def again(*flat: Tensor) -> list[Tensor]:
         result: list[Tensor] = interpreter.run(*flat)
@@ -240,4 +292,11 @@ def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
             "The model changes a tensor in place in a way that cannot be made functional.",
             "Write the change without in-place operators.",
         )
-    return Trace(second, traced.inputs, traced.outputs, _origins(second.graph, interpreter.spans))
+    graph = second.graph
+    return Trace(
+        second,
+        traced.inputs,
+        traced.outputs,
+        _origins(graph, interpreter.spans),
+        _origins(graph, interpreter.line_spans),
+    )

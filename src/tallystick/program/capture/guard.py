@@ -1,0 +1,197 @@
+"""What a trace would drop without a word, refused by name; and what it has to carry over.
+
+A trace runs on meta tensors, with other tensors in the parameters' places. So autocast of a device
+has no effect there, and hooks of the real parameters do not run by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.amp.autocast_mode import autocast
+
+from tallystick.errors import UsageError
+from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.source import model_line
+
+_NO_AUTOCAST = (
+    "A program computes in the types that the model names: leave autocast out of forward, loss and "
+    "capture, or disable it (enabled=False)."
+)
+
+
+def _here() -> str:
+    line = model_line()
+    return f" ({line})" if line else ""
+
+
+def _refuse_autocast() -> UsageError:
+    return UsageError(f"torch.autocast is on{_here()}, and capture cannot honour it.", _NO_AUTOCAST)
+
+
+def _refuse_default_dtype() -> UsageError:
+    dtype = str(torch.get_default_dtype()).removeprefix("torch.")
+    return UsageError(
+        f"torch's default dtype is {dtype}{_here()}, which changes the type of every tensor made "
+        "from Python numbers.",
+        "Call torch.set_default_dtype(torch.float32) before capture, and leave it so in forward.",
+    )
+
+
+def _autocast_is_on() -> bool:
+    return bool(torch._C._is_any_autocast_enabled())
+
+
+def refuse_around() -> None:
+    """Raises UsageError where capture was called in a state of torch that it cannot honour."""
+    if _autocast_is_on():
+        raise _refuse_autocast()
+    if torch.get_default_dtype() is not torch.float32:
+        raise _refuse_default_dtype()
+    if torch.is_inference_mode_enabled():
+        raise UsageError(
+            f"capture was called in torch.inference_mode{_here()}, where nothing has a gradient.",
+            "Call it outside of the block.",
+        )
+
+
+class GuardedLowering(Lowering):
+    """Capture's replacements, with a look at torch's state at each call of the model.
+
+    `count` gives the number of traced nodes. `lines` collects (first node, end node, file:line).
+    """
+
+    def __init__(self, rng: Tensor, count: Callable[[], int | None]) -> None:
+        super().__init__(rng)
+        self.count = count
+        self.lines: list[tuple[int, int, str]] = []
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if _autocast_is_on():
+            raise _refuse_autocast()
+        if torch.get_default_dtype() is not torch.float32:
+            raise _refuse_default_dtype()
+        start = self.count()
+        result = super().__torch_function__(func, types, args, kwargs)
+        end = self.count()
+        if start is not None and end is not None and end > start:
+            line = model_line()
+            if line:
+                self.lines.append((start, end, line))
+        return result
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """As Lowering's; an autocast that torch would switch off for want of a device counts."""
+        begin, enter = autocast.__init__, autocast.__enter__
+        asked: dict[int, autocast] = {}
+
+        def init(
+            self: autocast, device_type: str, dtype: Any = None, enabled: bool = True, *rest: Any,
+            **named: Any,
+        ) -> None:  # fmt: skip
+            if enabled and device_type == "meta":
+                raise _refuse_autocast()
+            begin(self, device_type, dtype, enabled, *rest, **named)
+            if enabled:
+                asked[id(self)] = self
+
+        def entered(self: autocast) -> Any:
+            if self._enabled or id(self) in asked:
+                raise _refuse_autocast()
+            return enter(self)  # type: ignore[no-untyped-call]
+
+        with (
+            mock.patch.object(autocast, "__init__", init),
+            mock.patch.object(autocast, "__enter__", entered),
+            super().installed(),
+        ):
+            yield
+
+
+def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> None:
+    """The hooks of the real parameters' gradients, on the tensors that stand for them."""
+    for name, tensor in placed.items():
+        if not tensor.requires_grad:
+            continue
+        if getattr(real[name], "_post_accumulate_grad_hooks", None):
+            raise UsageError(
+                f"The parameter {name} has a hook of register_post_accumulate_grad_hook, which "
+                "runs after a gradient is stored. A program stores none.",
+                "Remove the hook; change gradients with Tensor.register_hook.",
+            )
+        for hook in (real[name]._backward_hooks or {}).values():
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+class Placed:
+    """The tensors in the parameters' places; the forward pass must leave them alone."""
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters = parameters
+        self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
+
+    @staticmethod
+    def _look(tensor: Tensor) -> tuple[int, int, bool]:
+        return tensor.untyped_storage()._cdata, tensor._version, tensor.requires_grad
+
+    def check(self, found: Mapping[str, Tensor]) -> None:
+        """Raises UsageError where the forward pass changed a parameter, or put in another one."""
+        for name in sorted(set(found) | set(self.parameters)):
+            if found.get(name) is not self.parameters.get(name):
+                raise UsageError(
+                    f"The model makes, removes or replaces the parameter {name} while it runs.",
+                    "Make every parameter before capture, in the module's constructor.",
+                )
+            storage, version, needs = self._look(found[name])
+            if needs != self.before[name][2]:
+                raise UsageError(
+                    f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
+                    "Set requires_grad before capture.",
+                )
+            if (storage, version) != self.before[name][:2]:
+                raise UsageError(
+                    f"The model changes the parameter {name} while it runs.",
+                    "Only the optimizer changes parameters: make it a buffer, or compute with a "
+                    "changed copy.",
+                )
+
+
+def check_buffers(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raises UsageError where the forward pass made or removed a buffer."""
+    for name in sorted(set(found) ^ set(wanted)):
+        what = "removes" if name in wanted else "makes"
+        raise UsageError(
+            f"The model {what} the buffer {name} while it runs.",
+            "Buffers are state: register each in the module's constructor.",
+        )
+
+
+def check_mode(module: nn.Module, mode: str) -> None:
+    """Raises UsageError unless the module is in `mode`, which is "train" or "eval"."""
+    if mode not in ("train", "eval"):
+        raise UsageError(f"mode is {mode!r}.", 'Give mode="train" or mode="eval".')
+    if module.training == (mode == "train"):
+        return
+    name = type(module).__name__
+    if module.training:
+        raise UsageError(
+            f'mode="eval", and {name} is in training mode.',
+            "Call module.eval() first. Capture switches no mode.",
+        )
+    raise UsageError(
+        f"{name} is in evaluation mode (module.eval()): it would train without dropout, and batch "
+        "normalisation would keep its statistics.",
+        'Call module.train(), or say mode="eval" if that is meant.',
+    )
