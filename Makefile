@@ -43,7 +43,7 @@ demo: setup
 # Two workers, a file to each in turn; JOBS=0 runs everything in one process.
 JOBS ?= 2
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff

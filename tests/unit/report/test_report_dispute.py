@@ -50,7 +50,7 @@ def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> N
     for fact in (
         f"Party B is convicted of breaking clause {conviction.clause}; the run of Party A is "
         "accepted.",
-        f"PROTOCOL {conviction.clause}Execution. What is left needs at most 256 terms.",
+        f"PROTOCOL {conviction.clause}Execution. The part that remains has at most 256 terms.",
         str(np.float32(number)),
         "0x" + verdict.value.split("0x")[1].rstrip(")"),
         "1,048,576 binary32 numbers away",
