@@ -40,7 +40,7 @@ $(VENV)/.ready: $(VENV)/.deps $(NATIVE)
 demo: setup
 	$(BIN)/tallystick demo
 
-# Two workers, a file to each in turn; JOBS=0 runs everything in one process.
+# Two workers, a file to each in turn, in the order of their names. JOBS=0 runs everything in one process.
 JOBS ?= 2
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
