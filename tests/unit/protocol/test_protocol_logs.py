@@ -22,7 +22,7 @@ from unit.protocol.log_scenarios import (
     value,
 )
 from unit.protocol.log_simulator import LogParty, make_log_job
-from unit.protocol.scenarios import WRONG, Lie, answering, tampering
+from unit.protocol.scenarios import WRONG, Lie, answering, put, tampering
 from unit.protocol.simulator import judged
 
 from tallystick.commit import merkle
@@ -30,7 +30,7 @@ from tallystick.job.job import Job
 from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
-from tallystick.protocol.bodies import LogBody
+from tallystick.protocol.bodies import LogBody, NodeBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
 from tallystick.protocol.referee import Referee
@@ -155,6 +155,23 @@ def test_a_withheld_log_hides_no_lie(bounded: Job, name: str, seat: int) -> None
     assert not verdict.undecided and [c.party for c in verdict.convicted] == [seat]
     assert verdict.convicted[0].clause == clause and verdict.accepted == 1 - seat
     assert judge(bounded.terms, played.evidence.to_bytes()).verdict == verdict
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_another_log_chain_goes_in_past_a_withheld_log(bounded: Job, seat: int) -> None:
+    """6.14: the logs differ, so each party's COMMIT must read the log chain of its own state."""
+    chain = len(bounded.program.state_types) + 2  # after the slots, the loss and the loss chain
+
+    def tamper(step: int, index: int, body: NodeBody) -> NodeBody:
+        there = (step, index) == (STEP, COMMIT)
+        return replace(body, inputs=put(chain)(body.inputs)) if there else body
+
+    false_loss = Lie(loss=lambda step, bits: bits + (step == STEP))
+    cheat = LogParty(bounded, false_loss, choose=down, tamper=tamper)
+    honest = LogParty(bounded, follows=cheat, withheld={EARLY})
+    verdict = judged(bounded, (cheat, honest) if seat == 0 else (honest, cheat))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, "5.6.1")]
+    assert "not the one in its state" in verdict.convicted[0].sentence
 
 
 @pytest.mark.parametrize("seat", [0, 1])
