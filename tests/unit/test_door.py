@@ -26,6 +26,7 @@ _ALLOWED = {
     "cli/doctor.py": (1, "looks at the machine"),
     "cli/main.py": (1, "opens os.devnull for a reader that is gone"),
     "kernels/rounded/blas.py": (2, "reads /proc/self and the installed numpy"),
+    "program/capture/source.py": (2, "where this package and torch lie"),
     "report/clauses.py": (3, "the package's own data and the specification it is made from"),
     "report/page.py": (1, "the package's own style sheet"),
     "run/cheats/attacks.py": (3, "the attack files of this installation"),
