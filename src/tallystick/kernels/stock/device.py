@@ -21,7 +21,7 @@ from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPES, Attrs
 
 
-def _found(name: str) -> torch.device:
+def _device_called(name: str) -> torch.device:
     """The device that torch calls `name`. Raises UsageError, EnvironmentRefusedError."""
     try:
         wanted = torch.device(name)
@@ -29,9 +29,11 @@ def _found(name: str) -> torch.device:
         raise UsageError(f"torch knows no device {name[:40]!r}.", "Use cpu, or cuda.") from None
     try:
         return torch.empty(0, device=wanted).device
+    # torch raises each of these three for a device that it has no build or no driver for.
     except (AssertionError, RuntimeError, NotImplementedError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
         raise EnvironmentRefusedError(
-            f"torch has no device {name[:40]!r} here: {str(error).splitlines()[0][:200]}",
+            f"torch has no device {name[:40]!r} here: {why[:200]}",
             "Use another device, or install a torch built for this one.",
         ) from None
 
@@ -49,7 +51,7 @@ class TorchDevice:
     """
 
     def __init__(self, name: str) -> None:
-        self.torch_device = _found(name)
+        self.torch_device = _device_called(name)
         self.name = f"torch:{self.torch_device}"
         # Whoever keeps or follows a log on this device computes with the same kernels.
         self.stock = Stock(str(self.torch_device), opaque=True)

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from tallystick.errors import UsageError
 from tallystick.kernels.rounded import Piece, run_rounded
-from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
-from tallystick.program.ir import Node
 from tallystick.rounding.blocks import encode
 from tallystick.rounding.bounded.follow import Follow
 from tallystick.rounding.bounded.record import Record
+from tallystick.rounding.node_kernels import NodeKernels
 from tallystick.rounding.sections import LoggedProgram, refused_there
 from tallystick.rounding.step import Step
 
@@ -30,49 +28,38 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-class BoundedKernels:
+class BoundedKernels(NodeKernels):
     """The kernels of the nodes that have bounded sections, over the log of the step that runs.
 
     With `count_taken` a follower sums every entry's element exactly: `Choices.taken` is then exact.
     """
 
     def __init__(self, logged: LoggedProgram, count_taken: bool = False) -> None:
-        self._logged, self._count_taken = logged, count_taken
-        self._step: Step | None = None
-
-    def begin(self, step: Step) -> None:
-        """Run nodes over the log of `step` from now on."""
-        self._step = step
-
-    def end(self) -> None:
-        """Run no more nodes."""
-        self._step = None
+        super().__init__(logged)
+        self._count_taken = count_taken
 
     def there(self, device: Device) -> NoReturn:
         """Raises UsageError: the bounded form's kernels take arrays of the host."""
         raise refused_there(self._logged, device)
 
-    def kernel(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """How node `index` runs; None where it has no section."""
-        numbers = self._logged.numbers_of(index, node)
-        if not numbers:
-            return None
+    def _run(
+        self,
+        step: Step,
+        spec: OpSpec,
+        sections: dict[int, int],
+        attrs: Attrs,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> None:
+        deciders = {out: self._decider(step, number) for out, number in sections.items()}
 
-        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
-            step = self._step
-            if step is None:
-                raise UsageError("No step is running.", "Call begin(step) first.")
-            deciders = {out: self._decider(step, number) for out, number in numbers.items()}
+        def decide(piece: Piece) -> None:
+            deciders[piece.output].decide(piece)
 
-            def decide(piece: Piece) -> None:
-                deciders[piece.output].decide(piece)
-
-            run_rounded(node.op, decide, attrs, inputs, given)
-            for out, number in numbers.items():
-                entries = deciders[out].entries()
-                step.sink.bounded(number, encode(self._logged.sections[number], entries))
-
-        return run
+        run_rounded(spec.name, decide, attrs, inputs, outputs)
+        for out, number in sections.items():
+            section, entries = self._logged.sections[number], deciders[out].entries()
+            step.sink.bounded(number, encode(section, entries))
 
     def _decider(self, step: Step, number: int) -> Record | Follow:
         """The object that decides the pieces of section `number`, and then gives its entries."""

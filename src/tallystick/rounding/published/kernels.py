@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.errors import UsageError
-from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
-from tallystick.program.ir import Node
+from tallystick.rounding.node_kernels import NodeKernels
 from tallystick.rounding.published.call import Call
 from tallystick.rounding.published.follow import Follow
 from tallystick.rounding.published.record import Record
@@ -36,7 +34,7 @@ Array = np.ndarray
 _AT_ONCE = ENTRIES_PER_BYTE << 15
 
 
-class PublishedKernels:
+class PublishedKernels(NodeKernels):
     """The kernels of the nodes that have published sections, over the log of the step that runs.
 
     `record` and `follow` give their outputs values. Raises CannotCheckError without
@@ -44,48 +42,40 @@ class PublishedKernels:
     """
 
     def __init__(self, logged: LoggedProgram, stock: Stock | None = None) -> None:
+        super().__init__(logged)
         check_sections(logged)
-        self._logged, self._stock = logged, stock or load_stock()
+        self._stock = stock or load_stock()
         self.record = Record(logged.contract)
         self.follow = Follow(logged, self.record)
-        self._step: Step | None = None
 
     def begin(self, step: Step) -> None:
-        """Run nodes over the log of `step` from now on."""
-        self._step = step
+        super().begin(step)
         if step.follows:
             self.follow.begin()
         self._stock.prepare()
 
-    def end(self) -> None:
-        """Run no more nodes."""
-        self._step = None
-
-    def kernel(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """How node `index` runs; None where it has no section."""
-        sections = self._logged.numbers_of(index, node)
-        if not sections:
-            return None
-
-        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
-            step = self._step
-            if step is None:
-                raise UsageError("No step is running.", "Call begin(step) first.")
-            decide = self.follow if step.follows else self.record
-            packed = {out: decide.section(step, number) for out, number in sections.items()}
-            for part in self._parts(spec, inputs, given):
-                kept = _as_read(part) if step.follows else part.inputs
-                found = self._stock.compute(spec, attrs, part.inputs, part.outputs)
-                for out, x in enumerate(found):
-                    if x is not None:
-                        entries = packed[out][part.first : part.last]
-                        offset = part.first * ENTRIES_PER_BYTE
-                        call = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
-                        decide.settle(step, call, x, part.outputs[out], entries)
-            for out, entries in packed.items():
-                step.sink.published(sections[out], entries.tobytes())
-
-        return run
+    def _run(
+        self,
+        step: Step,
+        spec: OpSpec,
+        sections: dict[int, int],
+        attrs: Attrs,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> None:
+        decide = self.follow if step.follows else self.record
+        packed = {out: decide.section(step, number) for out, number in sections.items()}
+        for part in self._parts(spec, inputs, outputs):
+            kept = _as_read(part) if step.follows else part.inputs
+            found = self._stock.compute(spec, attrs, part.inputs, part.outputs)
+            for out, x in enumerate(found):
+                if x is not None:
+                    entries = packed[out][part.first : part.last]
+                    offset = part.first * ENTRIES_PER_BYTE
+                    call = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
+                    decide.settle(step, call, x, part.outputs[out], entries)
+        for out, entries in packed.items():
+            step.sink.published(sections[out], entries.tobytes())
 
     def there(self, device: Device) -> ResidentKernels:
         """The same kernels for tensors of `device`. Raises UsageError unless it is torch's."""

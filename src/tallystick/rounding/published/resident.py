@@ -8,18 +8,17 @@ that call come to the host too, because the entries are judged there (NUMERICS 1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from tallystick.errors import UsageError
 from tallystick.kernels.stock import rounding
 from tallystick.kernels.stock.device import TorchDevice
-from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, Attrs
-from tallystick.program.ir import Node
+from tallystick.rounding.node_kernels import NodeKernels
 from tallystick.rounding.published.call import Call
 from tallystick.rounding.published.follow import Follow
 from tallystick.rounding.published.record import Record
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
-class ResidentKernels:
+class ResidentKernels(NodeKernels):
     """The kernels of the nodes that have published sections, for tensors of `device`.
 
     `record` and `follow` are those of the host's kernels (kernels.py), whose attributes these
@@ -43,50 +42,40 @@ class ResidentKernels:
     def __init__(
         self, logged: LoggedProgram, device: TorchDevice, record: Record, follow: Follow
     ) -> None:
-        self._logged, self._device = logged, device
+        super().__init__(logged)
+        self._device = device
         self._contract: Contract = logged.contract
         self.record, self.follow = record, follow
-        self._step: Step | None = None
 
     def begin(self, step: Step) -> None:
-        """Run nodes over the log of `step` from now on."""
-        self._step = step
+        super().begin(step)
         if step.follows:
             self.follow.begin()
-
-    def end(self) -> None:
-        """Run no more nodes."""
-        self._step = None
 
     def there(self, device: Device) -> ResidentKernels:
         """The same kernels for tensors of another of torch's devices."""
         assert isinstance(device, TorchDevice)
         return ResidentKernels(self._logged, device, self.record, self.follow)
 
-    def kernel(self, index: int, node: Node, spec: OpSpec) -> Run | None:
-        """How node `index` runs; None where it has no section."""
-        sections = self._logged.numbers_of(index, node)
-        if not sections:
-            return None
-
-        def run(attrs: Attrs, inputs: Sequence[Tensor | None], given: Sequence[Tensor]) -> None:
-            if self._step is None:
-                raise UsageError("No step is running.", "Call begin(step) first.")
-            found = self._device.stock.compute_there(spec, attrs, inputs, given)
-            # The judge of an entry asks for the outputs' types, and for room like theirs.
-            made = [np.empty(t.shape, DTYPES[t.dtype]) for t in node.out_types]
-            calls = [
-                (x, Call(spec, out, sections[out], attrs, (), made))
-                for out, x in enumerate(found)
-                if x is not None
-            ]
-            # Outputs may be written over operands, so every value is there before the first write.
-            values = [self._settled(self._step, call, x, inputs) for x, call in calls]
-            with torch.no_grad():
-                for (_, call), value in zip(calls, values, strict=True):
-                    given[call.out].copy_(value)
-
-        return run
+    def _run(
+        self,
+        step: Step,
+        spec: OpSpec,
+        sections: dict[int, int],
+        attrs: Attrs,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+    ) -> None:
+        found = self._device.stock.compute_there(spec, attrs, inputs, outputs)
+        # Outputs may be written over operands, so every value is there before the first write.
+        values = {
+            out: self._settled(step, Call(spec, out, sections[out], attrs, (), ()), x, inputs)
+            for out, x in enumerate(found)
+            if x is not None
+        }
+        with torch.no_grad():
+            for out, value in values.items():
+                outputs[out].copy_(value)
 
     def _settled(
         self, step: Step, call: Call, x: Tensor, inputs: Sequence[Tensor | None]
@@ -121,7 +110,10 @@ class ResidentKernels:
             return value, packed
         on_host = self._device.host
         read = [None if operand is None else on_host(operand) for operand in inputs]
+        # The judge of an entry asks for the outputs' types, and for room like theirs.
+        node = self._logged.program.nodes[self._logged.sections[call.number].node]
+        made = [np.empty(t.shape, DTYPES[t.dtype]) for t in node.out_types]
+        judged = replace(call, inputs=read, outputs=made)
         out = np.empty(tuple(x.shape), np.float32)
-        judged = Call(call.spec, call.out, call.number, call.attrs, read, call.outputs)
         self.follow.settle(step, judged, np.ascontiguousarray(on_host(x)), out, packed)
         return torch.from_numpy(out).to(x.device), packed

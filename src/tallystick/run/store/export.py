@@ -62,18 +62,28 @@ def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = No
     Raises the errors of `read_claim`, and DigestMismatchError when the stored final state is not
     the committed one.
     """
-    store = RunStore(Path(run))
-    store.require()
-    job = store.job()
-    claim = read_claim(store, job, trust)
-    root = claim.commitment.final_state_root
-    state = final_state(store, job, claim.last_step, root)
-    weights = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
+    job, claim, weights = _final_weights(Path(run), trust)
     output = Path(output)
     if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
     write_tensors(output, weights, _metadata(claim, job))
     return _report(output, len(weights), claim, job)
+
+
+def _final_weights(
+    run: Path, trust: Sequence[PublicKey] | None
+) -> tuple[Job, Claim, dict[str, Array]]:
+    """The job of a finished run, its claim, and its final weights under the module's names.
+
+    Raises the errors of `read_claim` and `final_state`.
+    """
+    store = RunStore(run)
+    store.require()
+    job = store.job()
+    claim = read_claim(store, job, trust)
+    state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
+    named = ((module_name(slot), array) for slot, array in state.tensors().items())
+    return job, claim, {name: array for name, array in named if name is not None}
 
 
 def _metadata(claim: Claim, job: Job) -> dict[str, str]:
@@ -95,19 +105,13 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
     differs, or says that the tensors agree but the file does not. Raises StorageError where the
     file cannot be read.
     """
-    store = RunStore(Path(run))
-    store.require()
-    job = store.job()
-    claim = read_claim(store, job, trust)
-    root = claim.commitment.final_state_root
-    state = final_state(store, job, claim.last_step, root)
+    job, claim, wanted = _final_weights(Path(run), trust)
     try:
         tensors, _ = read_tensors(Path(path), "model file", strict=False)
     except CorruptFileError as error:
         raise DigestMismatchError(
             f"{error.message} So it is not this run's model.", _EXPORT_AGAIN
         ) from error
-    wanted = {m: a for slot, a in state.slots.items() if (m := module_name(slot)) is not None}
     if set(tensors) != set(wanted):
         odd = sorted(set(tensors) ^ set(wanted))[0]
         where = "lacks" if odd in wanted else "has a foreign"
