@@ -129,7 +129,7 @@ def _declare(
 def _lower(b: Builder, traced: Trace, state: Mapping[str, Value]) -> dict[str, Value]:
     """Emit the traced graph; its outputs by name."""
     inputs = [state[name] if name in state else b.input(name) for name in traced.inputs]
-    values = Lowerer(b, traced.origin).run(traced.graph.graph, inputs)
+    values = Lowerer(b, traced.origin, traced.lines).run(traced.graph.graph, inputs)
     return dict(zip(traced.outputs, values, strict=True))
 
 

@@ -65,7 +65,7 @@ class _OneCall:
         results, self.results_tree = pytree.tree_flatten(shapes)
         wanted = [call] if isinstance(shapes, Tensor) else self._items(graph, call, shapes)
         graph.output(tuple(wanted))
-        values = Lowerer(builder, {}).run(graph, inputs)
+        values = Lowerer(builder).run(graph, inputs)
         named = {f"output.{i:03d}": value for i, value in enumerate(values)}
         self.present = [isinstance(result, Tensor) for result in results]
         self.executor = Executor(canonicalize(builder.finish(named)))

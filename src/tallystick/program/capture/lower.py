@@ -1,12 +1,12 @@
 """From a traced ATen graph to program nodes: one rule per ATen operator (PROGRAM 5.2).
 
 An operator that the contract defines under ATen's own name passes through, with its arguments
-named by ATen's schema. Every other operator has a rule in `rules_*.py`, or is refused by name.
+named by ATen's schema. Another operator has a rule in `rules_*.py`, or is taken apart by torch's
+reference decomposition, or is refused by name, with all others that are missing.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
+from tallystick.program.capture.decompose import Decompositions, is_item
 from tallystick.program.ir import Value
 
 Results = Value | Sequence[Value | None]
@@ -101,12 +102,20 @@ def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
 class Lowerer:
     """Walks the graph in order; `env` maps each traced node to its value or values."""
 
-    def __init__(self, builder: Builder, origin: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        origin: Mapping[str, str] | None = None,
+        lines: Mapping[str, str] | None = None,
+    ) -> None:
         self.b = builder
-        self.origin = origin
+        self.origin, self.lines = origin or {}, lines or {}
         self.env: dict[fx.Node, Results] = {}
         self.made: dict[Value, tuple[str, Value]] = {}
         self.ops = all_ops()
+        self.decompositions = Decompositions()
+        # By a missing operator's message, where it stands: all are named in one refusal.
+        self.missing: dict[str, list[tuple[str, UnsupportedOperatorError]]] = {}
 
     # -- helpers for rules ---------------------------------------------------------------
 
@@ -201,7 +210,16 @@ class Lowerer:
     # -- the walk ------------------------------------------------------------------------
 
     def run(self, graph: fx.Graph, inputs: Sequence[Value]) -> list[Value]:
-        """Lower every node; the values of the graph's outputs in order."""
+        """Lower every node; the values of the graph's outputs in order.
+
+        Raises UnsupportedOperatorError that names every missing operator, UsageError.
+        """
+        results = self._walk(graph, inputs)
+        if self.missing:
+            raise self._all_missing()
+        return results
+
+    def _walk(self, graph: fx.Graph, inputs: Sequence[Value]) -> list[Value]:
         remaining = iter(inputs)
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -218,15 +236,19 @@ class Lowerer:
         raise UsageError("The traced graph has no output.", "Return a tensor from the module.")
 
     def _call(self, node: fx.Node) -> Results:
-        if node.target is operator.getitem:
+        if is_item(node):
             sequence: Any = self.env[node.args[0]]  # type: ignore[index]
             result: Value = sequence[node.args[1]]
             return result
         name = op_name(node.target)
         lower = lowering.get(name)
         try:
-            results = lower(self, node, bind(node)) if lower else self._same(node)
+            results = lower(self, node, bind(node)) if lower else self._by_name(node)
             self._compare(node, results)
+        except UnsupportedOperatorError as error:
+            where = f"operator {name}, {self._where(node)}"
+            self.missing.setdefault(error.message, []).append((where, error))
+            return self._stand_in(node)
         except UsageError as error:
             raise type(error)(
                 f"{error.message} (operator {name}, {self._where(node)})", error.next_action
@@ -234,8 +256,54 @@ class Lowerer:
         return results
 
     def _where(self, node: fx.Node) -> str:
-        path = self.origin.get(node.name)
-        return f"from module {path}" if path else "outside every submodule"
+        path, line = self.origin.get(node.name), self.lines.get(node.name)
+        where = f"from module {path}" if path else "outside every submodule"
+        return f"{where}, {line}" if line else where
+
+    def _stand_in(self, node: fx.Node) -> Results:
+        """Values of the result's types, so that the walk finds what else is missing."""
+        expected = node.meta["val"]
+        tensors = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+        values = [
+            None if t is None else self.full(t.shape, 0, type_of_tensor(t).dtype) for t in tensors
+        ]
+        if isinstance(expected, torch.Tensor):
+            assert values[0] is not None
+            return values[0]
+        return values
+
+    def _all_missing(self) -> UnsupportedOperatorError:
+        """One refusal for every missing operator, the first one's next action with it."""
+        texts = []
+        for message, places in self.missing.items():
+            more = f" and {len(places) - 1} more calls" if len(places) > 1 else ""
+            texts.append(f"{message} ({places[0][0]}{more})")
+        first = next(iter(self.missing.values()))[0][1]
+        if len(texts) == 1:
+            return UnsupportedOperatorError(texts[0], first.next_action)
+        listed = "".join(f"\n  - {text}" for text in texts)
+        return UnsupportedOperatorError(
+            f"{len(texts)} operators of the model are missing:{listed}", first.next_action
+        )
+
+    def _by_name(self, node: fx.Node) -> Results:
+        """An operator without a rule: the contract's own, or torch's decomposition of it."""
+        if op_name(node.target) in self.ops:
+            return self._same(node)
+        found = self.decompositions.of(node)
+        if found is None:
+            return self._same(node)
+        parts, read = found
+        inner = Lowerer(self.b)
+        inner.made, inner.decompositions = self.made, self.decompositions
+        results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))
+        if inner.missing:
+            raise UnsupportedOperatorError(
+                f"{op_name(node.target)} needs "
+                + "; ".join(f"{text}" for text in sorted(inner.missing)),
+                next(iter(inner.missing.values()))[0][1].next_action,
+            )
+        return results if isinstance(results, Value) else list(results)
 
     def _same(self, node: fx.Node) -> Results:
         """An operator that the contract has under ATen's name."""
