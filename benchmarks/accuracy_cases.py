@@ -247,7 +247,7 @@ def _dot() -> list[Case]:
 EXCLUDED = {
     "moves bits or selects values": (
         "_to_copy abs amax amin arange argmax cat clamp embedding expand full gather index_select "
-        "masked_fill max maximum min minimum neg permute relu slice slice_scatter "
+        "masked_fill max maximum min minimum neg permute relu scatter.src slice slice_scatter "
         "threshold_backward tril triu view where"
     ),
     "gives bool": (

@@ -129,6 +129,20 @@ def no_axes(attrs: Attrs, inputs: Inputs) -> list[Any]:
     return REFERENCE["aten.sum.dim_IntList"](attrs, inputs)
 
 
+def reversed_sources(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """9.3 with the first source of an element left in it."""
+    x, index, source = inputs
+    if x.ndim:
+        index, source = (np.flip(t, attrs["dim"]) for t in (index, source))
+    return REFERENCE["aten.scatter.src"](attrs, [x, index, source])
+
+
+def without_reach(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """9.3 with zeros where no index reaches."""
+    x, index, source = inputs
+    return REFERENCE["aten.scatter.src"](attrs, [np.zeros_like(x), index, source])
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -147,6 +161,8 @@ CASES: dict[str, tuple[str, Reading]] = {
     "8.4 T's halves go up": (DROP, mask(lambda v: math.floor(v + 0.5), lambda w, t: w >= t)),
     "8.4 T's halves go down": (DROP, mask(lambda v: math.ceil(v - 0.5), lambda w, t: w >= t)),
     "8.4 a word equal to T is dropped": (DROP, mask(round, lambda w, t: w > t)),
+    "9.3 the first source stays": ("aten.scatter.src", reversed_sources),
+    "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
     "11.2 decay in binary32": (
         ADAMW,
