@@ -258,8 +258,8 @@ EXCLUDED = {
     # Its RMSE is 16 times that of torch on rows of WIDTH elements.
     "adds in binary32 by its clause, where torch's CPU kernel adds in binary64": "cumsum",
 }
-# Our own generator or binary64: torch has no counterpart.
-EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "normal", "uniform")
+# Our own generator, binary64 or places: torch has no counterpart.
+EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "normal", "rank", "uniform")
 
 
 def excluded() -> set[str]:

@@ -39,3 +39,27 @@ def select() -> Iterator[Call]:
     yield op, {"dim": 0}, [g.floats(4), np.zeros(0, I64), np.zeros(0, F32)]
     yield op, {"dim": 1}, [np.zeros((0, 3), F32), np.zeros((0, 5), I64), np.zeros((0, 5), F32)]
     yield op, {"dim": 0}, [g.floats(), np.zeros((), I64), g.floats()]
+
+
+def rank() -> Iterator[Call]:
+    """NUMERICS 3.9: lengths around a block, ties, zeros, NaNs, integers, both directions."""
+    g = Gen("rank")
+    op = "tallystick.rank"
+    up, down = ({"dim": 0, "descending": d} for d in (False, True))
+    for n in (1, 2, 255, 256, 257, 513, 0):
+        yield op, up, [g.floats(n)]
+        yield op, down, [g.floats(n)]
+    for attrs in (up, down):
+        # Equal numbers keep their order in both directions: the second 1 comes after the first.
+        yield op, attrs, [np.array([1, 3, 1, 2, 3, 1], F32)]
+        yield op, attrs, [np.array([0.0, -0.0, 0.0, -0.0, -1e-45, 1e-45], F32)]
+        yield op, attrs, [np.array([np.nan, np.inf, np.nan, -np.inf, 0, np.nan], F32)]
+        yield op, attrs, [np.concatenate([SPECIAL, SPECIAL[::-1]])]
+        yield op, attrs, [g.ints(-3, 4, 300)]
+        yield op, attrs, [np.array([2**63 - 1, -(2**63), 0, -1, -(2**63), 2**53 + 1, 2**53], I64)]
+        yield op, attrs, [np.full(270, 4, I64)]
+        yield op, attrs, [g.mixed(4, 5, 3)]
+        yield op, {**attrs, "dim": 1}, [g.mixed(4, 5, 3)]
+        yield op, {**attrs, "dim": -1}, [g.ints(0, 4, 3, 4, 9)]
+        yield op, {**attrs, "dim": -1}, [g.floats()]
+        yield op, {**attrs, "dim": 1}, [np.zeros((3, 0), F32)]

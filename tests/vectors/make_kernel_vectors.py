@@ -34,6 +34,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "scatter": (nn.scatter, read.scatter),
     "move": (nn.move, read.move),
     "select": (index.select,),
+    "rank": (index.rank,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

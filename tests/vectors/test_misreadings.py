@@ -143,6 +143,31 @@ def without_reach(attrs: Attrs, inputs: Inputs) -> list[Any]:
     return REFERENCE["aten.scatter.src"](attrs, [np.zeros_like(x), index, source])
 
 
+def turned_round(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with descending as ascending from the other end: ties in the other order."""
+    (x,) = inputs
+    if not attrs["descending"] or not x.ndim:
+        return REFERENCE["tallystick.rank"](attrs, inputs)
+    (up,) = REFERENCE["tallystick.rank"]({**attrs, "descending": False}, inputs)
+    return [x.shape[attrs["dim"]] - 1 - up]
+
+
+def two_zeros(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with -0 below +0, as in 1.11."""
+    (x,) = inputs
+    if x.dtype == F32:
+        x = np.where((x == 0) & np.signbit(x), F32(-1e-45), x)
+    return REFERENCE["tallystick.rank"](attrs, [x])
+
+
+def least_nan(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with NaN below all."""
+    (x,) = inputs
+    if x.dtype == F32:
+        x = np.where(np.isnan(x), F32(-np.inf), x)
+    return REFERENCE["tallystick.rank"](attrs, [x])
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -161,6 +186,9 @@ CASES: dict[str, tuple[str, Reading]] = {
     "8.4 T's halves go up": (DROP, mask(lambda v: math.floor(v + 0.5), lambda w, t: w >= t)),
     "8.4 T's halves go down": (DROP, mask(lambda v: math.ceil(v - 0.5), lambda w, t: w >= t)),
     "8.4 a word equal to T is dropped": (DROP, mask(round, lambda w, t: w > t)),
+    "3.9 ties turn round": ("tallystick.rank", turned_round),
+    "3.9 two zeros": ("tallystick.rank", two_zeros),
+    "3.9 NaN is the least": ("tallystick.rank", least_nan),
     "9.3 the first source stays": ("aten.scatter.src", reversed_sources),
     "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),

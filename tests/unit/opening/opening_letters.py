@@ -404,11 +404,16 @@ def norms(p: Place) -> Expected:
     return simple(pointwise_env(p))
 
 
+# What keeps the rows of 7.4, where a reduction leaves one element of each.
+ROWS: dict[str, Callable[[Place], Expected]] = {
+    "aten.cumsum": cumulative,
+    "tallystick.rank": softmax,
+}
 FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.1 ", norms),
     ("### 7.2 ", movement),
     ("### 7.3 ", lambda p: (convolution if "conv" in p.site.op else matrices)(p)),
-    ("### 7.4 ", lambda p: (cumulative if p.site.op == "aten.cumsum" else reduction)(p)),
+    ("### 7.4 ", lambda p: ROWS.get(p.site.op, reduction)(p)),
     ("### 7.5 ", scatter),
     ("### 7.6 ", lambda p: (softmax if "softmax" in p.site.op else layer_norm)(p)),
     ("### 7.7 ", batch_norm),

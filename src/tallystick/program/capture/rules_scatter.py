@@ -15,6 +15,13 @@ def along(lo: Lowerer, x: Value, index: Value) -> tuple[Value, Value]:
     return x, lo.cast(index, "i64")
 
 
+def positions(lo: Lowerer, shape: tuple[int, ...], dim: int) -> Value:
+    """i64: of every element its position along dim."""
+    dim %= len(shape)
+    places = lo.emit("aten.arange", start=0, end=shape[dim], step=1, dtype="i64")
+    return lo.expand(lo.view(places, (shape[dim], *(1,) * (len(shape) - 1 - dim))), shape)
+
+
 def corner(lo: Lowerer, source: Value, shape: tuple[int, ...]) -> Value:
     """The first elements of each axis of `source`, as many as `shape` has: torch reads no more."""
     if len(lo.shape(source)) != len(shape):
