@@ -332,24 +332,6 @@ def _where(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.where", condition, operand(a["self"]), operand(a["other"]))
 
 
-@lowering("aten.embedding")
-def _embedding(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    indices = lo.cast(lo.value(a["indices"]), "i64")
-    return lo.emit("aten.embedding", lo.value(a["weight"]), indices, padding_idx=a["padding_idx"])
-
-
-@lowering("aten.embedding_dense_backward")
-def _embedding_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return lo.emit(
-        "aten.embedding_dense_backward",
-        lo.value(a["grad_output"]),
-        lo.cast(lo.value(a["indices"]), "i64"),
-        num_weights=a["num_weights"],
-        padding_idx=a["padding_idx"],
-        scale_grad_by_freq=a["scale_grad_by_freq"],
-    )
-
-
 @lowering("aten.tril", "aten.triu")
 def _triangle(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target

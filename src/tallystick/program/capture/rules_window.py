@@ -187,3 +187,20 @@ def _eye(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     ones = lo.full(result.shape, 1, result.dtype)
     return lo.emit("aten.tril", lo.emit("aten.triu", ones, diagonal=0), diagonal=0)
+
+
+@lowering("aten.pixel_shuffle", "aten.pixel_unshuffle")
+def _pixel_shuffle(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """Blocks of r·r channels become blocks of r by r elements, or the other way round."""
+    x = lo.value(a["self"])
+    result = lo.result(node).shape
+    *lead, channels, high, wide = lo.shape(x)
+    at = len(lead)
+    if "upscale_factor" in a:
+        r = a["upscale_factor"]
+        apart, order = (channels // r**2, r, r, high, wide), (0, 3, 1, 4, 2)
+    else:
+        r = a["downscale_factor"]
+        apart, order = (channels, high // r, r, wide // r, r), (0, 2, 4, 1, 3)
+    x = lo.view(x, (*lead, *apart))
+    return lo.view(lo.permute(x, (*range(at), *(at + i for i in order))), result)
