@@ -59,9 +59,12 @@ def take(lo: Lowerer, x: Value, dim: int, index: Value) -> Value:
 def add_at(lo: Lowerer, size: int, dim: int, index: Value, source: Value) -> Value:
     """Zeros with `size` places along `dim`, and the slices of `source` added at `index`.
 
-    Contributions to one place are added in the order in which they stand along `dim` (4.3).
+    Contributions to one place are added in the order in which they stand along `dim` (4.3). The
+    last axis changes places with the one before: `index_add` moves runs behind `dim` at once.
     """
     shape = lo.shape(source)
+    if dim == len(shape) - 1 and dim > 0 and shape[dim - 1] > 1:
+        return lo.swap(add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1)
     zeros = lo.full((*shape[:dim], size, *shape[dim + 1 :]), 0, lo.type(source).dtype)
     return lo.emit("aten.index_add", zeros, index, source, dim=dim)
 
