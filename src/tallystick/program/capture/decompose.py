@@ -1,7 +1,9 @@
-"""An ATen operator in terms of others, by torch's own reference decomposition (PROGRAM 5.2).
+"""An ATen operator in terms of others: our composition, or torch's decomposition (PROGRAM 5.2).
 
-Asked only for an operator that neither the contract nor a rule of `rules_*.py` knows. So what a
-rule or the contract says never depends on torch's version.
+A composition is a torch function in `rules_*.py`, attached to the operator's name. It uses
+operators that have a meaning in a program, and it may return NotImplemented for types that it
+does not know. Torch's reference decomposition is asked only for an operator that neither the
+contract nor `rules_*.py` knows. So what these say never depends on torch's version.
 """
 
 from __future__ import annotations
@@ -19,6 +21,13 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from tallystick.numerics.attachments import Attachments
+
+# By the names of ATen's operators; each takes the operator's arguments and gives its result.
+composition: Attachments[Callable[..., Any]] = Attachments(
+    "composition", "tallystick.program.capture.rules_*"
+)
 
 
 class Parts:
@@ -38,7 +47,10 @@ class Parts:
             for place, tensor in zip(places, tensors, strict=True):
                 given[place] = tensor
             inner_args, inner_kwargs = pytree.tree_unflatten(given, tree)
-            results, self.outputs = pytree.tree_flatten(call(*inner_args, **inner_kwargs))
+            made = call(*inner_args, **inner_kwargs)
+            if made is NotImplemented:
+                raise NotImplementedError
+            results, self.outputs = pytree.tree_flatten(made)
             self.present = [isinstance(result, Tensor) for result in results]
             return [result for result in results if isinstance(result, Tensor)]
 
@@ -80,27 +92,34 @@ def _meaning(argument: Any) -> Any:
 
 
 class Decompositions:
-    """Torch's reference decompositions, each traced once per operator, types and arguments."""
+    """Compositions and decompositions, each traced once per operator, types and arguments."""
 
     def __init__(self) -> None:
-        self._made: dict[Any, Parts] = {}
+        self._made: dict[Any, Parts | None] = {}
 
-    def of(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
-        """The parts of the node's operator, and the nodes that they read, or None."""
+    def ours(self, name: str, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+        """The parts by our composition of the operator `name`, and the nodes they read, or None."""
+        call = composition.get(name)
+        return None if call is None else self._parts(call, node)
+
+    def torchs(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+        """The parts by torch's decomposition of the node's operator, or None."""
         call = decomposition_table.get(node.target)  # type: ignore[call-overload]
-        if call is None:
-            return None
+        return None if call is None else self._parts(call, node)
+
+    def _parts(self, call: Callable[..., Any], node: fx.Node) -> Any:
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
-        key = (node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
+        key = (call, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
         if key not in self._made:
             try:
-                parts = Parts(call, node.args, node.kwargs)
+                parts: Parts | None = Parts(call, node.args, node.kwargs)
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                return None
-            if any(n.target is node.target for n in parts.graph.nodes):
-                return None
+                parts = None
+            if parts and any(n.target is node.target for n in parts.graph.nodes):
+                parts = None
             self._made[key] = parts
-        return self._made[key], [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+        found = self._made[key]
+        return found and (found, [leaf for leaf in leaves if isinstance(leaf, fx.Node)])
 
 
 def is_item(node: fx.Node) -> bool:
