@@ -37,7 +37,9 @@ class Parts:
     its outputs make up the operator's result.
     """
 
-    def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, call: Callable[..., Any], args: Any, kwargs: Any, may_mutate: bool
+    ) -> None:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
         self.outputs: Any = None
@@ -58,7 +60,8 @@ class Parts:
         # In `reproducible` this runs below a dispatch mode, where torch's thread state hides
         # functionalization. A thread of its own has a fresh state.
         with ThreadPoolExecutor(1) as thread:
-            self.graph = thread.submit(_trace, flat, examples).result()
+            pure = functionalize(flat, remove="mutations") if may_mutate else flat
+            self.graph = thread.submit(_trace, pure, examples).result()
 
     def result(self, values: list[Any]) -> Any:
         """The operator's result, from the graph's outputs in order."""
@@ -74,8 +77,7 @@ def _trace(flat: Callable[..., list[Tensor]], examples: list[Tensor]) -> fx.Grap
         torch.no_grad(),
         tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
     ):
-        traced = make_fx(functionalize(flat, remove="mutations"), tracing_mode="real")
-        return traced(*examples).graph
+        return make_fx(flat, tracing_mode="real")(*examples).graph
 
 
 def _example(known: Tensor) -> Tensor:
@@ -91,34 +93,38 @@ def _meaning(argument: Any) -> Any:
     return (type(argument), argument.hex() if isinstance(argument, float) else argument)
 
 
+# In `reproducible` each call is lowered by itself, so what was traced is kept for the next one.
+_KEPT = 2048
+_kept: dict[Any, Parts | None] = {}
+
+
 class Decompositions:
     """Compositions and decompositions, each traced once per operator, types and arguments."""
-
-    def __init__(self) -> None:
-        self._made: dict[Any, Parts | None] = {}
 
     def ours(self, name: str, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
         """The parts by our composition of the operator `name`, and the nodes they read, or None."""
         call = composition.get(name)
-        return None if call is None else self._parts(call, node)
+        return None if call is None else self._parts(call, node, may_mutate=False)
 
     def torchs(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
         """The parts by torch's decomposition of the node's operator, or None."""
         call = decomposition_table.get(node.target)  # type: ignore[call-overload]
-        return None if call is None else self._parts(call, node)
+        return None if call is None else self._parts(call, node, may_mutate=True)
 
-    def _parts(self, call: Callable[..., Any], node: fx.Node) -> Any:
+    def _parts(self, call: Callable[..., Any], node: fx.Node, may_mutate: bool) -> Any:
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
         key = (call, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
-        if key not in self._made:
+        if key not in _kept:
+            if len(_kept) >= _KEPT:
+                _kept.clear()
             try:
-                parts: Parts | None = Parts(call, node.args, node.kwargs)
+                parts: Parts | None = Parts(call, node.args, node.kwargs, may_mutate)
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
                 parts = None
             if parts and any(n.target is node.target for n in parts.graph.nodes):
                 parts = None
-            self._made[key] = parts
-        found = self._made[key]
+            _kept[key] = parts
+        found = _kept[key]
         return found and (found, [leaf for leaf in leaves if isinstance(leaf, fx.Node)])
 
 
