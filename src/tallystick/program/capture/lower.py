@@ -18,7 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.capture.decompose import Decompositions, is_item
+from tallystick.program.capture.decompose import Decompositions, Parts, is_item
 from tallystick.program.ir import Value
 
 Results = Value | Sequence[Value | None]
@@ -313,9 +313,20 @@ class Lowerer:
         found = self.decompositions.ours(name, node)
         if found is None and name not in self.ops:
             found = self.decompositions.torchs(node)
+        return self._same(node) if found is None else self._inline(node, *found)
+
+    def composed(self, node: fx.Node) -> Results:
+        """By the composition beside an operator's rule: what the rule does not know."""
+        found = self.decompositions.ours(op_name(node.target), node)
         if found is None:
-            return self._same(node)
-        parts, read = found
+            raise UnsupportedOperatorError(
+                f"{op_name(node.target)} is not defined for these types by {self.b.contract}.",
+                "Convert the model and the batch to float32 and int64.",
+            )
+        return self._inline(node, *found)
+
+    def _inline(self, node: fx.Node, parts: Parts, read: list[fx.Node]) -> Results:
+        """The operator's parts in its place."""
         inner = Lowerer(self.b)
         inner.made, inner.decompositions = self.made, self.decompositions
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))

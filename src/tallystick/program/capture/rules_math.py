@@ -280,6 +280,14 @@ def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.truths(x, lambda v: lo.emit(f"aten.{_base(node)}", v, dim=dims, keepdim=a["keepdim"]))
 
 
+@lowering("aten.linalg_vector_norm")
+def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
+    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"] or a["dtype"]:
+        return lo.composed(node)
+    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))
+
+
 @lowering("aten.cumsum")
 def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
@@ -406,14 +414,3 @@ def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
     return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])
-
-
-@lowering("aten.linalg_vector_norm")
-def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
-    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"]:
-        raise UnsupportedOperatorError(
-            "linalg_vector_norm is defined for ord=2 over all elements.",
-            "Write other norms from abs, pow and sum.",
-        )
-    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))

@@ -212,7 +212,8 @@ def _power_of_parts(y: Tensor, high: Tensor, low: Tensor) -> Tensor:
     # Half the power and twice that, where only the rest decides whether it is finite.
     large = total > 100.0
     whole = torch.exp2(torch.where(large, total - 1.0, total))
-    exact = torch.where(total.abs() < 200.0, whole + whole * (rest * math.log(2.0)), whole)
+    ordinary = (total < 129.0) & (total > -200.0)
+    exact = torch.where(ordinary, whole + whole * (rest * math.log(2.0)), whole)
     return torch.where(large, exact + exact, exact)
 
 
@@ -364,7 +365,6 @@ def _ndtri(p: Tensor) -> Tensor:
     return torch.where(tail, -lower, y)
 
 
-@composition("aten.special_ndtr")
 def _ndtr(x: Tensor) -> Tensor:
     x = _real(x)
     a = (-x * math.sqrt(0.5)).clamp(min=1.0)
