@@ -49,6 +49,7 @@ CALLS: dict[str, Call] = {
     "kthvalue": (lambda x: x.kthvalue(2), (normal(4, 5),)),
     "kthvalue, keepdim": (lambda x: x.kthvalue(5, 0, keepdim=True), (normal(5, 2),)),
     "kthvalue of rank 0": (lambda x: x.kthvalue(1), (normal(),)),
+    "median": (lambda x: x.median(), (normal(4, 5),)),
     "median of an axis": (lambda x: x.median(1), (normal(3, 6),)),
     "median, keepdim": (lambda x: x.median(0, keepdim=True), (normal(5, 3),)),
     "median of NaN": (lambda x: x.detach().median(1), (ODD,)),

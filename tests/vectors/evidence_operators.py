@@ -26,7 +26,8 @@ CONTRACTS = {"ordered": "ordered/1", "rounded": "rounded/1;b=27", "bounded": "re
              "published": "replay/1;b=27;form=published"}  # fmt: skip
 LATER = ("aten.cumsum",)
 # Operators that came after the bundles above, each with a bundle of its own.
-SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallystick.rank",)}
+SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallystick.rank",),
+         "operators-whole": ("aten.floor_divide",)}  # fmt: skip
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
 
 

@@ -63,3 +63,17 @@ def rank() -> Iterator[Call]:
         yield op, {**attrs, "dim": -1}, [g.ints(0, 4, 3, 4, 9)]
         yield op, {**attrs, "dim": -1}, [g.floats()]
         yield op, {**attrs, "dim": 1}, [np.zeros((3, 0), F32)]
+
+
+def whole() -> Iterator[Call]:
+    """NUMERICS 10.10: signs, the ends of i64, broadcasting, no elements."""
+    g = Gen("whole")
+    op = "aten.floor_divide"
+    ends = np.array([-(2**63), -(2**63) + 1, -7, -1, 0, 1, 7, 2**53 + 1, 2**63 - 1], I64)
+    divisors = ends[ends != 0]
+    yield op, {}, [ends.reshape(-1, 1), divisors]
+    yield op, {}, [g.ints(-20, 21, 6, 41), np.array([-3, -2, -1, 1, 2, 3]).reshape(6, 1)]
+    yield op, {}, [g.any_ints(300), g.any_ints(300) | 1]
+    yield op, {}, [g.any_ints(40), g.ints(1, 9)]
+    yield op, {}, [g.ints(-50, 50), g.ints(1, 9, 2, 1, 3)]
+    yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]

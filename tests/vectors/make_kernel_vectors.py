@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "move": (nn.move, read.move),
     "select": (index.select,),
     "rank": (index.rank,),
+    "whole": (index.whole,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

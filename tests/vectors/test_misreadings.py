@@ -168,6 +168,14 @@ def least_nan(attrs: Attrs, inputs: Inputs) -> list[Any]:
     return REFERENCE["tallystick.rank"](attrs, [x])
 
 
+def toward_zero(_attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.10 with the quotient cut off."""
+    a, b = np.broadcast_arrays(*inputs)
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
+    cut = [abs(v) // abs(w) * (1 if (v < 0) == (w < 0) else -1) for v, w in pairs]
+    return [np.array([(v + 2**63) % 2**64 - 2**63 for v in cut], np.int64).reshape(a.shape)]
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -192,6 +200,7 @@ CASES: dict[str, tuple[str, Reading]] = {
     "9.3 the first source stays": ("aten.scatter.src", reversed_sources),
     "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
+    "10.10 the quotient is cut off": ("aten.floor_divide", toward_zero),
     "11.2 decay in binary32": (
         ADAMW,
         adamw(lambda lr, wd: lambda p: p * (F32(1) - F32(lr) * F32(wd))),

@@ -43,6 +43,7 @@ POINTWISE = (
     *(f"aten.{name}" for name in (*_ELEMENTARY, *_PLAIN)),
     "aten.bitwise_and.Tensor",
     "aten.bitwise_or.Tensor",
+    "aten.floor_divide",
     "aten.pow.Tensor_Scalar",
     "tallystick.mask_scale",
     "tallystick.beta_power",

@@ -29,6 +29,7 @@ PYTHON: dict[str, Callable[[], object]] = {
     "scatter": lambda: tallystick.evaluate(
         "aten.scatter.src", np.ones(3, F), BAD, np.ones(3, F), dim=0
     ),
+    "floor_divide": lambda: tallystick.evaluate("aten.floor_divide", BAD, BAD),
     "cross_entropy": lambda: tallystick.evaluate("tallystick.cross_entropy", ROWS, BAD),
     "nll_loss": lambda: tallystick.evaluate("aten.nll_loss_forward", ROWS, BAD),
     "max_pool_backward": lambda: tallystick.evaluate(

@@ -19,7 +19,7 @@ def _keys(x: np.ndarray) -> np.ndarray:
     seen = x.view(np.int32)
     size = seen & _MAGNITUDE
     ascending = np.where(seen < 0, -size, size)
-    return np.where(size > _INFINITY, _MAGNITUDE, ascending)
+    return np.asarray(np.where(size > _INFINITY, _MAGNITUDE, ascending))
 
 
 @kernel("tallystick.rank", named=True, strided=True)
