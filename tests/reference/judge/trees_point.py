@@ -20,7 +20,8 @@ NAMES += [
         "exp log tanh erf sigmoid sin cos rsqrt expm1 log1p exp2 log2 neg abs reciprocal sqrt "
         "square pow.Tensor_Scalar maximum minimum clamp logical_and logical_or logical_not "
         "bitwise_and.Tensor bitwise_or.Tensor bitwise_not floor_divide _to_copy relu silu "
-        "leaky_relu gelu gelu_backward silu_backward tanh_backward sigmoid_backward threshold_backward"
+        "leaky_relu gelu gelu_backward silu_backward tanh_backward sigmoid_backward "
+        "threshold_backward"
     ).split()
 ]
 NAMES += [f"tallystick.{n}" for n in "mask_scale beta_power adamw_step adam_step sgd_step".split()]

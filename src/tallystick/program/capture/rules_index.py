@@ -15,6 +15,7 @@ from torch import fx
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.positions import flat, from_zero, parted, take
+from tallystick.program.capture.writing import assigned_by_mask, assigned_rows, scattered
 from tallystick.program.ir import Value
 
 Shape = tuple[int, ...]
@@ -125,11 +126,19 @@ class _Places:
     def read(self, x: Value) -> Value:
         return self.lo.view(take(self.lo, self.middle(x), 1, self.index), self.result)
 
-    def added(self, x: Value, values: Value) -> Value:
+    def _rows(self, values: Value) -> Value:
         before, _, after = self.parted
         count = self.lo.shape(self.index)[0]
-        source = self.lo.view(self.lo.expand(values, self.result), (before, count, after))
+        return self.lo.view(self.lo.expand(values, self.result), (before, count, after))
+
+    def added(self, x: Value, values: Value) -> Value:
+        source = self._rows(values)
         return self.restored(_add_rows(self.lo, self.middle(x), 1, self.index, source, 1))
+
+    def assigned(self, x: Value, values: Value) -> Value:
+        """Of several values for one place the last in row-major order stays (9.3)."""
+        source = self._rows(values)
+        return self.restored(assigned_rows(self.lo, self.middle(x), 1, self.index, source))
 
 
 def _one_axis(lo: Lowerer, indices: Sequence[Any]) -> int | None:
@@ -164,10 +173,12 @@ def _put_by_mask(lo: Lowerer, x: Value, a: Arguments, accumulate: bool) -> Value
     if len(given) > after:
         cut = len(given) - after
         if given[cut - 1] != 1:
-            raise UnsupportedOperatorError(
-                "Assignment of one value per true element of a mask depends on the mask's values.",
-                "Use torch.where with values of the tensor's shape.",
-            )
+            if accumulate or cut != 1 or first:
+                raise UnsupportedOperatorError(
+                    "Adding one value per true element of a mask depends on the mask's values.",
+                    "Use torch.where with values of the tensor's shape.",
+                )
+            return assigned_by_mask(lo, x, mask, values)
         values = lo.view(values, (*given[: cut - 1], *(1 for _ in range(rank)), *given[cut:]))
     condition = lo.view(mask, (*lo.shape(mask), *(1 for _ in range(after))))
     if accumulate:
@@ -181,11 +192,9 @@ def _index_put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     given = [v for v in indices if v is not None]
     if len(given) == 1 and _is_mask(lo, given[0]):
         return _put_by_mask(lo, x, a, a["accumulate"])
-    if not a["accumulate"]:
-        raise UnsupportedOperatorError(
-            "Assignment by index tensors is not defined.", "Use where with a mask, or index_add."
-        )
     dim, values = _one_axis(lo, indices), lo.value(a["values"])
+    if not a["accumulate"]:
+        return _Places(lo, lo.shape(x), indices).assigned(x, values)
     if dim is None:
         return _Places(lo, lo.shape(x), indices).added(x, values)
     shape = lo.shape(x)
@@ -214,10 +223,14 @@ def _narrow(lo: Lowerer, index: Value, shape: Shape, dim: int) -> Value | None:
 
 @lowering("aten.scatter_add")
 def _scatter_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """`index_add` on the axes up to `dim` taken as one, or on all, with the place in these."""
     x, index = lo.value(a["self"]), lo.cast(lo.value(a["index"]), "i64")
-    source, shape = lo.value(a["src"]), lo.shape(x) or (1,)
-    dim, taken = a["dim"] % len(shape), lo.shape(index) or (1,)
+    return added_along(lo, x, a["dim"], index, lo.value(a["src"]))
+
+
+def added_along(lo: Lowerer, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """`index_add` on the axes up to `dim` taken as one, or on all, with the place in these."""
+    shape, taken = lo.shape(x) or (1,), lo.shape(index) or (1,)
+    dim %= len(shape)
     source = lo.view(source, lo.shape(source) or (1,))
     for axis, size in enumerate(taken):
         source = lo.slice(source, axis, 0, size)
@@ -253,12 +266,10 @@ def _take(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.put")
 def _put(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """With accumulate: the gradient of `take`."""
-    if not a["accumulate"]:
-        raise UnsupportedOperatorError(
-            "put without accumulate is not defined.", "Use where with a mask, or index_add."
-        )
     x, index = lo.value(a["self"]), lo.cast(lo.value(a["index"]), "i64")
     total, count = lo.type(x).numel, lo.type(index).numel
     index = lo.view(from_zero(lo, index, total), (count,))
-    source = lo.view(lo.value(a["source"]), (count,))
-    return lo.view(_add_rows(lo, lo.view(x, (total,)), 0, index, source, 1), lo.shape(x))
+    source, listed = lo.view(lo.value(a["source"]), (count,)), lo.view(x, (total,))
+    if not a["accumulate"]:
+        return lo.view(scattered(lo, listed, 0, index, source), lo.shape(x))
+    return lo.view(_add_rows(lo, listed, 0, index, source, 1), lo.shape(x))

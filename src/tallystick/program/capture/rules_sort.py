@@ -7,16 +7,8 @@ from typing import Any
 from torch import fx
 
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
-from tallystick.program.capture.rules_scatter import positions, scattered
+from tallystick.program.capture.writing import positions, ranked, scattered
 from tallystick.program.ir import Value
-
-
-def ranked(lo: Lowerer, x: Value, dim: int, descending: bool = False) -> Value:
-    """The place of every element in its row's stable order."""
-    if lo.type(x).dtype not in ("f32", "i64"):
-        x = lo.cast(x, "i64")
-    dim %= max(len(lo.shape(x)), 1)
-    return lo.emit("tallystick.rank", x, dim=dim, descending=descending)
 
 
 def order(lo: Lowerer, x: Value, dim: int, descending: bool = False) -> Value:
