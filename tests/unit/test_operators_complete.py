@@ -59,7 +59,7 @@ def golden() -> dict[str, list[Case]]:
 def emitted() -> frozenset[str]:
     """Operators that a lowering rule, or the optimizer's update, writes into a program by name."""
     names = set()
-    for path in (*sorted((PROGRAM / "capture").glob("rules_*.py")), PROGRAM / "update.py"):
+    for path in (*sorted((PROGRAM / "capture").glob("*.py")), PROGRAM / "update.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and node.args:
                 called = getattr(node.func, "attr", "")
