@@ -250,7 +250,9 @@ EXCLUDED = {
         "masked_fill max maximum min minimum neg permute relu scatter.src slice slice_scatter "
         "threshold_backward tril triu view where"
     ),
-    "gives integers": "floor_divide",
+    "gives integers": (
+        "bitwise_left_shift.Tensor bitwise_right_shift.Tensor bitwise_xor.Tensor floor_divide"
+    ),
     "gives bool": (
         "bitwise_and.Tensor bitwise_not bitwise_or.Tensor eq.Scalar eq.Tensor ge.Scalar ge.Tensor "
         "gt.Scalar gt.Tensor le.Scalar le.Tensor logical_and logical_not logical_or lt.Scalar "

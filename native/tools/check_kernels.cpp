@@ -106,7 +106,8 @@ const std::set<std::string> kAbove = {
     "aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.bitwise_and.Tensor",
     "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power",
     "aten.cumsum", "aten.scatter.src", "tallystick.rank",
-    "aten.floor_divide"};
+    "aten.floor_divide", "aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor"};
 
 // Operators on integers are numpy's too.
 bool above(const Case& c) {

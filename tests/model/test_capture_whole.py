@@ -1,4 +1,4 @@
-"""Integer arithmetic in captured programs (NUMERICS 10.8, 10.10)."""
+"""Integer arithmetic in captured programs (NUMERICS 10.8, 10.10, 10.11)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from calls import check  # noqa: E402
 from torch import Tensor  # noqa: E402
+
+from tallystick.errors import UnsupportedOperatorError  # noqa: E402
 
 A = torch.tensor([7, -7, 6, -6, 0, 2**40 + 1, -(2**40) - 1])
 B = torch.tensor([2, 2, -3, -3, 5, 3, 7])
@@ -33,3 +35,27 @@ CALLS: dict[str, Call] = {
 def test_integers(name: str) -> None:
     call, operands = CALLS[name]
     assert "aten.floor_divide" in check(call, *operands)
+
+
+BITS: dict[str, Call] = {
+    "and, or, xor": (lambda a, b: torch.stack([a & b, a | b, a ^ b]), (A, B)),
+    "and, or, xor with a number": (lambda a: torch.stack([a & 6, a | 6, a ^ -2]), (A,)),
+    "not": (lambda a: ~a, (A,)),
+    "shifts": (lambda a, b: torch.stack([a << (b * b), a >> (b * b)]), (A, B)),
+    "shifts by a number": (lambda a: torch.stack([a << 3, a >> 2]), (A,)),
+    "the functions": (
+        lambda a, b: torch.bitwise_left_shift(torch.bitwise_xor(a, b), 2)
+        + torch.bitwise_right_shift(7, (b * b)), (A, B)),
+    "truth values": (lambda a, b: (a > 0) ^ (b > 0) | ~(a > b) & True, (A, B)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits(name: str) -> None:
+    call, operands = BITS[name]
+    check(call, *operands)
+
+
+def test_bits_of_narrow_integers_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedOperatorError, match=r"Bits of i32.*bitwise_and"):
+        check(lambda a: a & a, A.clamp(-9, 9).int())

@@ -74,6 +74,19 @@ def _floor_divide(_attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [_wrap(np.array(flat, object)).reshape(a.shape)]
 
 
+def _shifted(inputs: Inputs, left: bool) -> list[np.ndarray]:
+    """10.11, with Python's integers, whose shift to the right rounds down."""
+    a, b = np.broadcast_arrays(*inputs)
+
+    def one(v: int, by: int) -> int:
+        if not 0 <= by <= 63:
+            return 0 if left or v >= 0 else -1
+        return v * 2**by if left else v // 2**by
+
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
+    return [_wrap(np.array([one(*p) for p in pairs], object)).reshape(a.shape)]
+
+
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
@@ -136,6 +149,9 @@ ELEMENTWISE: dict[str, Callable[[Attrs, Inputs], list[np.ndarray]]] = {
     "aten.logical_not": lambda a, x: [~x[0]],
     "aten.bitwise_and.Tensor": lambda a, x: [x[0] & x[1]],
     "aten.bitwise_or.Tensor": lambda a, x: [x[0] | x[1]],
+    "aten.bitwise_xor.Tensor": lambda a, x: [x[0] ^ x[1]],
+    "aten.bitwise_left_shift.Tensor": lambda a, x: _shifted(x, True),
+    "aten.bitwise_right_shift.Tensor": lambda a, x: _shifted(x, False),
     "aten.bitwise_not": lambda a, x: [~x[0]],
     "aten.neg": lambda a, x: [_sign_bit(x[0], True)],
     "aten.abs": lambda a, x: [_sign_bit(x[0], False)],

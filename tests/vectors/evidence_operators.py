@@ -27,7 +27,9 @@ CONTRACTS = {"ordered": "ordered/1", "rounded": "rounded/1;b=27", "bounded": "re
 LATER = ("aten.cumsum",)
 # Operators that came after the bundles above, each with a bundle of its own.
 SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallystick.rank",),
-         "operators-whole": ("aten.floor_divide",)}  # fmt: skip
+         "operators-whole": ("aten.floor_divide",),
+         "operators-whole-bits": ("aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
+                                  "aten.bitwise_right_shift.Tensor")}  # fmt: skip
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
 
 

@@ -77,3 +77,23 @@ def whole() -> Iterator[Call]:
     yield op, {}, [g.any_ints(40), g.ints(1, 9)]
     yield op, {}, [g.ints(-50, 50), g.ints(1, 9, 2, 1, 3)]
     yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
+
+
+def bits() -> Iterator[Call]:
+    """NUMERICS 10.11: signs, shifts at and beyond their ends, broadcasting, no elements."""
+    g = Gen("bits")
+    ends = np.array([-(2**63), -(2**63) + 1, -6, -1, 0, 1, 5, 2**62 + 3, 2**63 - 1], I64)
+    shifts = np.array([0, 1, 2, 31, 32, 62, 63, 64, 65, -1, -64, 2**40, -(2**63)], I64)
+    pairs = [f"aten.bitwise_{n}.Tensor" for n in ("and", "or", "xor")]
+    for op in pairs:
+        yield op, {}, [ends.reshape(-1, 1), ends]
+        yield op, {}, [g.any_ints(300), g.any_ints(300)]
+        yield op, {}, [g.any_ints(), g.any_ints(2, 1, 3)]
+        yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
+    for op in ("aten.bitwise_left_shift.Tensor", "aten.bitwise_right_shift.Tensor"):
+        yield op, {}, [ends.reshape(-1, 1), shifts]
+        yield op, {}, [g.any_ints(300), g.ints(-3, 70, 300)]
+        yield op, {}, [g.any_ints(2, 4), g.ints(0, 64)]
+        yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
+    yield "aten.bitwise_not", {}, [ends]
+    yield "aten.bitwise_not", {}, [g.any_ints(4, 70)]

@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "select": (index.select,),
     "rank": (index.rank,),
     "whole": (index.whole,),
+    "whole-bits": (index.bits,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

@@ -176,6 +176,18 @@ def toward_zero(_attrs: Attrs, inputs: Inputs) -> list[Any]:
     return [np.array([(v + 2**63) % 2**64 - 2**63 for v in cut], np.int64).reshape(a.shape)]
 
 
+def shifted_modulo(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.11 with b modulo 64, as a processor shifts."""
+    return REFERENCE["aten.bitwise_left_shift.Tensor"](attrs, [inputs[0], inputs[1] % 64])
+
+
+def shifted_without_sign(_attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.11 with zeros coming in from the left."""
+    a, b = np.broadcast_arrays(*inputs)
+    made = a.view(np.uint64) >> np.where((b >= 0) & (b <= 63), b, 63).astype(np.uint64)
+    return [made.view(np.int64)]
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -201,6 +213,8 @@ CASES: dict[str, tuple[str, Reading]] = {
     "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
     "10.10 the quotient is cut off": ("aten.floor_divide", toward_zero),
+    "10.11 a shift modulo 64": ("aten.bitwise_left_shift.Tensor", shifted_modulo),
+    "10.11 a shift without sign": ("aten.bitwise_right_shift.Tensor", shifted_without_sign),
     "11.2 decay in binary32": (
         ADAMW,
         adamw(lambda lr, wd: lambda p: p * (F32(1) - F32(lr) * F32(wd))),

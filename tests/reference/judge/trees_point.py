@@ -19,7 +19,8 @@ NAMES += [
     for n in (
         "exp log tanh erf sigmoid sin cos rsqrt expm1 log1p exp2 log2 neg abs reciprocal sqrt "
         "square pow.Tensor_Scalar maximum minimum clamp logical_and logical_or logical_not "
-        "bitwise_and.Tensor bitwise_or.Tensor bitwise_not floor_divide _to_copy relu silu "
+        "bitwise_and.Tensor bitwise_or.Tensor bitwise_not bitwise_xor.Tensor "
+        "bitwise_left_shift.Tensor bitwise_right_shift.Tensor floor_divide _to_copy relu silu "
         "leaky_relu gelu gelu_backward silu_backward tanh_backward sigmoid_backward "
         "threshold_backward"
     ).split()

@@ -1,4 +1,4 @@
-"""aten.floor_divide (NUMERICS 10.10): signs, the one quotient that wraps, a divisor 0."""
+"""Integers: division (NUMERICS 10.10) and bits (10.11)."""
 
 from __future__ import annotations
 
@@ -55,3 +55,44 @@ def test_a_divisor_zero_is_refused_before_anything_is_written() -> None:
 def test_other_dtypes_are_refused(dtype: type) -> None:
     with pytest.raises(UsageError, match=r"aten\.floor_divide.*i64"):
         evaluate(OP, np.ones(3, dtype), np.ones(3, dtype))
+
+
+# --- bits (10.11) ---------------------------------------------------------------------------------
+LEFT, RIGHT = "aten.bitwise_left_shift.Tensor", "aten.bitwise_right_shift.Tensor"
+SHIFTS = np.array([0, 1, 62, 63, 64, 65, -1, LEAST])
+
+
+def test_shifts_to_the_left_drop_what_leaves() -> None:
+    for a, wanted in (
+        (5, [5, 10, 2**62, LEAST, 0, 0, 0, 0]),
+        (-1, [-1, -2, -(2**62), LEAST, 0, 0, 0, 0]),
+    ):
+        assert evaluate(LEFT, np.array(a), SHIFTS).tolist() == wanted  # type: ignore[union-attr]
+
+
+def test_shifts_to_the_right_keep_the_sign() -> None:
+    for a, wanted in ((2**62 + 1, [2**62 + 1, 2**61, 1, 0, 0, 0, 0, 0]),
+                      (-7, [-7, -4, -1, -1, -1, -1, -1, -1])):  # fmt: skip
+        assert evaluate(RIGHT, np.array(a), SHIFTS).tolist() == wanted  # type: ignore[union-attr]
+
+
+def test_bits_of_any_integers() -> None:
+    rng = np.random.default_rng(9)
+    a, b = rng.integers(LEAST, 2**63 - 1, (2, 999))
+    pairs = list(zip(a.tolist(), b.tolist(), strict=True))
+    for name, of in (
+        ("and", lambda v, w: v & w),
+        ("or", lambda v, w: v | w),
+        ("xor", lambda v, w: v ^ w),
+    ):
+        (got,) = into_garbage(f"aten.bitwise_{name}.Tensor", {}, a, b)
+        assert got.tolist() == [of(v, w) for v, w in pairs]
+    assert into_garbage("aten.bitwise_not", {}, a)[0].tolist() == [-1 - v for v in a.tolist()]
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor", "left_shift", "right_shift"])
+def test_bits_of_other_dtypes_are_refused(name: str) -> None:
+    op = f"aten.bitwise_{name}.Tensor"
+    for dtype in (np.float32, np.int32, np.uint8):
+        with pytest.raises(UsageError, match=rf"{op}.*i64"):
+            evaluate(op, np.ones(3, dtype), np.ones(3, dtype))

@@ -1,4 +1,4 @@
-"""Elements of integer operators are local (NUMERICS 10.10, OPENING 5.6, 7.1.1)."""
+"""Elements of integer operators are local (NUMERICS 10.10, 10.11, OPENING 5.6, 7.1.1)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def test_floor_divide(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
                  (g.ints(-9, 9, *shapes[0]), g.ints(1, 5, *shapes[1]) * -1)):  # fmt: skip
         check_values(OP, {}, (a, b))
         check_games(OP, {}, (a, b))
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor", "left_shift", "right_shift"])
+def test_bits(name: str) -> None:
+    g, op = Gen(f"opening bits {name}"), f"aten.bitwise_{name}.Tensor"
+    operands = g.any_ints(3, 1), g.ints(-2, 70, 4)
+    check_values(op, {}, operands)
+    check_games(op, {}, operands)
+    check_values("aten.bitwise_not", {}, operands[:1])
 
 
 def test_a_divisor_zero_is_refused() -> None:

@@ -171,16 +171,30 @@ _extremum("maximum", np.maximum)
 _extremum("minimum", np.minimum)
 
 
-# --- logic (NUMERICS 10.5) ------------------------------------------------------------------------
+# --- logic, and bits of integers (NUMERICS 10.5, 10.11) -------------------------------------------
 def _logic(function: Any, count: int, *names: str) -> None:
     @kernel(*names, strided=True, inplace=tuple((i, 0) for i in range(count)))
     def run(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         function(*(operand(inputs, i) for i in range(count)), out=outputs[0])
 
 
-_logic(np.logical_and, 2, "aten.logical_and", "aten.bitwise_and.Tensor")
-_logic(np.logical_or, 2, "aten.logical_or", "aten.bitwise_or.Tensor")
-_logic(np.logical_not, 1, "aten.logical_not", "aten.bitwise_not")
+_logic(np.bitwise_and, 2, "aten.logical_and", "aten.bitwise_and.Tensor")
+_logic(np.bitwise_or, 2, "aten.logical_or", "aten.bitwise_or.Tensor")
+_logic(np.bitwise_xor, 2, "aten.bitwise_xor.Tensor")
+_logic(np.invert, 1, "aten.logical_not", "aten.bitwise_not")
+
+
+@kernel("aten.bitwise_left_shift.Tensor", strided=True, inplace=_EITHER)
+def _left_shift(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    a, b = operand(inputs, 0), operand(inputs, 1)
+    inside = (b >= 0) & (b <= 63)
+    np.left_shift(np.where(inside, a, 0), np.where(inside, b, 0), out=outputs[0])
+
+
+@kernel("aten.bitwise_right_shift.Tensor", strided=True, inplace=_EITHER)
+def _right_shift(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    a, b = operand(inputs, 0), operand(inputs, 1)
+    np.right_shift(a, np.where((b >= 0) & (b <= 63), b, 63), out=outputs[0])
 
 
 # --- one operand (NUMERICS 6.11, 10.3) ------------------------------------------------------------

@@ -39,9 +39,23 @@ def _logic(function: Any, count: int, *names: str) -> None:
         function(*(need(inputs, i) for i in range(count)), out=outputs[0])
 
 
-_logic(torch.logical_and, 2, "aten.logical_and", "aten.bitwise_and.Tensor")
-_logic(torch.logical_or, 2, "aten.logical_or", "aten.bitwise_or.Tensor")
-_logic(torch.logical_not, 1, "aten.logical_not", "aten.bitwise_not")
+_logic(torch.bitwise_and, 2, "aten.logical_and", "aten.bitwise_and.Tensor")
+_logic(torch.bitwise_or, 2, "aten.logical_or", "aten.bitwise_or.Tensor")
+_logic(torch.bitwise_xor, 2, "aten.bitwise_xor.Tensor")
+_logic(torch.bitwise_not, 1, "aten.logical_not", "aten.bitwise_not")
+
+
+@exact("aten.bitwise_left_shift.Tensor", inplace=_EITHER)
+def _left_shift(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    a, b = need(inputs, 0), need(inputs, 1)
+    inside = (b >= 0) & (b <= 63)
+    outputs[0].copy_(torch.where(inside, a, 0) << torch.where(inside, b, 0))
+
+
+@exact("aten.bitwise_right_shift.Tensor", inplace=_EITHER)
+def _right_shift(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    a, b = need(inputs, 0), need(inputs, 1)
+    outputs[0].copy_(a >> torch.where((b >= 0) & (b <= 63), b, 63))
 
 
 # --- integers (10.2, 10.8): they wrap, in torch as in the clause ----------------------------------

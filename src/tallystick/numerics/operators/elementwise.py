@@ -241,13 +241,28 @@ _declare(
 _declare(
     "aten.logical_and",
     "aten.logical_or",
-    "aten.bitwise_and.Tensor",
-    "aten.bitwise_or.Tensor",
     clause="10.5",
     rule=same_type(2, ("bool",)),
     takes=_PAIR,
 )
-_declare("aten.logical_not", "aten.bitwise_not", clause="10.5", rule=same_type(1, ("bool",)))
+_declare("aten.logical_not", clause="10.5", rule=same_type(1, ("bool",)))
+# On i64: 10.11.
+_declare(
+    "aten.bitwise_and.Tensor",
+    "aten.bitwise_or.Tensor",
+    clause="10.5",
+    rule=same_type(2, ("bool", "i64")),
+    takes=_PAIR,
+)
+_declare("aten.bitwise_not", clause="10.5", rule=same_type(1, ("bool", "i64")))
+_declare(
+    "aten.bitwise_xor.Tensor",
+    "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor",
+    clause="10.11",
+    rule=same_type(2, ("i64",)),
+    takes=_PAIR,
+)
 _declare("aten.neg", "aten.abs", clause="10.3", rule=same_type(1, FLOATS), is_exact=True)
 _declare("aten.reciprocal", "aten.sqrt", "aten.square", clause="10.3", rule=same_type(1, FLOATS))
 _declare("aten.relu", clause="6.11", rule=same_type(1, FLOATS), is_exact=True)

@@ -9,6 +9,7 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.rules_whole import of_bits, whole
 from tallystick.program.ir import Value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -89,27 +90,20 @@ def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", *operands)
 
 
-_BOOL_ONLY = (
-    "Bitwise operators are defined on bool only.",
-    "Compare integers first, or use arithmetic.",
-)
-
-
 @lowering("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
       "aten.__or__.Tensor", "aten.logical_and", "aten.logical_or")  # fmt: skip
 def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    left, right = lo.value(a["self"]), lo.value(a["other"])
-    if "logical" not in _base(node) and {lo.type(left).dtype, lo.type(right).dtype} != {"bool"}:
-        raise UnsupportedOperatorError(*_BOOL_ONLY)
+    if lo.result(node).dtype != "bool":
+        return of_bits(lo, node, a)
     op = "aten.logical_and" if "and" in _base(node) else "aten.logical_or"
-    return lo.emit(op, lo.cast(left, "bool"), lo.cast(right, "bool"))
+    return lo.emit(op, lo.cast(lo.value(a["self"]), "bool"), lo.cast(lo.value(a["other"]), "bool"))
 
 
 @lowering("aten.bitwise_not", "aten.logical_not")
 def _not(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
-    if _base(node) == "bitwise_not" and lo.type(x).dtype != "bool":
-        raise UnsupportedOperatorError(*_BOOL_ONLY)
+    if lo.result(node).dtype != "bool":
+        return lo.emit("aten.bitwise_not", whole(lo, node, x))
     return lo.emit("aten.logical_not", lo.cast(x, "bool"))
 
 

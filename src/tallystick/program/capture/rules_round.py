@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.decompose import composition
 
 _WHOLE = 2.0**23
@@ -272,14 +271,3 @@ def _fmin(a: Tensor, b: Tensor) -> Tensor:
 @composition("aten.logical_xor")
 def _logical_xor(a: Tensor, b: Tensor) -> Tensor:
     return (a != 0) != (b != 0)
-
-
-@composition("aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
-def _xor(a: Tensor, b: Tensor) -> Tensor:
-    """Of truth values only."""
-    if a.dtype == b.dtype == torch.bool:
-        return a != b
-    raise UnsupportedOperatorError(
-        "Bitwise operators are defined on bool only.",
-        "Compare integers first, or use arithmetic.",
-    )
