@@ -37,9 +37,7 @@ class Parts:
     its outputs make up the operator's result.
     """
 
-    def __init__(
-        self, call: Callable[..., Any], args: Any, kwargs: Any, may_mutate: bool
-    ) -> None:
+    def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any, may_mutate: bool) -> None:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
         self.outputs: Any = None
