@@ -119,7 +119,12 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         name = op_name(func)
-        if func.is_view or name in _STORAGE or func.namespace == "profiler":
+        if (
+            func.is_view
+            or torch.Tag.inplace_view in func.tags
+            or name in _STORAGE
+            or func.namespace == "profiler"
+        ):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
@@ -153,6 +158,9 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         base, _, overload = name.removeprefix("aten.").partition(".")
         packet = getattr(torch.ops.aten, base.removesuffix("_"), None)
         pure = getattr(packet, overload or "default", None)
+        # Of pow_ the functional form with the same operands has another name.
+        if pure is None or str(pure._schema.arguments[0].type) != "Tensor":
+            pure = getattr(packet, f"Tensor_{overload}", None)
         if not base.endswith("_") or pure is None or not isinstance(args[0], Tensor):
             raise UnsupportedOperatorError(
                 f"{name} changes its operands in a way reproducible() does not know.",

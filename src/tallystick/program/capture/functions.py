@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.program.capture import custom_ops
+from tallystick.program.capture.composites import COMPOSITES, legacy_reduction
 
 
 def _refuse_random(name: str) -> Callable[..., Any]:
@@ -39,7 +40,6 @@ _REFUSED: dict[Any, str] = {
     F.dropout2d: "dropout2d",
     F.dropout3d: "dropout3d",
     F.gumbel_softmax: "gumbel_softmax",
-    F.rrelu: "rrelu",
     F.fractional_max_pool2d: "fractional_max_pool2d",
     torch.rand: "torch.rand",
     torch.randn: "torch.randn",
@@ -79,10 +79,12 @@ class Lowering(TorchFunctionMode):
             F.scaled_dot_product_attention: self.attention,
             F.cross_entropy: self.cross_entropy,
             F.batch_norm: self.batch_norm,
+            F.rrelu: self.rrelu,
             torch.tensor: self.constant,
             torch.as_tensor: self.constant,
             torch.scalar_tensor: self.constant,
         }
+        self.table.update(COMPOSITES)
         self.table.update({f: _refuse_random(name) for f, name in _REFUSED.items()})
 
     def __torch_function__(
@@ -103,6 +105,7 @@ class Lowering(TorchFunctionMode):
             "scaled_dot_product_attention": self.attention,
             "cross_entropy": self.cross_entropy,
             "batch_norm": self.batch_norm,
+            "rrelu": self.rrelu,
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in nested.items():
@@ -174,19 +177,19 @@ class Lowering(TorchFunctionMode):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch."""
-        for name, given in (
-            ("weight", weight is not None),
-            ("label_smoothing", label_smoothing != 0.0),
-            ("size_average", size_average is not None),
-            ("reduce", reduce is not None),
-            ("class probabilities as targets", target.dtype.is_floating_point),
-        ):
-            if given:
-                raise UnsupportedOperatorError(
-                    f"cross_entropy with {name} is not defined by the contract.",
-                    "Write it from log_softmax and arithmetic.",
-                )
+        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch.
+
+        With class weights, smoothed labels or probabilities as targets: its parts.
+        """
+        if size_average is not None or reduce is not None:
+            reduction = legacy_reduction(size_average, reduce, reduction)
+        if weight is not None or label_smoothing != 0.0 or target.dtype.is_floating_point:
+            # torch's own parts: log_softmax, nll_loss and arithmetic.
+            code: Any = ("none", "mean", "sum").index(reduction)
+            parts: Tensor = torch._C._nn.cross_entropy_loss(
+                input, target, weight, code, ignore_index, label_smoothing
+            )
+            return parts
         if input.dim() > 2:
             rows = input.movedim(1, -1)
         else:
@@ -228,6 +231,19 @@ class Lowering(TorchFunctionMode):
         running_var.copy_(var.detach())
         result: Tensor = y
         return result
+
+    def rrelu(
+        self,
+        input: Tensor,
+        lower: float = 1.0 / 8,
+        upper: float = 1.0 / 3,
+        training: bool = False,
+        inplace: bool = False,
+    ) -> Tensor:
+        """In evaluation: the mean slope. In training the slopes are random."""
+        if training:
+            _refuse_random("rrelu")()
+        return F.leaky_relu(input, (lower + upper) / 2)
 
     def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:
         """`torch.tensor(3.0)` becomes a full node; a program has no larger constants."""
