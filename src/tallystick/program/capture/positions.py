@@ -69,7 +69,9 @@ def add_at(lo: Lowerer, size: int, dim: int, index: Value, source: Value) -> Val
     """
     shape = lo.shape(source)
     if dim == len(shape) - 1 and dim > 0 and shape[dim - 1] > 1:
-        return lo.swap(add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1)
+        return lo.swap(
+            add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1
+        )
     zeros = lo.full((*shape[:dim], size, *shape[dim + 1 :]), 0, lo.type(source).dtype)
     return lo.emit("aten.index_add", zeros, index, source, dim=dim)
 

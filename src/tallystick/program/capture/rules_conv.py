@@ -86,9 +86,9 @@ class _Form:
         places = lo.permute(apart, (0, 1, 3, 2, 4, 5))
         flat = lo.view(places, (n, outputs * taps, channels, high, wide))
         step, gap = self.stride[0], self.dilation[0]
-        if (outputs * taps, gap) == (depth, 1) and taps == step and not low:
-            added = flat
-        elif taps == step == 1 and outputs == depth:
+        if ((outputs * taps, gap) == (depth, 1) and taps == step and not low) or (
+            taps == step == 1 and outputs == depth
+        ):
             added = flat
         else:
             index = windows(lo, outputs, step, taps, gap)
@@ -129,9 +129,7 @@ class _Form:
     # -- the three functions ---------------------------------------------------------------
 
     def convolved(self, x: Value, w: Value, bias: Value | None) -> Value:
-        y = self.lo.emit(
-            "aten.convolution", self.input(x), self.weight(w), bias, **self._attrs()
-        )
+        y = self.lo.emit("aten.convolution", self.input(x), self.weight(w), bias, **self._attrs())
         return self.output(y)
 
     def gradients(

@@ -7,9 +7,7 @@ tap by tap; what one tap contributes to an element is added in ascending order o
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -93,9 +91,7 @@ def _cubic_taps(size: int, outputs: int, align: bool, scale: float | None) -> _T
     return [((low + k - 1).clamp(0, size - 1), w) for k, w in enumerate(weights)]
 
 
-def _taps(
-    mode: str, size: int, outputs: int, align: bool, scale: float | None
-) -> _Taps:
+def _taps(mode: str, size: int, outputs: int, align: bool, scale: float | None) -> _Taps:
     if mode == "linear":
         return _linear_taps(size, outputs, align, scale)
     if mode == "cubic":
@@ -172,7 +168,8 @@ def _upsample_backward(mode: str, count: int) -> Any:
             if mode in ("nearest", "exact"):
                 times = _repeated(size, outputs, scales[axis], mode == "exact")
             if times:
-                grad = grad.unflatten(dim, (size, times)).sum(dim + 1)
+                apart = (*grad.shape[:dim], size, times, *grad.shape[dim + 1 :])
+                grad = grad.reshape(apart).sum(dim + 1)
             elif size != outputs or mode == "cubic" or scales[axis] is not None:
                 taps = _taps(mode, size, outputs, align, scales[axis])
                 grad = _resampled_backward(grad, dim, size, taps)
