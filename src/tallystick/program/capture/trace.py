@@ -152,6 +152,11 @@ def _capture_settings() -> Iterator[None]:
 
 def _explain(error: Exception) -> UsageError:
     text = str(error)
+    if "torch.nonzero" in text or "aten::masked_select" in text:
+        return UsageError(
+            "The model reads or assigns by a mask, with a shape that depends on the mask's values.",
+            "Use torch.where or multiply by the mask, so that every element keeps its place.",
+        )
     if "meta tensor" in text.lower() or "item()" in text or "data-dependent" in text.lower():
         return UsageError(
             f"The model looks at the values of tensors while it runs ({text.splitlines()[0]}).",
