@@ -26,6 +26,8 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.questions import value_questions
+from tallystick.program.capture.transformers_calls import without_cache
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -210,6 +212,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         lowering = GuardedLowering(given["rng"], _traced_nodes)
+        lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
         with lowering.installed(), _module_spans(request.module, results) as found:
             returned, present, buffers = functional_call(body, placed, (batch,))
@@ -235,7 +238,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad():
+        with _capture_settings(), torch.enable_grad(), without_cache(request.module):
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(
