@@ -26,6 +26,12 @@ from tallystick_bench.coverage.case import Case
 from tallystick_bench.coverage.table import all_cases, missing_operators, show
 
 LIMIT_S = 240.0
+# Libraries that import their parts late.
+_HEAVY = {
+    "transformers": ("transformers.models.llama.modeling_llama", "transformers.models.auto"),
+    "peft": ("transformers.models.llama.modeling_llama", "peft"),
+    "diffusers": ("diffusers.models.unets.unet_2d_condition",),
+}
 
 
 def _child(case: Case, pipe: Connection) -> None:
@@ -64,8 +70,15 @@ def in_a_process(case: Case) -> dict[str, Any]:
 def _load_first(cases: list[Case]) -> None:
     """What every row's process needs is imported once, before the first one is made."""
     for library in sorted({case.needs for case in cases}):
-        importlib.import_module(library)
+        for name in _HEAVY.get(library, (library,)):
+            importlib.import_module(name)
+    from tallystick.program.capture import capture_forward
+
     importlib.import_module("tallystick_bench.coverage.measure")
+    importlib.import_module("tallystick.api")
+    # Much of torch is imported by the first trace. Without a gradient: autograd's threads do not
+    # survive a fork.
+    capture_forward(torch.nn.Linear(2, 2), {"input": torch.ones(1, 2)})
 
 
 def rows(cases: list[Case], jobs: int) -> Iterator[dict[str, Any]]:
@@ -88,7 +101,8 @@ def main() -> int:
     found: list[dict[str, Any]] = []
     for row in rows(chosen, args.jobs):
         found.append(row)
-        print(f"{len(found)}/{len(chosen)} {row['family']}: {row['name']}: {row['status']}",
+        print(f"{len(found)}/{len(chosen)} {row['family']}: {row['name']}: {row['status']} "
+              f"({row['total_s']:.1f} s)",
               file=sys.stderr, flush=True)  # fmt: skip
     totals = Counter(row["status"] for row in found)
     if args.json:

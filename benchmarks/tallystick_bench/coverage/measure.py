@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 import tallystick
 from tallystick.errors import TallystickError
+from tallystick.program.capture import capture
 from tallystick.program.executor import Executor
 
 STEPS = 5
@@ -124,7 +125,7 @@ def measure(case: Case) -> dict[str, Any]:
         return row | {"status": "broken", "why": f"{type(error).__name__}: {error}".strip()[:300]}
     started = time.perf_counter()
     try:
-        step = tallystick.capture(
+        step = capture(
             module,
             case.loss,
             batches[0],
