@@ -1,6 +1,6 @@
 """Which models, losses and layers capture takes: a table, each row in a process of its own.
 
-    python benchmarks/coverage.py [--json] [--only TEXT] [--skip-slow] [--jobs 2]
+    python benchmarks/coverage.py [--json] [--only TEXT] [--skip-slow] [--jobs 2] [--rows FILE]
 
 A row is captured where five steps' losses and the first step's gradients lie within float32's own
 error of torch in float64: |ours - float64| <= 8 * |torch float32 - float64| + a floor, which
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,6 +95,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows whose family or name contains this")
     parser.add_argument("--skip-slow", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="rows measured at a time")
+    parser.add_argument("--rows", type=Path, help="each row is added to this file, as JSON")
     args = parser.parse_args()
     chosen, absent = all_cases()
     chosen = [c for c in chosen if args.only in c.title and not (args.skip_slow and c.slow)]
@@ -101,6 +103,9 @@ def main() -> int:
     found: list[dict[str, Any]] = []
     for row in rows(chosen, args.jobs):
         found.append(row)
+        if args.rows:
+            with args.rows.open("a") as file:
+                file.write(json.dumps(row) + "\n")
         print(f"{len(found)}/{len(chosen)} {row['family']}: {row['name']}: {row['status']} "
               f"({row['total_s']:.1f} s)",
               file=sys.stderr, flush=True)  # fmt: skip

@@ -60,6 +60,9 @@ IMAGES: dict[str, Mapping[str, Any]] = {
     "bit": {**_STAGES, "num_groups": 4},
 }  # fmt: skip
 
+# Their depth is fixed, so the smallest has a hundred layers and more.
+_DEEP = frozenset({"mobilenet_v1", "mobilenet_v2", "mobilevit", "efficientnet"})
+
 _AUDIO = {
     **SMALL, "conv_dim": (16, 16), "conv_stride": (4, 2), "conv_kernel": (8, 3),
     "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "feat_proj_dropout": 0.0,
@@ -152,8 +155,8 @@ def cases() -> Iterator[Case]:
             return build(kind, "AutoModelForImageClassification", **given)
 
         size = int(given.get("image_size", 32))
-        yield Case(family, kind, made, whole_call,
-                   lambda g, size=size: _images(g, size))  # fmt: skip
+        yield Case(family, kind, made, whole_call, lambda g, size=size: _images(g, size),
+                   slow=kind in _DEEP)  # fmt: skip
     yield Case(family, "segformer", lambda: build(
         "segformer", "AutoModelForSemanticSegmentation", num_encoder_blocks=2, depths=[1, 1],
         sr_ratios=[2, 1], hidden_sizes=[8, 16], patch_sizes=[7, 3], strides=[4, 2],
