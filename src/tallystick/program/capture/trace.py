@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functional_call, functionalize
+from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.guard import (
@@ -26,6 +27,8 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.questions import value_questions
+from tallystick.program.capture.transformers_calls import without_cache
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -52,7 +55,7 @@ def meta_like(tensor: Tensor) -> Tensor:
 
 
 class Body(nn.Module):
-    """The traced function as a module, so that functional_call can place the parameters."""
+    """The traced function as a module, so that `call_with` can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
         super().__init__()
@@ -64,6 +67,16 @@ class Body(nn.Module):
         result = self.run(self.module, batch)
         parameters = dict(self.module.named_parameters())
         return result, parameters, dict(self.module.named_buffers())
+
+
+def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -> Any:
+    """`body(batch)` with the tensors of `placed` in the places of the module's, then put back.
+
+    As torch.func.functional_call, but put back in reverse order. A submodule under several names,
+    the embedding of an encoder and a decoder, would keep the tensor of the call otherwise.
+    """
+    with _reparametrize_module(body, placed, tie_weights=True, stack_weights=True):
+        return body(batch)
 
 
 def first_tensor(output: Any) -> Tensor | None:
@@ -215,9 +228,10 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         lowering = GuardedLowering(given["rng"], _traced_nodes)
+        lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
         with lowering.installed(), _module_spans(request.module, results) as found:
-            returned, present, buffers = functional_call(body, placed, (batch,))
+            returned, present, buffers = call_with(body, placed, batch)
             placed_parameters.check(present)
             check_buffers(buffers, request.buffers)
             outputs = collect(returned)
@@ -240,7 +254,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad():
+        with _capture_settings(), torch.enable_grad(), without_cache(request.module):
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(
