@@ -178,7 +178,8 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
     with foreach=False, fused=False). Dropout and torch's other random calls draw from Philox keyed
     by (seed, step), as in a capture (PROGRAM 5.3); call `.next_step()` on the object that the block
-    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture does not.
+    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture
+    does not.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
