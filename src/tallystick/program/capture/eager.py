@@ -171,12 +171,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _EagerLowering(Lowering):
-    """Capture's replacements, but here the model may make a tensor from Python numbers."""
-
-    def __init__(self, rng: Tensor) -> None:
-        super().__init__(rng)
-        for factory in (torch.tensor, torch.as_tensor, torch.scalar_tensor):
-            del self.table[factory]
+    """Capture's replacements, with the draws of one step after another."""
 
     def next_step(self) -> None:
         """Begin the next training step: its dropout masks are drawn afresh (NUMERICS 8.2)."""
@@ -189,10 +184,10 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on the object that the block yields, after each step. The block refuses other
-    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
-    Python's `pow`; capture does not.
+    with foreach=False, fused=False). Dropout and torch's other random calls draw from Philox keyed
+    by (seed, step), as in a capture (PROGRAM 5.3); call `.next_step()` on the object that the block
+    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture
+    does not.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are

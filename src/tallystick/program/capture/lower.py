@@ -263,11 +263,16 @@ class Lowerer:
             elif node.op == "call_function":
                 self.env[node] = self._call(node)
             else:
-                raise UsageError(
-                    f"The model uses a tensor constant ({node.target}).",
-                    "Register it as a buffer (register_buffer), so that it is part of the state.",
-                )
+                self.env[node] = self._content(graph, node)
         raise UsageError("The traced graph has no output.", "Return a tensor from the module.")
+
+    def _content(self, graph: fx.Graph, node: fx.Node) -> Results:
+        """A tensor that the graph itself holds."""
+        found = getattr(graph.owning_module, str(node.target), None)
+        try:
+            return lowering["get_attr"](self, node, {"tensor": found})
+        except UsageError as error:
+            raise UsageError(f"{error.message} ({self._where(node)})", error.next_action) from error
 
     def _call(self, node: fx.Node) -> Results:
         if is_item(node):
