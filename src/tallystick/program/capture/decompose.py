@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -42,20 +43,27 @@ class Parts:
             return [result for result in results if isinstance(result, Tensor)]
 
         examples = [_example(leaves[place].meta["val"]) for place in places]
-        with (
-            torch._C.DisableTorchFunction(),
-            torch.device("meta"),
-            torch.no_grad(),
-            tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
-        ):
-            traced = make_fx(functionalize(flat, remove="mutations"), tracing_mode="real")
-            self.graph = traced(*examples).graph
+        # In `reproducible` this runs below a dispatch mode, where torch's thread state hides
+        # functionalization. A thread of its own has a fresh state.
+        with ThreadPoolExecutor(1) as thread:
+            self.graph = thread.submit(_trace, flat, examples).result()
 
     def result(self, values: list[Any]) -> Any:
         """The operator's result, from the graph's outputs in order."""
         made = iter(values)
         leaves = [next(made) if here else None for here in self.present]
         return pytree.tree_unflatten(leaves, self.outputs)
+
+
+def _trace(flat: Callable[..., list[Tensor]], examples: list[Tensor]) -> fx.Graph:
+    with (
+        torch._C.DisableTorchFunction(),
+        torch.device("meta"),
+        torch.no_grad(),
+        tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
+    ):
+        traced = make_fx(functionalize(flat, remove="mutations"), tracing_mode="real")
+        return traced(*examples).graph
 
 
 def _example(known: Tensor) -> Tensor:
