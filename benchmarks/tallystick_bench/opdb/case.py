@@ -63,9 +63,9 @@ class Case:
 
     def weigh(self, outputs: Sequence[Any]) -> None:
         """Fix the weight of every element of every output that has a gradient."""
-        generator = torch.Generator().manual_seed(1)
+        generator = np.random.default_rng(1)
         self.weights = [
-            torch.rand(o.shape, generator=generator) + 0.5
+            torch.from_numpy(generator.random(tuple(o.shape), np.float32)) + 0.5
             if isinstance(o, Tensor) and o.requires_grad and o.dtype.is_floating_point
             else None
             for o in outputs

@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tallystick.program.capture.foreach import foreach
+
 
 class Parts:
     """An operator's decomposition: a graph, the arguments it reads, and its results' places.
@@ -87,7 +89,7 @@ class Decompositions:
 
     def of(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
         """The parts of the node's operator, and the nodes that they read, or None."""
-        call = decomposition_table.get(node.target)  # type: ignore[call-overload]
+        call = foreach(node.target) or decomposition_table.get(node.target)  # type: ignore[call-overload]
         if call is None:
             return None
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))

@@ -26,6 +26,7 @@ from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.lower import op_name
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.stock_optimizers import StockUpdates
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
 STORAGE = frozenset(
@@ -216,11 +217,11 @@ class _EagerLowering(Lowering):
 def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_EagerLowering]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
-    Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on the object that the block yields, after each step. The block refuses other
-    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
-    Python's `pow`; capture does not.
+    Covers forward, backward and torch.optim, in place, with out= and by lists of tensors. Adam,
+    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout
+    draws from Philox keyed by (seed, step); call `.next_step()` on the object that the block
+    yields, after each step. Its `operators` counts the kernels that ran. The block refuses other
+    random operators, so initialise weights before it. Uninitialised memory is zero in it.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
@@ -232,7 +233,11 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with lowering.installed(), _ContractDispatch(meaning, lowering.operators):
+        with contextlib.ExitStack() as stack:
+            for patch in StockUpdates(meaning, lowering.operators).patches():
+                stack.enter_context(patch)
+            stack.enter_context(lowering.installed())
+            stack.enter_context(_ContractDispatch(meaning, lowering.operators))
             yield lowering
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
