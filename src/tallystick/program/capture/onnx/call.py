@@ -16,37 +16,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.program.capture.onnx.constants import TORCH, Known, made_tensor
 from tallystick.program.capture.onnx.graph import DTYPES, Node
 from tallystick.program.capture.onnx.table import Rule
 
-Known = np.ndarray
 Value = Tensor | Known | None
-
-TORCH: dict[np.dtype[Any], torch.dtype] = {
-    np.dtype(np.float32): torch.float32,
-    np.dtype(np.float64): torch.float64,
-    np.dtype(np.int64): torch.int64,
-    np.dtype(np.int32): torch.int32,
-    np.dtype(np.uint8): torch.uint8,
-    np.dtype(np.bool_): torch.bool,
-}
-
-
-def made_tensor(array: Known, device: torch.device) -> Tensor:
-    """A tensor with the values of a known array, made by the program itself."""
-    dtype, flat = TORCH[array.dtype], np.ascontiguousarray(array).reshape(-1)
-    if array.size == 0:
-        return torch.zeros(array.shape, dtype=dtype, device=device)
-    if flat.tobytes() == flat[:1].tobytes() * flat.size:
-        return torch.full(array.shape, flat[0].item(), dtype=dtype, device=device)
-    if array.dtype.kind == "i" and flat.size > 1:
-        step = int(flat[1]) - int(flat[0])
-        if step and np.array_equal(flat, int(flat[0]) + step * np.arange(flat.size)):
-            end = int(flat[-1]) + (1 if step > 0 else -1)
-            line = torch.arange(int(flat[0]), end, step, dtype=dtype, device=device)
-            return line.reshape(array.shape)
-    return torch.tensor(array.tolist(), dtype=dtype, device=device)
-
 
 class Call:
     """One use of a node. Positions of inputs and names of attributes are the standard's."""

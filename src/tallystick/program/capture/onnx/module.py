@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.onnx.call import TORCH, Call, Known, folded, run
+from tallystick.program.capture.onnx.call import Call, folded, run
+from tallystick.program.capture.onnx.constants import TORCH, Known
 from tallystick.program.capture.onnx.graph import DTYPES, Graph, Node, Port
 from tallystick.program.capture.onnx.names import NODES, attribute_names, flat_name
 from tallystick.program.capture.onnx.read import read_graph

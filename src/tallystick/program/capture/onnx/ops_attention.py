@@ -130,3 +130,33 @@ def _rotary(c: Call) -> Tensor:
         turned = torch.cat([real, imaginary], dim=-1)
     found = torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
     return found.permute(0, 2, 1, 3) if x.dim() == 4 else found.reshape(x.shape)
+
+
+@rule("LinearAttention 27")
+def _linear_attention(c: Call) -> tuple[Tensor, Tensor]:
+    """A state of (key width, value width) for each head, written and read once a time step."""
+    q_heads, kv_heads, how = c.attr("q_num_heads"), c.attr("kv_num_heads"), c.attr("update_rule")
+    scale, _ = c.attr("scale"), c.attr("chunk_size")  # a hint without effect on the output
+    q, k, v = _heads(c.tensor(0), q_heads), _heads(c.tensor(1), kv_heads), _heads(c.tensor(2), kv_heads)
+    decay, beta = c.optional(4), c.optional(5)
+    if how not in ("linear", "gated", "delta", "gated_delta"):
+        raise c.refuse(f"its update_rule is {how!r}.")
+    gates = None if decay is None else torch.exp(_heads(decay, kv_heads)).unsqueeze(-1)
+    beta = None if beta is None else beta.permute(0, 2, 1).unsqueeze(-1).unsqueeze(-1)
+    batch, _, length, width = q.shape
+    state = c.optional(3)
+    if state is None:
+        state = torch.zeros(batch, kv_heads, width, v.shape[3], dtype=q.dtype, device=q.device)
+    read: list[Tensor] = []
+    groups = q_heads // kv_heads
+    for i in range(length):
+        key, value = k[:, :, i].unsqueeze(-1), v[:, :, i].unsqueeze(-2)
+        if gates is not None:
+            state = state * gates[:, :, i]
+        if beta is not None:
+            value = beta[:, :, i] * (value - torch.matmul(key.transpose(-1, -2), state))
+        state = state + key * value
+        seen = state.repeat_interleave(groups, 1) if groups > 1 else state
+        read.append(torch.matmul(q[:, :, i].unsqueeze(-2), seen))
+    found = torch.cat(read, dim=2) * (1.0 / math.sqrt(width) if scale == 0.0 else scale)
+    return found.permute(0, 2, 1, 3).reshape(batch, length, -1), state

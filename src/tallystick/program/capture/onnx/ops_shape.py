@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call, Known, allow, made_tensor
+from tallystick.program.capture.onnx.call import Call, allow
+from tallystick.program.capture.onnx.constants import Known, made_tensor, runs
 from tallystick.program.capture.onnx.table import rule
 
 
@@ -191,9 +192,8 @@ def _pad(c: Call) -> Tensor:
         value: Any = c.attr("value")
     else:
         pads, value = c.ints(1), c.number(2) if c.has(2) else 0
+        value = c.tensor(2) if value is None else value
         axes = [_axis(a, x.dim()) for a in c.ints(3)] if c.has(3) else [*range(x.dim())]
-        if value is None:
-            raise c.refuse("its constant_value comes from data.")
     both = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
     if mode not in _MODES:
         raise c.refuse(f"its mode is {mode!r}.")
@@ -210,6 +210,10 @@ def padded(x: Tensor, axis: int, before: int, after: int, mode: str, value: Any)
     if before == after == 0:
         return x
     n = x.shape[axis]
+    if mode == "constant" and isinstance(value, Tensor):
+        sizes = [(*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in (before, after)]
+        first, last = (value.reshape([1] * x.dim()).expand(size) for size in sizes)
+        return torch.cat([first, x, last], dim=axis)
     if mode == "constant":
         widths = [0, 0] * (x.dim() - 1 - axis) + [before, after]
         return F.pad(x, widths, value=value)
@@ -221,22 +225,7 @@ def padded(x: Tensor, axis: int, before: int, after: int, mode: str, value: Any)
     else:
         period = max(2 * (n - 1), 1)
         places = [min(i % period, period - i % period) for i in places]
-    return torch.cat([sliced(x, axis, run) for run in _runs(places)], dim=axis)
-
-
-def _runs(places: list[int]) -> list[range]:
-    """Places in order, as few ranges of steps 1, −1 or 0 elements apart as one pass finds."""
-    found: list[range] = []
-    for place in places:
-        last = found[-1] if found else None
-        if last is not None and len(last) == 1 and abs(place - last[0]) == 1:
-            step = place - last[0]
-            found[-1] = range(last[0], place + step, step)
-        elif last is not None and len(last) > 1 and place == last.stop:
-            found[-1] = range(last.start, last.stop + last.step, last.step)
-        else:
-            found.append(range(place, place + 1))
-    return found
+    return torch.cat([sliced(x, axis, run) for run in runs(places)], dim=axis)
 
 
 @rule("Trilu 14", static=(1,), folds=True)

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from tallystick.errors import UsageError
+from tallystick.program.capture.onnx.constants import is_plain
 from tallystick.program.capture.onnx.graph import Graph, Node
 from tallystick.program.capture.onnx.table import Rule, rules
 
@@ -60,12 +61,6 @@ def needed_inputs(graph: Graph) -> tuple[str, ...]:
     return tuple(port.name for port in graph.inputs if port.name in needed)
 
 
-def _is_plain(array: np.ndarray) -> bool:
-    """Whether a program makes this constant by itself: one number, repeated."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return array.size > 0 and flat.tobytes() == flat[:1].tobytes() * flat.size
-
-
 def roles_of(graph: Graph, frozen: Iterable[str], fixed: Mapping[str, np.ndarray]) -> Roles:
     """The roles of a graph's values. Raises UsageError for an input that must be fixed."""
     needed = needed_values(graph)
@@ -93,7 +88,7 @@ def roles_of(graph: Graph, frozen: Iterable[str], fixed: Mapping[str, np.ndarray
             )
     for name in _read_as_tensors(graph, found):
         array = found.known.get(name)
-        if array is not None and (name in graph.initializers or not _is_plain(array)):
+        if array is not None and (name in graph.initializers or not is_plain(array)):
             found.buffers[name] = array
     return found
 
