@@ -22,6 +22,7 @@ from tallystick.program.capture.onnx.table import Rule
 
 Value = Tensor | Known | None
 
+
 class Call:
     """One use of a node. Positions of inputs and names of attributes are the standard's."""
 

@@ -2,10 +2,10 @@
 
 The rule. A name's dots part it into modules, as in a state_dict, so `conv.weight` stays what it
 is. A character that is no ASCII letter, digit or underscore becomes `_xHH_`, its code point in
-hexadecimal. So does an underscore before an `x`, a dot that would leave an empty part, the first
-character of a part that names an attribute of every module (`type`, `forward`), and the last
-character of a name that is a module of another name's (`a` beside `a.b`). `original` undoes it,
-whatever was escaped: so two names never become one.
+hexadecimal. So does an underscore before an `x`, every dot of a name with an empty part (`a..b`),
+and the first character of a part that every module has as an attribute (`type`, `forward`). A name
+that is a module of another one's (`a` beside `a.b`) ends with `_x_`, and so does the empty name.
+`original` finds the file's name again: so two names never become one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from torch import nn
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]", re.ASCII)
-_ESCAPED = re.compile(r"_x([0-9a-f]+)_")
+_ESCAPED = re.compile(r"_x([0-9a-f]*)_")
 # The module of the nodes, and what a call of a module takes under its own name.
 NODES = "onnx_nodes"
 _TAKEN = frozenset({*dir(nn.Module()), *vars(nn.Module()), NODES, "self"})
@@ -27,7 +27,7 @@ def _escape(character: str) -> str:
 
 
 def _part(text: str) -> str:
-    """One part of a name, without dots of its own meaning."""
+    """One part of a name; a dot in it has no meaning."""
     made = []
     for i, character in enumerate(text):
         before_x = character == "_" and text[i + 1 : i + 2] == "x"
@@ -43,32 +43,22 @@ def flat_name(name: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts between dots; a dot at an end, or after another dot, belongs to its part."""
-    parts = [""]
-    for i, character in enumerate(name):
-        if character == "." and parts[-1] and i + 1 < len(name) and name[i + 1] != ".":
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
+    parts = name.split(".")
+    return parts if all(parts) else [name]
 
 
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
     """By a file's name, the dotted attribute name of its parameter or buffer."""
-    found = {name: [_part(part) or "_x_" for part in _parts(name)] for name in names}
+    found = {name: [flat_name(part) for part in _parts(name)] for name in names}
     modules = {tuple(parts[:n]) for parts in found.values() for n in range(1, len(parts))}
-    made = {}
-    for name, parts in found.items():
-        if tuple(parts) in modules:
-            last = _parts(name)[-1]
-            parts = [*parts[:-1], _part(last)[: -len(_part(last[-1]))] + _escape(last[-1])]
-        made[name] = ".".join(parts)
+    made = {
+        name: ".".join(parts) + ("_x_" if tuple(parts) in modules else "")
+        for name, parts in found.items()
+    }
     assert len(set(made.values())) == len(made)
     return made
 
 
 def original(attribute: str) -> str:
     """The file's name behind an attribute name."""
-    if attribute == "_x_":
-        return ""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), attribute)
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", attribute)

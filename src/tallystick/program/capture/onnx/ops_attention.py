@@ -137,7 +137,11 @@ def _linear_attention(c: Call) -> tuple[Tensor, Tensor]:
     """A state of (key width, value width) for each head, written and read once a time step."""
     q_heads, kv_heads, how = c.attr("q_num_heads"), c.attr("kv_num_heads"), c.attr("update_rule")
     scale, _ = c.attr("scale"), c.attr("chunk_size")  # a hint without effect on the output
-    q, k, v = _heads(c.tensor(0), q_heads), _heads(c.tensor(1), kv_heads), _heads(c.tensor(2), kv_heads)
+    q, k, v = (
+        _heads(c.tensor(0), q_heads),
+        _heads(c.tensor(1), kv_heads),
+        _heads(c.tensor(2), kv_heads),
+    )
     decay, beta = c.optional(4), c.optional(5)
     if how not in ("linear", "gated", "delta", "gated_delta"):
         raise c.refuse(f"its update_rule is {how!r}.")

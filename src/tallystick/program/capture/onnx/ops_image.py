@@ -83,7 +83,7 @@ def _resized(x: Tensor, axis: int, taps: list[tuple[Array, Array]]) -> Tensor:
     for places, weights in taps:
         index = np.clip(places, 0, size - 1).astype(np.int64)
         steps = np.diff(index)
-        if len(index) and (len(index) == 1 or (steps == steps[0]).all() and steps[0] > 0):
+        if len(index) and (len(index) == 1 or ((steps == steps[0]).all() and steps[0] > 0)):
             step = int(steps[0]) if len(index) > 1 else 1
             part = sliced(x, axis, range(int(index[0]), int(index[-1]) + 1, step))
         else:

@@ -29,7 +29,7 @@ def _gather(c: Call) -> Tensor:
     size = x.shape[axis]
     if known is not None:
         places = np.where(known < 0, known + size, known).astype(np.int64)
-        if places.size and not (0 <= places.min() and places.max() < size):
+        if places.size and not (places.min() >= 0 and places.max() < size):
             raise ValueError(f"an index outside of [{-size}, {size})")
         if places.ndim == 0:
             return x.select(axis, int(places))

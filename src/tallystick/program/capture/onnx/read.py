@@ -103,7 +103,9 @@ class Reader:
 
     def _define(self, name: str) -> None:
         if name in self.defined or not name or len(name) > LIMITS.name_bytes:
-            raise UsageError(f"The file's name {name[:80]!r} is empty, long or there twice.", _BROKEN)
+            raise UsageError(
+                f"The file's name {name[:80]!r} is empty, long or there twice.", _BROKEN
+            )
         self.defined.add(name)
 
     def _port(self, value: Any) -> Port:
@@ -118,7 +120,9 @@ class Reader:
             )
         shape = None
         if tensor.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim
+            )
         return Port(value.name, tensor.elem_type, shape)
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -165,9 +169,7 @@ class Reader:
             self.constants[outputs[0]] = _constant(given, name)
             return
         self.nodes.append(
-            Node(
-                name, proto.op_type, version, inputs, outputs, defaults | given, frozenset(given)
-            )
+            Node(name, proto.op_type, version, inputs, outputs, defaults | given, frozenset(given))
         )
 
     def _outputs(self, outputs: tuple[str, ...]) -> None:

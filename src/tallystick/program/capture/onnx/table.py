@@ -45,9 +45,7 @@ def _entry(name: str, run: Callable[..., Any], first: int, last: int, **marks: A
     return Rule(run, first, last, **marks)
 
 
-rules: Attachments[Rule] = Attachments(
-    "ONNX rule", "tallystick.program.capture.onnx.ops_*", _entry
-)
+rules: Attachments[Rule] = Attachments("ONNX rule", "tallystick.program.capture.onnx.ops_*", _entry)
 
 
 def rule(*operators: str, named: bool = False, **marks: Any) -> Callable[[F], F]:
