@@ -96,7 +96,7 @@ def outputs_of(file: Path, given: dict[str, np.ndarray]) -> tuple[list[np.ndarra
     arrays = {key: np.ascontiguousarray(batch[name]) for key, name in keys.items()}
     shaped = {key: a.reshape(batch[keys[key]].shape) for key, a in arrays.items()}
     program = capture_forward(module, shaped, forward)
-    slots = {f"param.{k}": v for k, v in module.named_parameters()}
+    slots: dict[str, torch.Tensor] = {f"param.{k}": v for k, v in module.named_parameters()}
     slots |= {f"buffer.{k}": v for k, v in module.named_buffers()}
     state = {k: slots[k].detach().numpy() for k in program.state_types}
     used = {k: v for k, v in shaped.items() if k in program.batch_types}

@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """A trainable module from an ONNX file (docs/adr/0011-onnx.md; docs/INTERFACE.md, "ONNX files")."""
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def test_odd_names_survive_capture(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# -- what the file says, and what the caller says ---------------------------------------------------
+# -- what the file says, and what the caller says -------------------------------------------------
 def test_modes_are_the_files_unless_asked_for(tmp_path: Path) -> None:
     """Dropout and batch normalisation of an inference file train only with training=True."""
     torch.manual_seed(0)
@@ -342,8 +343,9 @@ def test_broken_graphs_are_refused(tmp_path: Path) -> None:
     refused(path, model([node("Relu", "x", "y")], ["x d"], Y), "DOUBLE")
     double = {"w": np.ones(3)}
     refused(path, model([node("Add", "x w", "y")], X, Y, double), "'w'.*DOUBLE")
-    endless = helper.make_function("f", "F", ["a"], ["b"], [
-        helper.make_node("F", ["a"], ["b"], domain="f")], [helper.make_opsetid("f", 1)])  # fmt: skip
+    itself = helper.make_node("F", ["a"], ["b"], domain="f")
+    imports = [helper.make_opsetid("f", 1)]
+    endless = helper.make_function("f", "F", ["a"], ["b"], [itself], imports)
     call = helper.make_node("F", ["x"], ["y"], domain="f")
     proto = model([call], X, Y, functions=[endless])
     proto.opset_import.append(helper.make_opsetid("f", 1))
@@ -414,8 +416,8 @@ def test_external_sizes_are_checked(tmp_path: Path) -> None:
 # -- single rules: what the standard says and torch does not ---------------------------------------
 def run_rule(op: str, version: int, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """The outputs of one rule on tensors (numpy arrays are known)."""
-    one = Node(op, op, version, tuple(f"i{k}" if x is not None else "" for k, x in enumerate(inputs)),
-               tuple(f"o{k}" for k in range(outputs)), attributes)  # fmt: skip
+    ends = tuple(f"i{k}" for k in range(len(inputs))), tuple(f"o{k}" for k in range(outputs))
+    one = Node(op, op, version, *ends, attributes)
     found = rules[op].run(Call(one, inputs, torch.device("cpu")))
     return found if isinstance(found, Tensor) else found[0] if outputs == 1 else found
 

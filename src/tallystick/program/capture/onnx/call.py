@@ -170,6 +170,11 @@ class _FoldedCall(Call):
         return super().tensor(i) if found is None else found
 
 
+def broadcast(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
+    """The shape that both broadcast to. Raises ValueError."""
+    return tuple(np.broadcast_shapes(tuple(one), tuple(two)))
+
+
 def allow(c: Call, shape: Sequence[int], dtype: torch.dtype) -> None:
     """Raises UsageError where a constant of this shape is larger than any model's should be."""
     size = torch.empty(0, dtype=dtype).element_size()

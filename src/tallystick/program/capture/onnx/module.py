@@ -55,7 +55,10 @@ class OnnxNode(nn.Module):
 
 
 class _Plan:
-    """The graph in order: which nodes are modules, which are computed once."""
+    """The graph in order: which nodes are modules, which are computed once.
+
+    It can be called, so that capture's look at a module's attributes does not go into it.
+    """
 
     def __init__(self, graph: Graph, roles: Roles, fixed: Iterable[str], check_sizes: bool) -> None:
         self.inputs = [port for port in graph.inputs if port.name not in fixed]
@@ -63,7 +66,7 @@ class _Plan:
         self.known, self.check_sizes = roles.known, check_sizes
         self.steps: list[tuple[_Step, str | None]] = []
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         """The inputs by the file's names. Raises UsageError for a wrong one."""
         names = [flat_name(port.name) for port in self.inputs]
         if len(args) > len(names):
@@ -146,7 +149,7 @@ class OnnxModule(nn.Module):
                 nodes.add_module(child, OnnxNode(step))
             plan.steps.append((step, child))
         self.add_module(NODES, nodes)
-        self.plan = plan.given  # a method of the plan: capture need not look into it
+        self.plan = plan
 
     def _owner(self, path: str) -> tuple[nn.Module, str]:
         owner: nn.Module = self
@@ -164,15 +167,15 @@ class OnnxModule(nn.Module):
 
         Raises UsageError for inputs that do not fit, UnsupportedOperatorError by the node's name.
         """
-        plan: _Plan = self.plan.__self__
-        given = plan.given(args, kwargs)
-        held = {
+        plan = self.plan
+        given = plan(args, kwargs)
+        held: dict[str, Any] = {
             name: reduce(getattr, path.split("."), self)
             for name, path in self.parameter_names.items()
         }
         env: dict[str, Any] = {**held, **plan.known, **given}
-        first = next(iter([*given.values(), *held.values()]), None)
-        device = torch.device("cpu") if first is None else first.device
+        tensors: list[Tensor] = [*given.values(), *held.values()]
+        device = tensors[0].device if tensors else torch.device("cpu")
         nodes = getattr(self, NODES)
         for step, child in plan.steps:
             if child is None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call, allow
+from tallystick.program.capture.onnx.call import Call, allow, broadcast
 from tallystick.program.capture.onnx.table import rule
 
 _Number = int | float | bool
@@ -18,7 +18,8 @@ _Number = int | float | bool
 def _operands(c: Call) -> tuple[Tensor, Tensor | _Number]:
     """Both operands, the second as a Python number where it is known and changes no shape."""
     left, number, known = c.tensor(0), c.number(1), c.known(1)
-    allow(c, torch.broadcast_shapes(left.shape, tuple(c.values[1].shape)), left.dtype)  # type: ignore[union-attr]
+    shape = tuple(c.array(1).shape) if known is not None else tuple(c.tensor(1).shape)
+    allow(c, broadcast(left.shape, shape), left.dtype)
     held = c.node.inputs[1] in c.held
     if number is not None and known is not None and known.ndim <= left.dim() and not held:
         return left, number

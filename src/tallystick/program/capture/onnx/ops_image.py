@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,19 +44,18 @@ def _places(c: Call, size: int, scale: float, count: int, roi: tuple[float, floa
 
 def _nearest(c: Call, at: Array) -> Array:
     how = c.attr("nearest_mode", "floor")
-    rounding = {
+    rounding: dict[str, Callable[[Array], Array]] = {
         "round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor,
         "round_prefer_ceil": lambda x: np.floor(x + 0.5), "ceil": np.ceil,
     }  # fmt: skip
-    found: Array = rounding[how](at)
-    return found
+    return rounding[how](at)
 
 
 def _kernel(c: Call, mode: str, distance: Array) -> Array:
     """The weight at a distance: a triangle, or the cubic with coefficient a."""
     x = np.abs(distance)
     if mode == "linear":
-        return np.clip(1 - x, 0, 1)
+        return np.asarray(np.clip(1 - x, 0, 1))
     a = c.attr("cubic_coeff_a", -0.75)
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
     far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
@@ -196,10 +196,9 @@ def _col2im(c: Call) -> Tensor:
     pads: Any = c.attr("pads") or [0] * (2 * count)
     if count != 2:
         raise c.refuse(f"its image has {count} axes.")
-    if pads[:count] == pads[count:]:
-        return F.fold(x, image, block, dilations, pads[:count], strides)
     larger = [n + pads[i] + pads[i + count] for i, n in enumerate(image)]
-    found = F.fold(x, larger, block, dilations, 0, strides)
+    sizes = (tuple(larger), tuple(block), tuple(dilations), 0, tuple(strides))
+    found = F.fold(x, *sizes)
     for i in range(count):
         found = found.narrow(2 + i, pads[i], image[i])
     return found

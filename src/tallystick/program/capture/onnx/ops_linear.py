@@ -39,7 +39,8 @@ def _einsum(c: Call) -> Tensor:
 
 @rule("Det 11-22")
 def _det(c: Call) -> Tensor:
-    return torch.linalg.det(c.tensor(0))
+    found: Tensor = torch.linalg.det(c.tensor(0))
+    return found
 
 
 _CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor
 from tallystick.program.capture.onnx.call import Call
 from tallystick.program.capture.onnx.table import rule
 
-_PLAIN = {
+_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "Exp": torch.exp, "Log": torch.log, "Reciprocal": torch.reciprocal, "Sigmoid": torch.sigmoid,
     "Tanh": torch.tanh, "Relu": torch.relu, "Erf": torch.erf, "Sin": torch.sin, "Cos": torch.cos,
     "Tan": torch.tan, "Asin": torch.asin, "Acos": torch.acos, "Atan": torch.atan,
@@ -30,8 +31,7 @@ _PLAIN = {
     "Mish 18-22", "IsNaN 9-20", named=True,
 )  # fmt: skip
 def _unary(name: str, c: Call) -> Tensor:
-    found: Tensor = _PLAIN[name](c.tensor(0))  # type: ignore[operator]
-    return found
+    return _PLAIN[name](c.tensor(0))
 
 
 @rule(
@@ -40,8 +40,7 @@ def _unary(name: str, c: Call) -> Tensor:
 )  # fmt: skip
 def _exact_unary(name: str, c: Call) -> Tensor:
     """Exact, or rounded once: known values of these fold to the same bits on every machine."""
-    found: Tensor = _PLAIN[name](c.tensor(0))  # type: ignore[operator]
-    return found
+    return _PLAIN[name](c.tensor(0))
 
 
 @rule("Identity 1-25", folds=True)
@@ -62,8 +61,8 @@ def _is_inf(c: Call) -> Tensor:
 
 @rule("Elu 6-22", "Celu 12-28", named=True)
 def _elu(name: str, c: Call) -> Tensor:
-    function = F.elu if name == "Elu" else F.celu
-    return function(c.tensor(0), c.attr("alpha"))
+    x, alpha = c.tensor(0), c.attr("alpha")
+    return F.elu(x, alpha) if name == "Elu" else F.celu(x, alpha)
 
 
 @rule("Selu 6-22")
@@ -71,7 +70,8 @@ def _selu(c: Call) -> Tensor:
     """gamma · (x, or alpha · (eˣ − 1) below zero)."""
     x, alpha, gamma = c.tensor(0), c.attr("alpha"), c.attr("gamma")
     below: Tensor = (torch.exp(torch.clamp(x, max=0.0)) - 1.0) * alpha
-    return torch.where(x > 0, x, below) * gamma
+    found: Tensor = torch.where(x > 0, x, below) * gamma
+    return found
 
 
 @rule("LeakyRelu 6-16")

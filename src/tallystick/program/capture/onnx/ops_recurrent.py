@@ -30,7 +30,7 @@ class _Direction:
         if bias is None:
             zero = torch.zeros(2 * gates * width, dtype=self.w.dtype, device=self.w.device)
             bias = zero.unsqueeze(0).expand(number + 1, -1)
-        self.wb, self.rb = bias[number].split(gates * width)
+        self.wb, self.rb = bias[number].chunk(2)
         peephole = c.optional(7) if name == "LSTM" else None
         self.peephole = None if peephole is None else peephole[number].chunk(3)
 

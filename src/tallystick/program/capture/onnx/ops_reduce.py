@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -58,7 +60,7 @@ def _reduce(name: str, c: Call) -> Tensor:
     elif not axes and name in ("ReduceSum", "ReduceProd", "ReduceMean"):
         found = x
     else:
-        inner = {
+        by_name: dict[str, Callable[[Tensor, list[int]], Tensor]] = {
             "ReduceSum": _summed,
             "ReduceProd": _product,
             "ReduceMean": lambda x, a: torch.mean(x, a, keepdim=True),
@@ -67,8 +69,8 @@ def _reduce(name: str, c: Call) -> Tensor:
             "ReduceSumSquare": lambda x, a: _summed(x * x, a) if a else x * x,
             "ReduceLogSum": lambda x, a: torch.log(_summed(x, a) if a else x),
             "ReduceLogSumExp": lambda x, a: _log_sum_exp(x, a) if a else x,
-        }[name]
-        found = inner(x, axes).to(dtype)
+        }
+        found = by_name[name](x, axes).to(dtype)
     if keeps:
         return found
     return found.reshape([n for i, n in enumerate(found.shape) if i not in axes])

@@ -10,17 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call, allow
+from tallystick.program.capture.onnx.call import Call, allow, broadcast
 from tallystick.program.capture.onnx.constants import Known, made_tensor, runs
 from tallystick.program.capture.onnx.table import rule
 
 
 def _axes(c: Call, before: int, position: int, rank: int) -> list[int] | None:
     """Axes from an attribute before version `before`, from an input since; None where absent."""
-    if c.version < before:
-        found = c.attr("axes")
-    else:
-        found = c.ints(position) if c.has(position) else None
+    given = c.attr("axes")
+    found = given if c.version < before or not c.has(position) else c.ints(position)
     return None if found is None else [_axis(axis, rank) for axis in found]
 
 
@@ -67,7 +65,8 @@ def _range(c: Call) -> Tensor:
         return torch.arange(int(start), int(start) + count * int(delta), int(delta),
                             dtype=dtype, device=c.device)  # fmt: skip
     line = torch.arange(count, dtype=torch.int64, device=c.device).to(dtype)
-    return line * delta + start
+    found: Tensor = line * delta + start
+    return found
 
 
 @rule("EyeLike 9-22", folds=True)
@@ -76,7 +75,8 @@ def _eye_like(c: Call) -> Tensor:
     rows, columns = x.shape
     row = torch.arange(rows, device=c.device).reshape(rows, 1)
     column = torch.arange(columns, device=c.device).reshape(1, columns)
-    return (column - row == k).to(x.dtype if number is None else c.torch_dtype(number))
+    found: Tensor = column - row == k
+    return found.to(x.dtype if number is None else c.torch_dtype(number))
 
 
 @rule("Reshape 5-25", static=(1,), folds=True)
@@ -124,7 +124,7 @@ def _transpose(c: Call) -> Tensor:
 @rule("Expand 8-13", static=(1,), folds=True)
 def _expand(c: Call) -> Tensor:
     x, shape = c.tensor(0), c.ints(1)
-    wanted = torch.broadcast_shapes(x.shape, tuple(shape))
+    wanted = broadcast(x.shape, tuple(shape))
     allow(c, wanted, x.dtype)
     return x.expand(wanted)
 

@@ -201,8 +201,6 @@ class Reader:
         for key in given:
             if key not in schema.attributes:
                 raise UnsupportedOperatorError(f"{what} of version {version}) has {key!r}.")
-        if op == "Constant" and not domain:
-            return version, defaults, None
         rule = rules.get(op) if not domain else None
         if rule is not None and rule.covers(version):
             return version, defaults, None

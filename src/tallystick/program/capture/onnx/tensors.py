@@ -16,6 +16,7 @@ from tallystick.disk.regular import open_file, os_errors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.capture.onnx.graph import DTYPES
+from tallystick.program.capture.onnx.library import onnx_package
 
 _SCARY = "Get an intact copy of the model from its author."
 _EXTERNAL = 1  # TensorProto.EXTERNAL
@@ -33,10 +34,8 @@ def dtype_of(number: int, what: str) -> np.dtype[Any]:
 
 def dtype_name(number: int) -> str:
     """ONNX's name of a dtype, for messages."""
-    from onnx import TensorProto
-
-    known = {value: name for name, value in TensorProto.DataType.items()}
-    return known.get(number, f"number {number}")
+    known = {value: name for name, value in onnx_package().TensorProto.DataType.items()}
+    return str(known.get(number, f"number {number}"))
 
 
 def _count(proto: Any, what: str) -> int:
