@@ -51,7 +51,7 @@ def tensors(shape: tuple, kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize("kind", ["ordinary", "tiny", "special", "special gradient"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_bit_differs_from_the_sum_with_every_term(shape: tuple, kind: str) -> None:
-    n, c, _, h, w, kernel, stride, padding, dilation, groups = shape
+    n, c, _, h, w, _, stride, padding, dilation, groups = shape
     grad, weight = tensors(shape, kind, sum(shape[:5]))
     with plain.quiet():
         want = plain.input_grad(grad, weight, (n, c, h, w), stride, padding, dilation, groups)
