@@ -25,16 +25,21 @@ def progression(lo: Lowerer, start: int, count: int, step: int) -> Value:
     return lo.emit("aten.arange", start=start, end=start + count * step, step=step, dtype="i64")
 
 
-def listed(lo: Lowerer, positions: Sequence[int]) -> Value:
-    """The given positions as i64: one node per run with a constant step, then `cat`."""
-    runs: list[list[int]] = []
+def runs(positions: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The positions as runs of one distance: (first, count, distance) of each."""
+    found: list[list[int]] = []
     for at in positions:
-        run = runs[-1] if runs else []
+        run = found[-1] if found else []
         if run and (len(run) == 1 or at - run[-1] == run[1] - run[0]):
             run.append(at)
         else:
-            runs.append([at])
-    made = [progression(lo, r[0], len(r), r[1] - r[0] if len(r) > 1 else 1) for r in runs]
+            found.append([at])
+    return [(r[0], len(r), r[1] - r[0] if len(r) > 1 else 1) for r in found]
+
+
+def listed(lo: Lowerer, positions: Sequence[int]) -> Value:
+    """The given positions as i64: one node per run, then `cat`."""
+    made = [progression(lo, *run) for run in runs(positions)]
     if not made:
         return lo.full((0,), 0, "i64")
     return made[0] if len(made) == 1 else lo.emit("aten.cat", *made, dim=0)
@@ -64,7 +69,9 @@ def add_at(lo: Lowerer, size: int, dim: int, index: Value, source: Value) -> Val
     """
     shape = lo.shape(source)
     if dim == len(shape) - 1 and dim > 0 and shape[dim - 1] > 1:
-        return lo.swap(add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1)
+        return lo.swap(
+            add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1
+        )
     zeros = lo.full((*shape[:dim], size, *shape[dim + 1 :]), 0, lo.type(source).dtype)
     return lo.emit("aten.index_add", zeros, index, source, dim=dim)
 

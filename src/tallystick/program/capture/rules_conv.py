@@ -42,14 +42,15 @@ class _Form:
     # -- as two axes -----------------------------------------------------------------------
 
     def _attrs(self) -> dict[str, Any]:
-        lead = (0, 1) if len(self.stride) == 1 else (0, 0)  # neutral: padding, others
-        names = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        attrs: dict[str, Any] = {}
-        for name, values in names.items():
-            if len(values) == 1:
-                values = (lead[name != "padding"], *values)
-            attrs[name] = values[-2:]
-        return {**attrs, "transposed": False, "output_padding": (0, 0), "groups": self.groups}
+        """The attributes of the two-axis convolution: neutral ones before those of one axis."""
+        return {
+            "stride": (1, *self.stride)[-2:],
+            "padding": (0, *self.padding)[-2:],
+            "dilation": (1, *self.dilation)[-2:],
+            "transposed": False,
+            "output_padding": (0, 0),
+            "groups": self.groups,
+        }
 
     def depths(self) -> int:
         """The number of outputs along the first of three axes."""
@@ -86,9 +87,8 @@ class _Form:
         places = lo.permute(apart, (0, 1, 3, 2, 4, 5))
         flat = lo.view(places, (n, outputs * taps, channels, high, wide))
         step, gap = self.stride[0], self.dilation[0]
-        if (outputs * taps, gap) == (depth, 1) and taps == step and not low:
-            added = flat
-        elif taps == step == 1 and outputs == depth:
+        side_by_side = taps == step and (gap == 1 or taps == 1)
+        if side_by_side and outputs * taps == depth and not low:
             added = flat
         else:
             index = windows(lo, outputs, step, taps, gap)
@@ -129,9 +129,7 @@ class _Form:
     # -- the three functions ---------------------------------------------------------------
 
     def convolved(self, x: Value, w: Value, bias: Value | None) -> Value:
-        y = self.lo.emit(
-            "aten.convolution", self.input(x), self.weight(w), bias, **self._attrs()
-        )
+        y = self.lo.emit("aten.convolution", self.input(x), self.weight(w), bias, **self._attrs())
         return self.output(y)
 
     def gradients(
@@ -140,10 +138,8 @@ class _Form:
         """(input, weight, bias) gradients as far as `mask` asks; x None where none reads it."""
         lo = self.lo
         high = self.output_gradient(grad)
-        if x is None:
-            given = lo.full(self._input_shape(), 0, "f32")
-        else:
-            given = self.input(x)
+        # Of the input, the input gradient reads the shape alone (2.7).
+        given = lo.full(self._input_shape(), 0, "f32") if x is None else self.input(x)
         made = iter(
             lo.emit_all(
                 "aten.convolution_backward",

@@ -1,7 +1,8 @@
-"""Rules for arithmetic, comparisons, reductions, activations and losses (NUMERICS 3, 6, 7, 10)."""
+"""Rules for arithmetic, comparisons, reductions and activations (NUMERICS 3, 6, 10)."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from tallystick.program.capture.rules_whole import of_bits, whole
 from tallystick.program.ir import Value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _base(node: fx.Node) -> str:
@@ -116,6 +116,18 @@ def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
 
 
+@lowering("aten.neg", "aten.abs", "aten.square")
+def _whole_too(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The contract's operator on f32; on i64 by a product, which wraps as torch's does."""
+    x, name = lo.value(a["self"]), _base(node)
+    if lo.type(x).dtype != "i64":
+        return lo.emit(f"aten.{name}", x)
+    if name == "square":
+        return lo.emit("aten.mul.Tensor", x, x)
+    negative = lo.negated(x)
+    return negative if name == "neg" else lo.emit("aten.maximum", x, negative)
+
+
 @lowering("aten.sgn", "aten.sign")
 def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """1, −1 or the zero itself; NaN stays NaN because x is neither above nor below."""
@@ -152,12 +164,27 @@ def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.where", lo.emit("aten.gt.Scalar", x, other=0.0), grad, scaled)
 
 
+def _whole_power(lo: Lowerer, x: Value, exponent: int) -> Value:
+    """By squaring; torch refuses negative exponents itself."""
+    made: Value | None = None
+    while exponent:
+        if exponent % 2:
+            made = x if made is None else lo.emit("aten.mul.Tensor", made, x)
+        exponent //= 2
+        if exponent:
+            x = lo.emit("aten.mul.Tensor", x, x)
+    assert made is not None
+    return made
+
+
 @lowering("aten.pow.Tensor_Scalar")
 def _pow(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, result = lo.value(a["self"]), lo.result(node)
     if a["exponent"] == 0:
         return lo.full(result.shape, 1.0, result.dtype)
     x = lo.cast(x, result.dtype)
+    if result.dtype == "i64":
+        return _whole_power(lo, x, a["exponent"])
     return x if a["exponent"] == 1 else lo.emit("aten.pow.Tensor_Scalar", x, exponent=a["exponent"])
 
 
@@ -262,7 +289,9 @@ def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = _summand(lo, node, lo.value(a["self"]))
     op = "aten.sum.dim_IntList" if _base(node) == "sum" else "aten.mean.dim"
     if not lo.shape(x):
-        return lo.cast(x, lo.result(node).dtype) if _base(node) == "sum" else lo.emit("aten.mean", x)
+        return (
+            lo.cast(x, lo.result(node).dtype) if _base(node) == "sum" else lo.emit("aten.mean", x)
+        )
     return lo.emit(op, x, dim=_axes(lo, x, a["dim"]), keepdim=a["keepdim"])
 
 
@@ -284,6 +313,8 @@ def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.cumsum")
 def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    if lo.type(x).dtype == "i64":
+        return lo.composed(node)
     return lo.emit("aten.cumsum", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
 
 
@@ -292,7 +323,7 @@ def _extreme_place(lo: Lowerer, x: Value, name: str, dim: int, keepdim: bool) ->
     x = lo.cast(x, "i64") if lo.type(x).dtype in ("bool", "i32", "u8") else x
     if name == "min":
         x = lo.negated(x)
-        x = lo.emit("aten.sub.Scalar", x, other=1) if lo.type(x).dtype == "i64" else x
+        x = lo.emit("aten.sub.Scalar", x, other=1, alpha=1) if lo.type(x).dtype == "i64" else x
     return lo.emit("aten.argmax", x, dim=dim % max(len(lo.shape(x)), 1), keepdim=keepdim)
 
 
@@ -300,9 +331,7 @@ def _extreme_place(lo: Lowerer, x: Value, name: str, dim: int, keepdim: bool) ->
 def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, name = lo.value(a["self"]), _base(node)
     dims = (a["dim"] % max(len(lo.shape(x)), 1),)
-    values = lo.truths(
-        x, lambda v: lo.emit(f"aten.a{name}", v, dim=dims, keepdim=a["keepdim"])
-    )
+    values = lo.truths(x, lambda v: lo.emit(f"aten.a{name}", v, dim=dims, keepdim=a["keepdim"]))
     return [values, _extreme_place(lo, x, name, a["dim"], a["keepdim"])]
 
 
@@ -347,12 +376,15 @@ def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dims = _axes(lo, x, a["dim"])
     top = lo.emit("aten.amax", x, dim=dims, keepdim=True)
+    # Of −∞ alone the sum is −∞; the difference of two infinities would be NaN.
+    infinite = lo.emit("aten.eq.Scalar", lo.emit("aten.abs", top), other=math.inf)
+    top = lo.emit("aten.masked_fill", top, infinite, value=0.0)
     powers = lo.emit("aten.exp", lo.emit("aten.sub.Tensor", x, top, alpha=1))
     total = lo.emit("aten.log", lo.emit("aten.sum.dim_IntList", powers, dim=dims, keepdim=True))
     return lo.view(lo.emit("aten.add.Tensor", total, top, alpha=1), lo.result(node).shape)
 
 
-# -- activations and losses -------------------------------------------------------------------
+# -- activations ------------------------------------------------------------------------------
 
 
 @lowering("aten._softmax", "aten._log_softmax")
@@ -370,40 +402,3 @@ def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     grad, y = lo.value(a["grad_output"]), lo.value(a["output"])
     return lo.emit(f"aten.{_base(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))
-
-
-def _no_class_weights(a: Arguments) -> None:
-    if a["weight"] is not None:
-        raise UnsupportedOperatorError(
-            "nll_loss with class weights is not defined.",
-            "Multiply the rows' losses by the weights (reduction='none').",
-        )
-
-
-@lowering("aten.nll_loss_forward")
-def _nll(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    _no_class_weights(a)
-    return lo.emit_all(
-        "aten.nll_loss_forward",
-        lo.value(a["self"]),
-        lo.value(a["target"]),
-        reduction=_REDUCTIONS[a["reduction"]],
-        ignore_index=a["ignore_index"],
-    )
-
-
-@lowering("aten.nll_loss_backward")
-def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    _no_class_weights(a)
-    return lo.emit(
-        "aten.nll_loss_backward",
-        *(lo.value(a[k]) for k in ("grad_output", "self", "target", "total_weight")),
-        reduction=_REDUCTIONS[a["reduction"]],
-        ignore_index=a["ignore_index"],
-    )
-
-
-@lowering("aten.mse_loss", "aten.mse_loss_backward")
-def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
-    return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])

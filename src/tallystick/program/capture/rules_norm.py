@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.decompose import composition
+from tallystick.program.capture.rules_round import pair
 
 
 def vector_norm(x: Tensor, order: float, dim: list[int], keepdim: bool) -> Tensor:
@@ -49,6 +50,12 @@ def _distance(difference: Tensor, p: float) -> Tensor:
     return vector_norm(difference, p, [-1], False)
 
 
+def _lead(x: Tensor, y: Tensor) -> tuple[int, ...]:
+    """The batch axes of both, broadcast."""
+    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])  # type: ignore[no-untyped-call]
+    return tuple(lead)
+
+
 def _by_product(x: Tensor, y: Tensor, p: float, mode: int | None) -> bool:
     """torch's own choice: from 25 points on, Euclidean distances come from a matrix product."""
     return p == 2 and (mode == 1 or (not mode and (x.shape[-2] > 25 or y.shape[-2] > 25)))
@@ -57,7 +64,7 @@ def _by_product(x: Tensor, y: Tensor, p: float, mode: int | None) -> bool:
 @composition("aten._cdist_forward")
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     if x.shape[-1] == 0:
-        lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        lead = _lead(x, y)
         size = (*lead, x.shape[-2], y.shape[-2])
         return torch.zeros(size, dtype=x.dtype, device=x.device)
     if _by_product(x, y, p, compute_mode):
@@ -89,10 +96,11 @@ def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tens
         return torch.zeros_like(x)
     if _by_product(x, y, p, None):
         ratio = torch.where(distance == 0, 0.0, grad / distance)
-        return ratio.sum(-1, keepdim=True) * x - torch.matmul(ratio, y)
-    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        pull = ratio.sum(-1, keepdim=True) * x - torch.matmul(ratio, y)
+        return pull.sum_to_size(x.shape)
+    shape, lead = x.shape, _lead(x, y)
     x, y = x.expand(*lead, *x.shape[-2:]), y.expand(*lead, *y.shape[-2:])
-    return _pull(grad, x.unsqueeze(-2) - y.unsqueeze(-3), p, distance).sum(-2)
+    return _pull(grad, x.unsqueeze(-2) - y.unsqueeze(-3), p, distance).sum(-2).sum_to_size(shape)
 
 
 def _upper(n: int) -> list[tuple[int, int]]:
@@ -128,15 +136,14 @@ def _pdist_backward(grad: Tensor, x: Tensor, p: float, pdist: Tensor) -> Tensor:
     return _pull(square(grad), difference, p, square(pdist)).sum(-2)
 
 
-@composition("aten.renorm")
-def _renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Slices along `dim` whose norm exceeds `maxnorm` are scaled to it, with torch's 10⁻⁷."""
-    dim %= x.dim()
-    others = [d for d in range(x.dim()) if d != dim]
-    norm = vector_norm(x, float(p), others, True)
-    return x * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
-
-
 @composition("aten.dist")
 def _dist(x: Tensor, y: Tensor, p: Any = 2) -> Tensor:
-    return torch.linalg.vector_norm(x - y, float(p))
+    norm: Tensor = torch.linalg.vector_norm(x - y, float(p))
+    return norm
+
+
+@composition("aten.linalg_cross")
+def _cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    x, y = pair(x, y)
+    (a, b, c), (d, e, f) = x.unbind(dim), y.unbind(dim)
+    return torch.stack([b * f - c * e, c * d - a * f, a * e - b * d], dim)

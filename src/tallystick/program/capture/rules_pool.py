@@ -58,7 +58,9 @@ class _Axis:
         count, length = len(self.starts), self.lengths[0]
         if not self.even:
             sums = [
-                lo.emit("aten.sum.dim_IntList", lo.slice(x, dim, s, s + n), dim=(dim,), keepdim=True)
+                lo.emit(
+                    "aten.sum.dim_IntList", lo.slice(x, dim, s, s + n), dim=(dim,), keepdim=True
+                )
                 for s, n in zip(self.starts, self.lengths, strict=True)
             ]
             return cat(lo, sums, dim)

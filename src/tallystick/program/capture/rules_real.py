@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.decompose import composition
-from tallystick.program.capture.rules_round import is_negative, signed, two_product
+from tallystick.program.capture.rules_round import is_negative, pair, signed, two_product
 
 
 def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
@@ -55,7 +55,7 @@ def _atan(x: Tensor) -> Tensor:
 
 @composition("aten.atan2")
 def _atan2(y: Tensor, x: Tensor) -> Tensor:
-    y, x = torch.broadcast_tensors(_real(y), _real(x))
+    y, x = pair(_real(y), _real(x))
     high, wide = y.abs(), x.abs()
     larger, smaller = torch.maximum(high, wide), torch.minimum(high, wide)
     ratio = torch.where(smaller == larger, torch.where(larger == 0, 0.0, 1.0), smaller / larger)
@@ -223,7 +223,7 @@ def _pow(x: Any, y: Any) -> Any:
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
         return NotImplemented
-    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))
+    x, y = pair(x, y)
     a = x.abs()
     ordinary = (a > 0) & (a < math.inf) & (y.abs() < math.inf)
     high, low = _log2_parts(torch.where(ordinary, a, 1.0))
@@ -303,9 +303,7 @@ def _erfc(x: Tensor) -> Tensor:
 def _erfcx(x: Tensor) -> Tensor:
     x = _real(x)
     below = torch.where(x > 1.0, 1.0, x)
-    return torch.where(
-        x > 1.0, _scaled_tail(x), (1.0 - below.erf()) * _exp_of_square(below, 1.0)
-    )
+    return torch.where(x > 1.0, _scaled_tail(x), (1.0 - below.erf()) * _exp_of_square(below, 1.0))
 
 
 # M. Giles, "Approximating the erfinv function", GPU Computing Gems 2 (2011), single precision.

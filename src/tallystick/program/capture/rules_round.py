@@ -152,7 +152,7 @@ def _modulo(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(rest == 0, x * 0.0, torch.where(bound == math.inf, x + rest * 0.0, rest))
 
 
-def _pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+def pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
     """Both as tensors of one dtype and shape."""
     dtype = torch.result_type(a, b)
     device = a.device if isinstance(a, Tensor) else b.device
@@ -160,13 +160,13 @@ def _pair(a: Any, b: Any) -> tuple[Tensor, Tensor]:
         v.to(dtype) if isinstance(v, Tensor) else torch.full((), v, dtype=dtype, device=device)
         for v in (a, b)
     )
-    left, right = torch.broadcast_tensors(left, right)
+    left, right = torch.broadcast_tensors(left, right)  # type: ignore[no-untyped-call]
     return left, right
 
 
 @composition("aten.fmod.Tensor", "aten.fmod.Scalar")
 def _fmod(a: Any, b: Any) -> Tensor:
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     if x.is_floating_point():
         return _modulo(x, y)
     return x - y * torch.div(x, y, rounding_mode="trunc")
@@ -175,7 +175,7 @@ def _fmod(a: Any, b: Any) -> Tensor:
 @composition("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
 def _remainder(a: Any, b: Any) -> Tensor:
     """The remainder that has the sign of y."""
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     if not x.is_floating_point():
         return x - y * torch.floor_divide(x, y)
     rest = _modulo(x, y)
@@ -207,7 +207,7 @@ def _floor_quotient(x: Tensor, y: Tensor) -> Tensor:
 def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return torch.true_divide(a, b)
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     if x.is_floating_point():
         return _trunc(x / y) if rounding_mode == "trunc" else _floor_quotient(x, y)
     return _whole_trunc(x, y) if rounding_mode == "trunc" else torch.floor_divide(x, y)
@@ -215,9 +215,10 @@ def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 @composition("aten.floor_divide", "aten.floor_divide.Scalar")
 def _floor_divide(a: Any, b: Any) -> Any:
+    """Of integers: rules_whole's rule."""
     if not torch.result_type(a, b).is_floating_point:
         return NotImplemented
-    return _floor_quotient(*_pair(a, b))
+    return _floor_quotient(*pair(a, b))
 
 
 # -- kinds of numbers ---------------------------------------------------------------------------
@@ -250,7 +251,7 @@ def _isneginf(x: Tensor) -> Tensor:
 
 @composition("aten.copysign.Tensor", "aten.copysign.Scalar")
 def _copysign(a: Any, b: Any) -> Tensor:
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     dtype = torch.promote_types(x.dtype, torch.float32)
     size = x.to(dtype).abs()
     return torch.where(torch.signbit(y), -size, size)
@@ -258,13 +259,13 @@ def _copysign(a: Any, b: Any) -> Tensor:
 
 @composition("aten.fmax")
 def _fmax(a: Tensor, b: Tensor) -> Tensor:
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     return torch.where(x != x, y, torch.where(y != y, x, torch.maximum(x, y)))
 
 
 @composition("aten.fmin")
 def _fmin(a: Tensor, b: Tensor) -> Tensor:
-    x, y = _pair(a, b)
+    x, y = pair(a, b)
     return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
 
 

@@ -5,7 +5,6 @@ A scan combines each element with the one 1, 2, 4, … places before it (Hillis 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,18 +35,20 @@ def halved(x: Tensor, dim: int, combine: Callable[[Tensor, Tensor], Tensor]) -> 
     """Reduces axis `dim` of at least one element: the first half with the second, and again."""
     while (size := x.shape[dim]) > 1:
         half = size // 2
-        joined = combine(x.narrow(dim, 0, half), x.narrow(dim, half, half))
-        x = joined if size == 2 * half else torch.cat([joined, x.narrow(dim, size - 1, 1)], dim)
+        left, right, *odd = torch.split(x, [half, half] + [1] * (size % 2), dim)
+        x = torch.cat([combine(left, right), *odd], dim) if odd else combine(left, right)
     return x
 
 
-def _as(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def as_sum(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """As `dtype`; without one, integers and truth values as int64."""
     if dtype is None and not x.is_floating_point():
         dtype = torch.int64
     return x if dtype is None else x.to(dtype)
 
 
-def _product(x: Tensor, dim: int, keepdim: bool) -> Tensor:
+def product(x: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """Along one axis, by halving."""
     if x.dim() == 0:
         return x.clone()
     shape = list(x.shape)
@@ -61,39 +62,31 @@ def _product(x: Tensor, dim: int, keepdim: bool) -> Tensor:
 
 @composition("aten.prod")
 def _prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _product(_as(x, dtype).reshape(-1), 0, False)
+    return product(as_sum(x, dtype).reshape(-1), 0, False)
 
 
 @composition("aten.prod.dim_int")
 def _prod_dim(
     x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    return _product(_as(x, dtype), dim, keepdim)
+    return product(as_sum(x, dtype), dim, keepdim)
 
 
 @composition("aten.cumprod")
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    x = _as(x, dtype)
+    x = as_sum(x, dtype)
     if x.dim() == 0:
         return x.clone()
     return scan((x,), dim, lambda a, b: (a[0] * b[0],))[0]
 
 
-@composition("aten.logcumsumexp")
-def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """Sums of exp(x − m) beside their running maximum m, so that each exp is taken once a step."""
-
-    def combine(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        top = torch.maximum(a[0], b[0])
-        # Where both are −∞, or the larger is ∞, the difference would be NaN.
-        base = torch.where(top.abs() == math.inf, 0.0, top)
-        total = a[1] * (a[0] - base).exp() + b[1] * (b[0] - base).exp()
-        return top, total
-
+@composition("aten.cumsum")
+def _whole_cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Of integers, whose sums do not depend on an order."""
+    x = as_sum(x, dtype)
     if x.dim() == 0:
         return x.clone()
-    top, total = scan((x, torch.ones_like(x)), dim, combine)
-    return torch.where(top.abs() == math.inf, top, top + total.log())
+    return scan((x,), dim, lambda a, b: (a[0] + b[0],))[0]
 
 
 def _running(x: Tensor, dim: int, is_new: Callable[[Tensor, Tensor], Tensor]) -> Any:
