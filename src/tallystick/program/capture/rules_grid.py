@@ -2,7 +2,8 @@
 
 A sample is the sum of its taps times their weights, taps in row-major order of the cell. A tap
 outside of the image reads a row of zeros, whatever the image holds. The image's gradient adds tap
-by tap, each in row-major order of the points. Points that are not numbers lie outside.
+by tap, each in row-major order of the points. A point that is not a number lies outside (torch's
+kernel for the CPU makes its sample NaN, where the padding is zeros).
 """
 
 from __future__ import annotations
