@@ -17,19 +17,20 @@ AXES = {"nearest": 2, "nearest-exact": 2, "linear": 1, "bilinear": 2, "bicubic":
 
 def upsampled(mode: str, axes: int, **how: object) -> Op:
     options = {"mode": mode, **how}
-    if how.pop("sized", False):
+    if options.pop("sized", False):
         options["size"] = SIZES[:axes]
-    options.pop("sized", None)
     return Op(lambda x: F.interpolate(x, **options), [SHAPE[: 2 + axes]])
 
 
 CASES = {f"{mode} x2": upsampled(mode, axes, scale_factor=2) for mode, axes in AXES.items()} | {
-    f"{mode} to a size": upsampled(mode, axes, sized=True) for mode, axes in AXES.items()
+    f"{mode} to a size": upsampled(mode, axes, sized=True)
+    for mode, axes in AXES.items()
+    if mode != "bicubic"
 }
 CASES |= {
     f"{mode} by corners": upsampled(mode, axes, sized=True, align_corners=True)
     for mode, axes in AXES.items()
-    if "nearest" not in mode
+    if mode in ("bilinear", "bicubic")
 }
 CASES |= {
     "nearest 1d": upsampled("nearest", 1, scale_factor=3),
@@ -45,12 +46,34 @@ CASES |= {
 }
 
 
+def sampled(mode: str, padding: str, align: bool, axes: int = 2, eager: bool = False) -> Op:
+    image, grid = (2, 3, 4, 5, 3)[: 2 + axes], ((2, 3, 4, 2), (2, 3, 2, 2, 3))[axes - 2]
+    return Op(lambda x, g: F.grid_sample(x, g, mode, padding, align), [image, grid], eager)
+
+
+# The points are normal numbers, so that about a third lies outside of the image.
+CASES |= {
+    "grid, zeros outside": sampled("bilinear", "zeros", False, eager=True),
+    "grid, border": sampled("bilinear", "border", True),
+    "grid, reflection": sampled("bilinear", "reflection", False),
+    "grid, reflection by corners": sampled("bilinear", "reflection", True),
+    "grid, nearest": sampled("nearest", "reflection", False),
+    "grid, bicubic": sampled("bicubic", "border", False),
+    "grid, volume": sampled("bilinear", "zeros", True, axes=3),
+    "grid, volume, nearest": sampled("nearest", "border", False, axes=3),
+    "affine_grid": Op(lambda t: F.affine_grid(t, (2, 3, 4, 5), align_corners=False), [(2, 2, 3)]),
+    "affine_grid, volume": Op(
+        lambda t: F.affine_grid(t, (2, 3, 4, 5, 2), align_corners=True), [(2, 3, 4)]
+    ),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_torchs(name: str) -> None:
     check(CASES[name])
 
 
-@pytest.mark.parametrize("name", ["nearest to a size", "bilinear x2", "bicubic by corners"])
+@pytest.mark.parametrize("name", ["nearest to a size", "bilinear x2"])
 def test_reproducible_has_the_same_bits(name: str) -> None:
     check(Op(CASES[name].call, CASES[name].operands, eager=True))
 
@@ -71,6 +94,16 @@ def test_nearest_takes_torchs_element_at_many_sizes(mode: str) -> None:
 def test_nearest_by_a_whole_factor_is_one_copy() -> None:
     used = check(CASES["nearest x2"])
     assert not {"aten.index_select", "aten.index_add"} & set(used)
+
+
+def test_a_point_outside_reads_zeros_whatever_the_image_holds() -> None:
+    image = torch.full((1, 1, 2, 2), float("inf"))
+    points = torch.tensor([[5.0, 5.0], [-3.5, 0.0], [0.0, 1e9], [-1e30, 3.0]])
+
+    def outside(x: torch.Tensor, given: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(given, grid, align_corners=False).sum() + x
+
+    check(Op(outside, [(2,), image, points.reshape(1, 2, 2, 2)], frozen=(1, 2)))
 
 
 def test_antialiasing_is_refused_by_name() -> None:
