@@ -23,6 +23,7 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tallystick.numerics.attachments import Attachments
+from tallystick.program.capture.foreach import foreach
 
 # By the names of ATen's operators; each takes the operator's arguments and gives its result.
 composition: Attachments[Callable[..., Any]] = Attachments(
@@ -106,12 +107,12 @@ class Decompositions:
 
     def torchs(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
         """The parts by torch's decomposition of the node's operator, or None."""
-        call = decomposition_table.get(node.target)  # type: ignore[call-overload]
+        call = foreach(node.target) or decomposition_table.get(node.target)  # type: ignore[call-overload]
         return None if call is None else self._parts(call, node, may_mutate=True)
 
     def _parts(self, call: Callable[..., Any], node: fx.Node, may_mutate: bool) -> Any:
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
-        key = (call, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
+        key = (may_mutate, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
         if key not in _kept:
             if len(_kept) >= _KEPT:
                 _kept.clear()

@@ -269,12 +269,11 @@ def _mask_outputs(values: list[Value], mask: Any) -> list[Value | None]:
     return [next(remaining) if wanted else None for wanted in mask]
 
 
-@lowering("aten.convolution_backward", "aten.native_layer_norm_backward")
+@lowering("aten.native_layer_norm_backward")
 def _masked_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target
     tensors = [x.name for x in target._schema.arguments if "Tensor" in str(x.type)]
-    # bias_sizes repeats what the weight's shape says.
-    attrs = {k: v for k, v in a.items() if k not in tensors and k != "bias_sizes"}
+    attrs = {k: v for k, v in a.items() if k not in tensors}
     operands = [lo.optional(a[k]) for k in tensors]
     values = lo.emit_all(f"aten.{_base(node)}", *operands, **attrs)
     return _mask_outputs(values, a["output_mask"])
