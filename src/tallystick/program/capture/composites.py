@@ -204,6 +204,27 @@ def multilabel_margin_loss(
     return _reduced(losses.reshape(input.shape[:-1]), reduction)
 
 
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch's looks whether a variance is negative; here such a variance gives NaN."""
+    spread = var if isinstance(var, Tensor) else torch.full_like(input, var)
+    if spread.shape != input.shape and input.shape[:-1] == spread.shape:
+        spread = spread.unsqueeze(-1)
+    bounded = torch.where(spread < 0, math.nan, spread)
+    with torch.no_grad():
+        bounded.clamp_(min=eps)
+    losses = 0.5 * (bounded.log() + (input - target) ** 2 / bounded)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return _reduced(losses, reduction)
+
+
 # An alignment that cannot be. Finite, so that differences of two such are not NaN.
 _NEVER = -1e30
 
@@ -324,6 +345,7 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     F.bilinear: bilinear,
     F.multi_margin_loss: multi_margin_loss,
     F.multilabel_margin_loss: multilabel_margin_loss,
+    F.gaussian_nll_loss: gaussian_nll_loss,
     F.ctc_loss: ctc_loss,
     torch.ctc_loss: ctc_loss,
 }

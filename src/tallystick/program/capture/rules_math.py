@@ -157,6 +157,18 @@ def _hardtanh_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.masked_fill", grad, outside, value=0.0)
 
 
+@lowering("aten.softshrink_backward", "aten.hardshrink_backward")
+def _shrink_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """Zero from −λ to λ, both included."""
+    x, grad = lo.value(a["self"]), lo.value(a.get("grad_output") or a["grad_out"])
+    inside = lo.emit(
+        "aten.logical_and",
+        lo.emit("aten.ge.Scalar", x, other=-a["lambd"]),
+        lo.emit("aten.le.Scalar", x, other=a["lambd"]),
+    )
+    return lo.emit("aten.masked_fill", grad, inside, value=0.0)
+
+
 @lowering("aten.leaky_relu_backward")
 def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])

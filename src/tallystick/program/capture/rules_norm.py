@@ -147,3 +147,20 @@ def _cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     x, y = pair(x, y)
     (a, b, c), (d, e, f) = x.unbind(dim), y.unbind(dim)
     return torch.stack([b * f - c * e, c * d - a * f, a * e - b * d], dim)
+
+
+@composition("aten.addbmm")
+def _addbmm(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """The batch's matrix products added up are one product of longer rows."""
+    left = a.permute(1, 0, 2).reshape(a.shape[1], -1)
+    return torch.addmm(c, left, b.reshape(-1, b.shape[2]), beta=beta, alpha=alpha)
+
+
+@composition("aten._weight_norm_interface_backward")
+def _weight_norm_backward(
+    grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    along = (grad * v).sum(others, keepdim=True) if others else grad * v
+    unit = v / norms
+    return g / norms * (grad - unit * (along / norms)), along / norms

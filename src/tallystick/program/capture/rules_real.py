@@ -8,6 +8,7 @@ binary64 over its whole range.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -252,7 +253,7 @@ def _scalar_pow(base: Any, y: Tensor) -> Any:
     if base <= 0 or not math.isfinite(base):
         return torch.pow(torch.full_like(y, base), y)
     exact = math.log2(base)
-    high = torch.tensor(exact, dtype=torch.float32, device="cpu").item()
+    high: float = struct.unpack("f", struct.pack("f", exact))[0]
     bounded = y.clamp(-(2.0**40), 2.0**40)
     parts = (torch.full_like(y, high), torch.full_like(y, exact - high))
     return _power_of_parts(bounded, *parts)

@@ -146,7 +146,7 @@ def _modulo(x: Tensor, y: Tensor) -> Tensor:
     # Too large by one multiple, where the quotient was rounded down.
     over = rest.abs() >= bound
     rest = torch.where(over, torch.where(rest > 0, rest - bound, rest + bound), rest)
-    sound = (rest.abs() < bound) & (x.abs() < math.inf)
+    sound = ((x / y).abs() < 2.0**43) & (x.abs() < math.inf)
     rest = torch.where(sound, rest, math.nan)
     # −0 for a negative x without remainder, as in C.
     return torch.where(rest == 0, x * 0.0, torch.where(bound == math.inf, x + rest * 0.0, rest))
