@@ -26,7 +26,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.kernels.evaluate import evaluate
@@ -36,7 +35,7 @@ from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.settled import PythonState
-from tallystick.program.capture.trace import BatchLoss, Body, first_tensor
+from tallystick.program.capture.trace import BatchLoss, Body, call_with, first_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 
@@ -270,7 +269,7 @@ class FirstStep:
             with _default_dtype(dtype), torch.enable_grad(), lowering.installed():
                 body = Body(self.module, self.run)
                 given = {k: tensor(v) for k, v in batch.items()}
-                loss = self.loss_of(functional_call(body, placed, (given,))[0])
+                loss = self.loss_of(call_with(body, placed, given)[0])
                 wanted = [parameters[k] for k in self.trainable]
                 found = torch.autograd.grad(loss, wanted, allow_unused=True)
         finally:

@@ -133,6 +133,8 @@ class GuardedLowering(Lowering):
         ) -> None:  # fmt: skip
             if enabled and device_type == "meta":
                 raise _refuse_autocast()
+            # torch has no autocast for meta tensors, not even a disabled one.
+            device_type = "cpu" if device_type == "meta" else device_type
             begin(self, device_type, dtype, enabled, *rest, **named)
             if enabled:
                 asked[id(self)] = self

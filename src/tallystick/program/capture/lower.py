@@ -99,6 +99,16 @@ def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
     raise UsageError(f"{spec.name}: {name}={value!r} cannot be written as {kind}.")
 
 
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that the outputs depend on. What only Python asked for is in no program."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in found:
+            found.add(node)
+            found.update(node.all_input_nodes)
+    return found
+
+
 class Lowerer:
     """Walks the graph in order; `env` maps each traced node to its value or values."""
 
@@ -221,9 +231,12 @@ class Lowerer:
 
     def _walk(self, graph: fx.Graph, inputs: Sequence[Value]) -> list[Value]:
         remaining = iter(inputs)
+        needed = _needed(graph)
         for node in graph.nodes:
             if node.op == "placeholder":
                 self.env[node] = next(remaining)
+            elif node not in needed:
+                continue
             elif node.op == "output":
                 return [self.value(v) for v in node.args[0]]
             elif node.op == "call_function":

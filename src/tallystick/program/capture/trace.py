@@ -14,9 +14,10 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, functionalize
+from torch.func import functionalize
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.constants import has_content
@@ -27,7 +28,9 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.source import raised_at
+from tallystick.program.capture.transformers_calls import without_cache
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -54,7 +57,7 @@ def meta_like(tensor: Tensor) -> Tensor:
 
 
 class Body(nn.Module):
-    """The traced function as a module, so that functional_call can place the parameters."""
+    """The traced function as a module, so that `call_with` can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
         super().__init__()
@@ -66,6 +69,16 @@ class Body(nn.Module):
         result = self.run(self.module, batch)
         parameters = dict(self.module.named_parameters())
         return result, parameters, dict(self.module.named_buffers())
+
+
+def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -> Any:
+    """`body(batch)` with the tensors of `placed` in the places of the module's, then put back.
+
+    As torch.func.functional_call, but put back in reverse order. A submodule under several names,
+    the embedding of an encoder and a decoder, would keep the tensor of the call otherwise.
+    """
+    with _reparametrize_module(body, placed, tie_weights=True, stack_weights=True):
+        return body(batch)
 
 
 def first_tensor(output: Any) -> Tensor | None:
@@ -228,9 +241,10 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         carry_hooks(dict(request.module.named_parameters()), parameters)
         stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
         lowering = GuardedLowering(given["rng"], _traced_nodes, stand_ins)
+        lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
         with lowering.installed(), _module_spans(request.module, results) as found:
-            returned, present, buffers = functional_call(body, placed, (batch,))
+            returned, present, buffers = call_with(body, placed, batch)
             placed_parameters.check(present)
             check_buffers(buffers, request.buffers)
             outputs = {
@@ -256,7 +270,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad():
+        with _capture_settings(), torch.enable_grad(), without_cache(request.module):
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(
