@@ -227,3 +227,18 @@ def check_mode(module: nn.Module, mode: str) -> None:
         "normalisation would keep its statistics.",
         'Call module.train(), or say mode="eval" if that is meant.',
     )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises UsageError unless `loss` can be called with the module and the batch."""
+    if isinstance(loss, (nn.Module, type)):
+        name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
+        raise UsageError(
+            f"The loss is {name}, and capture calls loss(module, batch).",
+            'Give a function: lambda module, batch: criterion(module(batch["x"]), batch["y"]).',
+        )
+    if not callable(loss):
+        raise UsageError(
+            f"The loss is a {type(loss).__name__} and cannot be called.",
+            "Give a function loss(module, batch) that returns one scalar tensor.",
+        )

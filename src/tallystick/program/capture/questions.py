@@ -103,7 +103,8 @@ class KnownValues:
         if node.op == "get_attr":
             return getattr(node.graph.owning_module, str(node.target))
         if node.target is _CONSTANT:
-            return tensor_of(*node.args[1:])
+            content: Any = node.args[1:]
+            return tensor_of(*content)
         args = fx.node.map_aggregate(node.args, _on_cpu)
         kwargs = fx.node.map_aggregate(node.kwargs, _on_cpu)
         args = fx.node.map_arg(args, self._found.__getitem__)
