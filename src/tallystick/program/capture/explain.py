@@ -18,8 +18,9 @@ _VALUES = re.compile(
 )
 _BY_MASK = re.compile(r"torch\.nonzero|aten::(masked_select|nonzero|unique)")
 _SHAPES = re.compile(
-    r"size of tensor|mat1 and mat2|shapes? cannot|must match|must have same|shape .* is invalid|expected input"
-    r"|Expected .*(size|dim|shape|channels)|broadcast|split_with_sizes|Sizes of tensors"
+    r"size of tensor|mat1 and mat2|shapes? cannot|must match|must have same"
+    r"|shape .* is invalid|expected input|Expected .*(size|dim|shape|channels)"
+    r"|broadcast|split_with_sizes|Sizes of tensors"
     r"|normalized_shape|Dimension out of range|equation|same (size|shape)|batch size",
     re.IGNORECASE,
 )

@@ -110,7 +110,7 @@ class KnownValues:
         args = fx.node.map_arg(args, self._found.__getitem__)
         kwargs = fx.node.map_arg(kwargs, self._found.__getitem__)
         target: Any = node.target
-        return target(*args, **kwargs)  # type: ignore[misc]
+        return target(*args, **kwargs)
 
 
 @lru_cache(maxsize=256)
