@@ -1,4 +1,4 @@
-"""Every error of a capture is ours, with the model's file and line and a next action that fits."""
+"""A capture's errors are ours, with the model's file and line and a next action that fits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def explained(error: Exception, batch: Mapping[str, Tensor]) -> UsageError:
         )
     if _BY_MASK.search(str(error)):
         return UsageError(
-            f"The model has a shape that depends on the values of a mask{where}.",
+            "The model reads or assigns by a mask, with a shape that depends on the mask's values"
+            f"{where}.",
             "Use torch.where or multiply by the mask, so that every element keeps its place.",
         )
     if _VALUES.search(str(error)):

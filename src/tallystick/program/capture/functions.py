@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import UsageError
 from tallystick.program.capture import custom_ops
+from tallystick.program.capture.composites import COMPOSITES, legacy_reduction
 from tallystick.program.capture.dropouts import Dropouts
 from tallystick.program.capture.plain import plain_python
 from tallystick.program.capture.recurrent import CELLS, recurrent, refuse_packing
@@ -45,6 +46,7 @@ class Lowering(Dropouts, TorchFunctionMode):
             F.batch_norm: self.batch_norm,
             torch._pack_padded_sequence: refuse_packing,
         }
+        self.table |= COMPOSITES
         self.table |= self.table_of_draws()
         self.table |= {func: recurrent(cell, self.dropout) for func, cell in CELLS.items()}
 
@@ -65,6 +67,7 @@ class Lowering(Dropouts, TorchFunctionMode):
             "scaled_dot_product_attention": self.attention,
             "cross_entropy": self.cross_entropy,
             "batch_norm": self.batch_norm,
+            "rrelu": self.rrelu,
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in nested.items():
@@ -120,19 +123,19 @@ class Lowering(Dropouts, TorchFunctionMode):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch."""
-        for name, given in (
-            ("weight", weight is not None),
-            ("label_smoothing", label_smoothing != 0.0),
-            ("size_average", size_average is not None),
-            ("reduce", reduce is not None),
-            ("class probabilities as targets", target.dtype.is_floating_point),
-        ):
-            if given:
-                raise UnsupportedOperatorError(
-                    f"cross_entropy with {name} is not defined by the contract.",
-                    "Write it from log_softmax and arithmetic.",
-                )
+        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch.
+
+        With class weights, smoothed labels or probabilities as targets: its parts.
+        """
+        if size_average is not None or reduce is not None:
+            reduction = legacy_reduction(size_average, reduce, reduction)
+        if weight is not None or label_smoothing != 0.0 or target.dtype.is_floating_point:
+            # torch's own parts: log_softmax, nll_loss and arithmetic.
+            code: Any = ("none", "mean", "sum").index(reduction)
+            parts: Tensor = torch._C._nn.cross_entropy_loss(
+                input, target, weight, code, ignore_index, label_smoothing
+            )
+            return parts
         if input.dim() > 2:
             rows = input.movedim(1, -1)
         else:
