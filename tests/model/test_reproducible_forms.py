@@ -227,6 +227,8 @@ def test_other_optimizers_give_the_same_bits_on_every_path(
         optimizer.zero_grad()
         loss_of(near, batch()).backward()
         optimizer.step()
-    for parameter, got in zip(dict(sorted(near.named_parameters())).values(), found[0], strict=True):
+    for parameter, got in zip(
+        dict(sorted(near.named_parameters())).values(), found[0], strict=True
+    ):
         array = np.frombuffer(got, np.float32).reshape(parameter.shape)
         np.testing.assert_allclose(array, parameter.detach().numpy(), rtol=2e-4, atol=2e-5)

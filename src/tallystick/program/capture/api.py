@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1, resolve_contract
@@ -22,7 +23,7 @@ from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import batch_types, meta_batch
 from tallystick.program.capture.first_step import FirstStep
-from tallystick.program.capture.guard import check_mode
+from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
@@ -83,6 +84,11 @@ class _Model:
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         for kind, tensors in (("param", parameters), ("buffer", buffers)):
             for name, tensor in tensors.items():
+                if is_lazy(tensor):
+                    raise UsageError(
+                        f"The {kind} {name} of a lazy module has no shape yet.",
+                        "Run the module on one batch before capture.",
+                    )
                 check_name(f"{kind}.{name}")
                 type_of_tensor(tensor, f"{kind} {name}")
         return cls(module, dict(sorted(parameters.items())), dict(sorted(buffers.items())))
@@ -136,11 +142,20 @@ def _lower(b: Builder, traced: Trace, state: Mapping[str, Value]) -> dict[str, V
 
 def _loss_and_metrics(returned: Any) -> dict[str, Tensor]:
     """`loss`, or `(loss, {name: tensor})`, as named outputs."""
-    loss, metrics = returned if isinstance(returned, tuple) else (returned, {})
+    loss, metrics = (
+        returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
+    )
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
+        found = f"{str(loss.dtype)[6:]}{list(loss.shape)}" if isinstance(loss, Tensor) else None
         raise UsageError(
-            "The loss function must return one scalar tensor, or (loss, {name: tensor}).",
-            "Reduce it with .mean() or .sum().",
+            "The loss function must return one scalar tensor, or (loss, {name: tensor}). It "
+            f"returns {found or type(loss).__name__}.",
+            "Reduce it with .mean() or .sum()." if found else "Return the loss, not an output.",
+        )
+    if not isinstance(metrics, Mapping) or not all(isinstance(t, Tensor) for t in metrics.values()):
+        raise UsageError(
+            "The loss function returns metrics that are no dict of tensors.",
+            "Return (loss, {name: tensor}), or the loss alone.",
         )
     named = {"loss": loss.reshape(())}
     for name, tensor in metrics.items():
@@ -190,6 +205,7 @@ def capture(
     naming operator and module path, for an operator the contract does not define.
     """
     module = original(module)
+    check_loss(loss)
     with uncompiled(module):
         return _capture(
             module,

@@ -29,23 +29,84 @@ def _dtype(name: str, given: Any) -> torch.dtype:
         ) from None
 
 
-def meta_batch(batch: Mapping[str, Any]) -> dict[str, Tensor]:
+class NoSuchTensorError(KeyError):
+    """A model or a loss asked the batch for a name that it does not have."""
+
+
+class Batch(dict[str, Tensor]):
+    """The batch that the loss gets: a dict that says which names it has."""
+
+    def __missing__(self, name: Any) -> Tensor:
+        raise NoSuchTensorError(
+            f"The batch has no {name!r}; it has {', '.join(map(repr, self)) or 'no tensor'}"
+        )
+
+
+_NAMED = "Give a dict of one batch: a tensor, an array or a pair (shape, dtype) by name."
+
+
+def _check_names(batch: Any) -> None:
+    if not isinstance(batch, Mapping):
+        kind = type(batch).__name__
+        if isinstance(batch, (tuple, list)):
+            names = ", ".join(f'"{n}": batch[{i}]' for i, n in enumerate("xyzuvw"[: len(batch)]))
+            raise UsageError(
+                f"The batch is a {kind}, and a program's tensors have names.",
+                f"Name them: {{{names}}}." if names else _NAMED,
+            )
+        if hasattr(batch, "__iter__") or hasattr(batch, "__getitem__"):
+            raise UsageError(
+                f"The batch is a {kind}.", f"Take one batch from it: next(iter(...)). {_NAMED}"
+            )
+        raise UsageError(f"The batch is a {kind}.", _NAMED)
+    for name in batch:
+        if not isinstance(name, str):
+            raise UsageError(f"The batch has a name {name!r} that is no string.", _NAMED)
+
+
+def _type_of(name: str, item: Any) -> tuple[tuple[int, ...], torch.dtype]:
+    if isinstance(item, (Tensor, np.ndarray)):
+        if isinstance(item, Tensor) and item.layout != torch.strided:
+            raise UsageError(f"Batch tensor {name!r} is sparse.", "Call to_dense() on it.")
+        return tuple(item.shape), _dtype(name, item.dtype)
+    if isinstance(item, tuple) and len(item) == 2:
+        shape, dtype = item
+        sizes = isinstance(shape, (tuple, list)) and all(
+            isinstance(n, (int, np.integer)) and n >= 0 for n in shape
+        )
+        if sizes:
+            return tuple(int(n) for n in shape), _dtype(name, dtype)
+        if isinstance(dtype, (str, torch.dtype)):
+            raise UsageError(
+                f"Batch item {name!r} has the shape {shape!r}.",
+                "Give a pair (shape, dtype) whose shape has whole numbers from 0.",
+            )
+    found = f"Batch item {name!r} is a {type(item).__name__}"
+    if isinstance(item, (list, tuple)):
+        try:
+            shape = np.shape(item)
+        except ValueError:
+            raise UsageError(
+                f"{found} whose rows have different lengths.",
+                "Pad them to one length (torch.nn.utils.rnn.pad_sequence), with a mask if needed.",
+            ) from None
+        raise UsageError(
+            f"{found} of shape {shape}.", "Make a tensor of it (torch.tensor(...)), or give a pair "
+            "(shape, dtype)."
+        )  # fmt: skip
+    raise UsageError(f"{found}.", "Give a tensor, an array, or a pair (shape, dtype).")
+
+
+def meta_batch(batch: Mapping[str, Any]) -> Batch:
     """Meta tensors of the batch's types, in bytewise name order.
 
-    Each item is a tensor (real or meta), a numpy array, or a pair (shape, dtype).
+    Each item is a tensor (real or meta), a numpy array, or a pair (shape, dtype). Raises UsageError
+    for anything else.
     """
-    result: dict[str, Tensor] = {}
+    _check_names(batch)
+    result = Batch()
     for name in sorted(batch):
-        item = batch[name]
-        if isinstance(item, (Tensor, np.ndarray)):
-            shape, dtype = tuple(item.shape), _dtype(name, item.dtype)
-        elif isinstance(item, tuple) and len(item) == 2:
-            shape, dtype = tuple(item[0]), _dtype(name, item[1])
-        else:
-            raise UsageError(
-                f"Batch item {name!r} is a {type(item).__name__}.",
-                "Give a tensor, an array, or a pair (shape, dtype).",
-            )
+        shape, dtype = _type_of(name, batch[name])
         result[name] = torch.empty(shape, dtype=dtype, device="meta")
     return result
 

@@ -57,6 +57,14 @@ def bits_of(tensor: Tensor) -> list[int]:
     return found
 
 
+def tensor_of(bits: list[int], shape: list[int], dtype: torch.dtype) -> Tensor:
+    """The tensor that `bits_of` read."""
+    kind = _BITS.get(dtype)
+    if kind is None:
+        return torch.tensor(bits, dtype=dtype).reshape(shape)
+    return torch.tensor(bits, dtype=getattr(torch, kind.__name__)).view(dtype).reshape(shape)
+
+
 def has_content(value: Any) -> bool:
     """Whether `value` is a tensor with content, and not one of a trace."""
     return (

@@ -13,6 +13,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
@@ -20,6 +21,8 @@ from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
+_ADD_BATCH_DIM = "_add_batch_dim"
+_add_batch_dim: Callable[..., Tensor] = getattr(vmap, _ADD_BATCH_DIM)
 _NO_AUTOCAST = (
     "A program computes in the types that the model names: leave autocast out of forward, loss and "
     "capture, or disable it (enabled=False)."
@@ -121,6 +124,12 @@ class GuardedLowering(Lowering):
                 self.lines.append((start, end, line))
         return result
 
+    def _add_batch_dim(self, tensor: Tensor, dim: int, level: int) -> Tensor:
+        """vmap over a tensor with content goes over its constant."""
+        if has_content(tensor) or id(tensor) in self.constants.stand_ins:
+            tensor = self.constants.place(tensor)
+        return _add_batch_dim(tensor, dim, level)
+
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """As Lowering's; an autocast that torch would switch off for want of a device counts."""
@@ -147,6 +156,7 @@ class GuardedLowering(Lowering):
         with (
             mock.patch.object(autocast, "__init__", init),
             mock.patch.object(autocast, "__enter__", entered),
+            mock.patch.object(vmap, _ADD_BATCH_DIM, self._add_batch_dim),
             super().installed(),
         ):
             yield
@@ -227,3 +237,18 @@ def check_mode(module: nn.Module, mode: str) -> None:
         "normalisation would keep its statistics.",
         'Call module.train(), or say mode="eval" if that is meant.',
     )
+
+
+def check_loss(loss: Any) -> None:
+    """Raises UsageError unless `loss` can be called with the module and the batch."""
+    if isinstance(loss, (nn.Module, type)):
+        name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
+        raise UsageError(
+            f"The loss is {name}, and capture calls loss(module, batch).",
+            'Give a function: lambda module, batch: criterion(module(batch["x"]), batch["y"]).',
+        )
+    if not callable(loss):
+        raise UsageError(
+            f"The loss is a {type(loss).__name__} and cannot be called.",
+            "Give a function loss(module, batch) that returns one scalar tensor.",
+        )

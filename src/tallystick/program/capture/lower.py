@@ -301,7 +301,9 @@ class Lowerer:
 
     def _stand_in(self, node: fx.Node) -> Results:
         """Values of the result's types, so that the walk finds what else is missing."""
-        expected = node.meta["val"]
+        expected = node.meta.get("val")
+        if expected is None:
+            raise self._all_missing()
         tensors = [expected] if isinstance(expected, torch.Tensor) else list(expected)
         values = [
             None if t is None else self.full(t.shape, 0, type_of_tensor(t).dtype) for t in tensors

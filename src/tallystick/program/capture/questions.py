@@ -23,9 +23,11 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
+from tallystick.program.capture.constants import tensor_of
 from tallystick.program.capture.source import is_model
 from tallystick.program.capture.transformers_calls import shortcut
 
+_CONSTANT = torch.ops.tallystick.constant.default
 _CPU = torch.device("cpu")
 _LARGEST = 1 << 20
 _TORCHS_CHECKS = frozenset({"_check_tensor_all_with", "_check_tensor_all"})
@@ -70,7 +72,8 @@ class KnownValues:
             if not self._can(node):
                 return False
             needed.append(node)
-            stack.extend(node.all_input_nodes)
+            # A constant has the key of random numbers for its place only.
+            stack.extend(() if node.target is _CONSTANT else node.all_input_nodes)
         order = {node: i for i, node in enumerate(last.graph.nodes)}
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
             for node in sorted(needed, key=order.__getitem__):
@@ -79,6 +82,8 @@ class KnownValues:
 
     @staticmethod
     def _can(node: fx.Node) -> bool:
+        if node.target is _CONSTANT:
+            return True
         if node.op == "get_attr":
             held = getattr(node.graph.owning_module, str(node.target), None)
             return isinstance(held, Tensor) and not held.is_meta
@@ -97,12 +102,15 @@ class KnownValues:
     def _value(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
             return getattr(node.graph.owning_module, str(node.target))
+        if node.target is _CONSTANT:
+            content: Any = node.args[1:]
+            return tensor_of(*content)
         args = fx.node.map_aggregate(node.args, _on_cpu)
         kwargs = fx.node.map_aggregate(node.kwargs, _on_cpu)
         args = fx.node.map_arg(args, self._found.__getitem__)
         kwargs = fx.node.map_arg(kwargs, self._found.__getitem__)
         target: Any = node.target
-        return target(*args, **kwargs)  # type: ignore[misc]
+        return target(*args, **kwargs)
 
 
 @lru_cache(maxsize=256)

@@ -203,53 +203,6 @@ def _copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.expand(lo.cast(lo.value(a["src"]), result.dtype), result.shape)
 
 
-def _box(node: fx.Node, a: Arguments) -> tuple[list[tuple[int, int]], tuple[int, ...]]:
-    """as_strided as one (start, end) per axis of a contiguous tensor, and the kept shape.
-
-    autograd addresses a slice that was assigned in place in this way. Any other use is refused.
-    """
-    x = a["self"].meta["val"]
-    size, stride = list(a["size"]), list(a["stride"])
-    offset = a["storage_offset"] or 0
-    wanted = [(n, s) for n, s in zip(size, stride, strict=True) if n != 1]
-    box: list[tuple[int, int]] = []
-    for n, step in zip(x.shape, x.stride(), strict=True):
-        start, offset = divmod(offset, step) if step else (0, offset)
-        take = wanted.pop(0)[0] if wanted and wanted[0][1] == step and n > 1 else 1
-        if start + take > n:
-            wanted.append((0, 0))
-        box.append((int(start), int(start + take)))
-    # Strides count in the storage, so x must be the whole storage.
-    whole = x.is_contiguous() and x.storage_offset() == 0
-    whole = whole and x.untyped_storage().nbytes() == x.numel() * x.element_size()
-    if wanted or offset or not whole:
-        raise UnsupportedOperatorError(
-            "as_strided is defined for slices only.", "Use slices, view, expand or permute."
-        )
-    return box, tuple(int(n) for n in size)
-
-
-@lowering("aten.as_strided")
-def _as_strided(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    box, shape = _box(node, a)
-    part = lo.value(a["self"])
-    for dim, (start, end) in enumerate(box):
-        part = lo.slice(part, dim, start, end)
-    return lo.view(part, shape)
-
-
-@lowering("aten.as_strided_scatter")
-def _as_strided_scatter(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    box, _ = _box(node, a)
-    outer = [lo.value(a["self"])]
-    for dim, (start, end) in enumerate(box):
-        outer.append(lo.slice(outer[-1], dim, start, end))
-    part = lo.view(lo.value(a["src"]), lo.shape(outer[-1]))
-    for dim, (start, end) in reversed(list(enumerate(box))):
-        part = _scatter_slice(lo, outer[dim], part, dim, start, end, 1)
-    return part
-
-
 _FILL = {
     "zeros": 0,
     "zeros_like": 0,

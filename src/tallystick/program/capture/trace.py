@@ -20,7 +20,9 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.constants import has_content
+from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
     Placed,
@@ -29,7 +31,6 @@ from tallystick.program.capture.guard import (
     refuse_around,
 )
 from tallystick.program.capture.questions import value_questions
-from tallystick.program.capture.source import raised_at
 from tallystick.program.capture.transformers_calls import without_cache
 
 META = torch.device("meta")
@@ -170,35 +171,6 @@ def _capture_settings() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def _add_line(error: UsageError) -> None:
-    """The model's file and line in the message, unless it has them."""
-    where = raised_at(error)
-    if where and where not in error.message:
-        error.message = f"{error.message.removesuffix('.')}{where}."
-        error.args = (error.message,)
-
-
-def _explain(error: Exception) -> UsageError:
-    text = str(error)
-    if "torch.nonzero" in text or "aten::masked_select" in text:
-        return UsageError(
-            "The model reads or assigns by a mask, with a shape that depends on the mask's values.",
-            "Use torch.where or multiply by the mask, so that every element keeps its place.",
-        )
-    if "meta tensor" in text.lower() or "item()" in text or "data-dependent" in text.lower():
-        return UsageError(
-            f"The model looks at the values of tensors while it runs ({text.splitlines()[0]}).",
-            "A program's shape cannot depend on data: remove .item(), tensor-valued `if`, and "
-            "boolean-mask indexing, or pass the value in the batch.",
-        )
-    first_line = text.splitlines()[0] if text else "no message"
-    return UsageError(
-        f"The model could not be traced: {type(error).__name__}: {first_line}",
-        "It must run on meta tensors: create tensors on the device of its inputs and register "
-        "constant tensors as buffers.",
-    )
-
-
 @dataclass(frozen=True)
 class Request:
     """A request to trace. `trained` are the parameters to differentiate by, if any."""
@@ -211,6 +183,14 @@ class Request:
     trained: tuple[str, ...]
     # Gets the path of every module call; their tensors then are the outputs, and no others.
     probes: list[str] | None = None
+
+
+def _check_loss(loss: Tensor) -> None:
+    if not loss.requires_grad:
+        raise UsageError(
+            "The loss depends on no trained parameter.",
+            "Compute it from the module's output, without detach() and no_grad().",
+        )
 
 
 def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
@@ -241,7 +221,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         placed = {f"module.{k}": v for k, v in parameters.items()}
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
-        batch = {k: given[f"batch.{k}"] for k in request.batch}
+        batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
@@ -263,6 +243,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
             lines.extend(lowering.lines)
             lowering.in_backward = True
             if request.trained:
+                _check_loss(outputs["loss"])
                 wanted = [parameters[k] for k in request.trained]
                 gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
                 outputs |= {
@@ -283,12 +264,12 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
             )
             return _without_mutation(result, list(sources.values()))
     except UsageError as error:
-        _add_line(error)
+        add_line(error)
         raise
     except TallystickError:
         raise
-    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _explain(error) from error
+    except Exception as error:
+        raise explained(error, request.batch) from error
 
 
 def _mutates(graph: torch.fx.Graph) -> bool:
