@@ -6,11 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test lint types stub bench fault-check test-aarch64 exhaustive clean help
+.PHONY: setup demo test test-all lint types stub bench fault-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
 	@echo "make test          the test suite (sets up .venv first)"
+	@echo "make test-all      the same with every case of the tests that take a sample"
 	@echo "make lint types    ruff, mypy --strict"
 	@echo "make stub          src/tallystick/_core.pyi, from the native module"
 	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
@@ -44,6 +45,9 @@ demo: setup
 JOBS ?= 2
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test-all: setup
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --exhaustive
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff

@@ -18,6 +18,21 @@ from tallystick.run.execute.trainer import Options, RunSummary, train_job
 settings.register_profile("tallystick", deadline=None, derandomize=True)
 settings.load_profile("tallystick")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--exhaustive",
+        action="store_true",
+        help="every case of the tests that take a sample by default (docs/proofs/README.md)",
+    )
+
+
+@pytest.fixture(scope="session")
+def is_exhaustive(request: pytest.FixtureRequest) -> bool:
+    """Whether a test runs every case that it has; else it runs a fixed sample of them."""
+    return bool(request.config.getoption("--exhaustive"))
+
+
 TEXT = ("the quick brown fox jumps over the lazy dog; " * 200).encode()
 
 

@@ -43,8 +43,11 @@ def test_the_share_executed_again(
     share: float,
     liars: tuple[int, ...],
     tmp_path: Path,
+    is_exhaustive: bool,
 ) -> None:
     """Whole disputes, looks into the disputed step included, at the worst steps too."""
+    if steps > 1000 and not is_exhaustive:
+        pytest.skip("10,000 steps run with --exhaustive (docs/proofs/README.md)")
     job = new_job(
         "logreg",
         tmp_path / "job",
