@@ -196,7 +196,7 @@ def _torch_errors(func: Any) -> Iterator[None]:
 
 
 class _EagerLowering(Lowering):
-    """Capture's replacements, but here the model may make a tensor from Python numbers.
+    """Capture's replacements, with the draws of one step after another.
 
     `operators` counts the runs of the contract's kernels in the block, by the operator's name.
     """
@@ -204,8 +204,6 @@ class _EagerLowering(Lowering):
     def __init__(self, rng: Tensor) -> None:
         super().__init__(rng)
         self.operators: Counter[str] = Counter()
-        for factory in (torch.tensor, torch.as_tensor, torch.scalar_tensor):
-            del self.table[factory]
 
     def next_step(self) -> None:
         """Begin the next training step: its dropout masks are drawn afresh (NUMERICS 8.2)."""
