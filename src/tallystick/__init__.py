@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.api import capture as capture
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
+    from tallystick.api import from_onnx as from_onnx
     from tallystick.api import judge as judge
     from tallystick.api import load_job as load_job
     from tallystick.api import reproducible as reproducible
@@ -63,6 +64,7 @@ __all__ = [
     "capture",
     "dispute",
     "evaluate",
+    "from_onnx",
     "judge",
     "load_job",
     "reproducible",

@@ -166,6 +166,36 @@ def capture(
     return Capture(step, evaluation, inference)
 
 
+def from_onnx(
+    file: PathLike,
+    *,
+    frozen: Sequence[str] = (),
+    fixed: Mapping[str, Any] | None = None,
+    training: bool = False,
+    check_sizes: bool = True,
+) -> nn.Module:
+    """A trainable torch module from the ONNX file `file`, to be captured like any other.
+
+    Call it with the graph's inputs in their order or by name; it returns the output, or a dict of
+    all by name. Float32 initializers become parameters under the file's names
+    (`module.parameter_names` maps those that no attribute can have). Running statistics, integer
+    constants, and float ones that match a name or pattern in `frozen`, become buffers. `fixed`
+    gives values of inputs that fix a shape or the program's form. Dropout and batch normalisation
+    do what the file says, mostly inference; with `training` they follow the module's mode, as
+    torch's do. Sizes that the file states of inputs are checked; `check_sizes=False` allows others.
+
+    Nothing in the file is trusted: sizes are checked before allocation, and external data lie
+    below the file's directory. Raises UsageError for a file that is damaged, too large or needs
+    such a value, and where the package onnx is missing; UnsupportedOperatorError with the names of
+    all nodes that are not covered; CannotCheckError without PyTorch.
+    """
+    room = _with_torch("tallystick.program.capture.onnx", "from_onnx")
+    module: nn.Module = room.from_onnx(
+        file, frozen=frozen, fixed=fixed, training=training, check_sizes=check_sizes
+    )
+    return module
+
+
 def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractContextManager[Any]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 

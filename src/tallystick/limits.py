@@ -52,6 +52,8 @@ class Limits:
     query_bytes: int = 64 << 10
     answer_bytes: int = 4 << 20
     evidence_bytes: int = 16 << 20
+    onnx_file_bytes: int = 2 << 30
+    onnx_folded_bytes: int = 256 << 20
 
     @property
     def evidence_frame(self) -> int:
@@ -78,6 +80,8 @@ LOCAL = frozenset(
         "journal_bytes",
         "journal_session_bytes",
         "key_file_bytes",
+        "onnx_file_bytes",
+        "onnx_folded_bytes",
         "strays_named",
     }
 )

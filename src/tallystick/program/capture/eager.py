@@ -216,10 +216,10 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward and torch.optim, in place, with out= and by lists of tensors. Adam,
-    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout
-    draws from Philox keyed by (seed, step); call `.next_step()` on the object that the block
-    yields, after each step. Its `operators` counts the kernels that ran. The block refuses other
-    random operators, so initialise weights before it. Uninitialised memory is zero in it.
+    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout and
+    torch's other random calls draw from Philox keyed by (seed, step), as in a capture (PROGRAM
+    5.3); call `.next_step()` on the object that the block yields, after each step. Its `operators`
+    counts the kernels that ran. Uninitialised memory is zero in the block.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are

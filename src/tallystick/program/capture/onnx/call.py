@@ -1,0 +1,185 @@
+"""What a rule sees of its node: inputs as tensors or as known arrays, and attributes.
+
+A known value is a numpy array. Where an operator reads it as a tensor, the program makes it: by one
+`full`, or from the buffer that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.program.capture.onnx.constants import TORCH, Known, made_tensor
+from tallystick.program.capture.onnx.graph import DTYPES, Node
+from tallystick.program.capture.onnx.table import Rule
+
+Value = Tensor | Known | None
+
+
+class Call:
+    """One use of a node. Positions of inputs and names of attributes are the standard's."""
+
+    def __init__(
+        self,
+        node: Node,
+        values: Sequence[Value],
+        device: torch.device,
+        held: Mapping[str, Tensor] | None = None,
+        training: bool = False,
+    ) -> None:
+        self.node, self.values, self.device = node, values, device
+        self.held = held or {}
+        # Whether the caller asked for torch's modes, and this module is in training mode.
+        self.training = training
+        self.read: set[str] = set()
+
+    @property
+    def version(self) -> int:
+        return self.node.version
+
+    def refuse(self, text: str, action: str = "") -> UnsupportedOperatorError:
+        """The refusal of this node: `raise c.refuse(...)`."""
+        return UnsupportedOperatorError(f"{self.node}: {text}", action)
+
+    # -- inputs ------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def has(self, i: int) -> bool:
+        return i < len(self.values) and self.values[i] is not None
+
+    def tensor(self, i: int) -> Tensor:
+        """Input `i`, which the operator needs."""
+        if not self.has(i):
+            raise UsageError(f"{self.node} has no input {i}.", "Export the model again.")
+        value = self.values[i]
+        if isinstance(value, Tensor):
+            return value
+        held = self.held.get(self.node.inputs[i])
+        if held is not None:
+            return held
+        assert isinstance(value, np.ndarray)
+        return made_tensor(value, self.device)
+
+    def optional(self, i: int) -> Tensor | None:
+        return self.tensor(i) if self.has(i) else None
+
+    def tensors(self) -> list[Tensor]:
+        return [self.tensor(i) for i in range(len(self.values))]
+
+    def known(self, i: int) -> Known | None:
+        """Input `i` where its value is known, else None."""
+        value = self.values[i] if self.has(i) else None
+        return value if isinstance(value, np.ndarray) else None
+
+    def array(self, i: int) -> Known:
+        """Input `i`, which must be known."""
+        value = self.known(i)
+        if value is None:
+            raise self.refuse(f"input {i} is not known before the data.")
+        return value
+
+    def ints(self, i: int) -> list[int]:
+        """A known input of integers, flat."""
+        return [int(n) for n in self.array(i).reshape(-1)]
+
+    def number(self, i: int) -> int | float | bool | None:
+        """The one number of a known input, else None."""
+        value = self.known(i)
+        if value is None or value.size != 1:
+            return None
+        found: int | float | bool = value.reshape(-1)[0].item()
+        return found
+
+    def one(self, i: int) -> int | float | bool:
+        """The one number of an input that must be known."""
+        value = self.number(i)
+        if value is None:
+            raise self.refuse(f"input {i} is not one number known before the data.")
+        return value
+
+    def outputs(self) -> list[bool]:
+        """Which outputs the file asks for."""
+        return [bool(name) for name in self.node.outputs]
+
+    # -- attributes --------------------------------------------------------------------------------
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute as the file or the standard's default gives it."""
+        self.read.add(name)
+        return self.node.attributes.get(name, default)
+
+    def torch_dtype(self, number: int) -> torch.dtype:
+        """The torch dtype of a TensorProto.DataType."""
+        if number not in DTYPES:
+            raise self.refuse(f"the ONNX dtype number {number} is none of a contract's.")
+        return TORCH[DTYPES[number]]
+
+    def check_read(self) -> None:
+        """Raises UnsupportedOperatorError for an attribute of the file that no rule looked at."""
+        ignored = sorted(self.node.given - self.read)
+        if ignored:
+            raise self.refuse(f"the attribute {ignored[0]!r} is not covered.")
+
+
+def run(rule: Rule, call: Call) -> tuple[Any, ...]:
+    """The node's outputs. Raises UsageError and UnsupportedOperatorError, which name the node."""
+    try:
+        found = rule.run(call)
+    except TallystickError:
+        raise
+    except NotImplementedError as error:
+        raise call.refuse(f"torch: {_line(error)}") from error
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UsageError(
+            f"{call.node}: {type(error).__name__}: {_line(error)}", "Check the inputs' shapes."
+        ) from error
+    call.check_read()
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def _line(error: Exception) -> str:
+    text = str(error)
+    return text.splitlines()[0] if text else "no message"
+
+
+def folded(rule: Rule, node: Node, values: Sequence[Value]) -> tuple[Known | None, ...]:
+    """The known outputs of a node with known inputs, computed at once and outside of any trace."""
+    if rule.of_shape:
+        return run(rule, Call(node, values, torch.device("cpu")))
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
+        cpu = [torch.from_numpy(v) if isinstance(v, np.ndarray) else None for v in values]
+        call = _FoldedCall(node, values, cpu)
+        found = run(rule, call)
+        return tuple(None if t is None else t.contiguous().numpy() for t in found)
+
+
+class _FoldedCall(Call):
+    def __init__(self, node: Node, arrays: Sequence[Value], cpu: list[Tensor | None]) -> None:
+        super().__init__(node, arrays, torch.device("cpu"))
+        self.cpu = cpu
+
+    def tensor(self, i: int) -> Tensor:
+        found = self.cpu[i] if i < len(self.cpu) else None
+        return super().tensor(i) if found is None else found
+
+
+def broadcast(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
+    """The shape that both broadcast to. Raises ValueError."""
+    return tuple(np.broadcast_shapes(tuple(one), tuple(two)))
+
+
+def allow(c: Call, shape: Sequence[int], dtype: torch.dtype) -> None:
+    """Raises UsageError where a constant of this shape is larger than any model's should be."""
+    size = torch.empty(0, dtype=dtype).element_size()
+    for n in shape:
+        size *= max(int(n), 0)
+    limit = LIMITS.onnx_folded_bytes
+    if size > limit and isinstance(c, _FoldedCall):
+        raise UsageError(f"{c.node}: a constant of {size} bytes exceeds {limit}.", "Export less.")

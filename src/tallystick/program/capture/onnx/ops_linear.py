@@ -1,0 +1,109 @@
+"""Products of matrices, and convolutions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.table import rule
+from tallystick.program.capture.onnx.windows import by_rank, windows_of, with_bias
+
+
+@rule("MatMul 1-13")
+def _matmul(c: Call) -> Tensor:
+    return torch.matmul(c.tensor(0), c.tensor(1))
+
+
+@rule("Gemm 7-13")
+def _gemm(c: Call) -> Tensor:
+    """alpha·A·B + beta·C; C may be broadcast."""
+    a, b, bias = c.tensor(0), c.tensor(1), c.optional(2)
+    alpha, beta = c.attr("alpha"), c.attr("beta")
+    a = a.t() if c.attr("transA") else a
+    transposed = c.attr("transB")
+    if alpha == 1.0 and transposed and beta == 1.0 and bias is not None and bias.dim() == 1:
+        return F.linear(a, b, bias)
+    found = torch.matmul(a, b.t() if transposed else b)
+    found = found if alpha == 1.0 else found * alpha
+    if bias is None or beta == 0.0:
+        return found
+    return found + (bias if beta == 1.0 else bias * beta)
+
+
+@rule("Einsum 12-28")
+def _einsum(c: Call) -> Tensor:
+    return torch.einsum(c.attr("equation"), *c.tensors())
+
+
+@rule("Det 11-22")
+def _det(c: Call) -> Tensor:
+    found: Tensor = torch.linalg.det(c.tensor(0))
+    return found
+
+
+_CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+
+@rule("Conv 1-22")
+def _conv(c: Call) -> Tensor:
+    x, w, bias, groups = c.tensor(0), c.tensor(1), c.optional(2), c.attr("group")
+    kernel = c.attr("kernel_shape") or list(w.shape[2:])
+    at = windows_of(c, x, kernel)
+    padding = at.before if at.is_even else [0] * len(kernel)
+    x = x if at.is_even else at.padded(x, 0.0)
+    convolve = by_rank(c, x, _CONVOLUTIONS)
+    found: Tensor = convolve(x, w, bias, at.strides, padding, at.dilations, groups)
+    return found
+
+
+@rule("ConvTranspose 1-22")
+def _conv_transpose(c: Call) -> Tensor:
+    """The whole result, cut by the pads (which may differ by side) or to the output's shape."""
+    x, w, bias, groups = c.tensor(0), c.tensor(1), c.optional(2), c.attr("group")
+    count = x.dim() - 2
+    kernel = c.attr("kernel_shape") or list(w.shape[2:])
+    strides = list(c.attr("strides") or [1] * count)
+    dilations = list(c.attr("dilations") or [1] * count)
+    extra = list(c.attr("output_padding") or [0] * count)
+    pads, auto = list(c.attr("pads") or [0] * (2 * count)), c.attr("auto_pad")
+    wanted = c.attr("output_shape")
+    if auto in ("SAME_UPPER", "SAME_LOWER") and wanted is None:
+        wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+    if wanted is not None:
+        wanted = wanted[-count:]
+        for i in range(count):
+            full = strides[i] * (x.shape[2 + i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+            total = full - wanted[i]
+            if total < 0:  # the standard pads by zero then, and the output grows at its end
+                extra[i], total = extra[i] - total, 0
+            first = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            pads[i], pads[i + count] = first, total - first
+    before, after = pads[:count], pads[count:]
+    transpose = by_rank(c, x, _TRANSPOSED)
+    fits = all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True))
+    if before == after and fits:
+        found: Tensor = transpose(x, w, bias, strides, before, extra, groups, dilations)
+        return found
+    found = transpose(x, w, None, strides, 0, 0, groups, dilations)
+    widths = [w for e in reversed(extra) for w in (0, e)]
+    found = F.pad(found, widths) if any(extra) else found
+    for i in range(count):
+        size = found.shape[2 + i] - before[i] - after[i]
+        found = found.narrow(2 + i, before[i], size)
+    return with_bias(found, bias)
+
+
+@rule("CausalConvWithState 27")
+def _causal_conv(c: Call) -> tuple[Tensor, Tensor]:
+    """A depthwise convolution along time that begins with the state of the last call."""
+    x, w, bias, state = c.tensor(0), c.tensor(1), c.optional(2), c.optional(3)
+    activation, reach = c.attr("activation"), w.shape[2] - 1
+    padded = F.pad(x, [reach, 0]) if state is None else torch.cat([state, x], dim=2)
+    found = F.conv1d(padded, w, bias, groups=x.shape[1])
+    if activation not in ("none", "silu", "swish"):
+        raise c.refuse(f"its activation is {activation!r}.")
+    found = found if activation == "none" else F.silu(found)
+    return found, padded.narrow(2, padded.shape[2] - reach, reach)

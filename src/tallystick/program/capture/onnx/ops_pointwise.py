@@ -1,0 +1,193 @@
+"""Operators of one tensor, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.table import rule
+
+_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "Exp": torch.exp, "Log": torch.log, "Reciprocal": torch.reciprocal, "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh, "Relu": torch.relu, "Erf": torch.erf, "Sin": torch.sin, "Cos": torch.cos,
+    "Tan": torch.tan, "Asin": torch.asin, "Acos": torch.acos, "Atan": torch.atan,
+    "Sinh": torch.sinh, "Cosh": torch.cosh, "Asinh": torch.asinh, "Acosh": torch.acosh,
+    "Atanh": torch.atanh, "Abs": torch.abs, "Neg": torch.neg, "Ceil": torch.ceil,
+    "Floor": torch.floor, "Sqrt": torch.sqrt, "Sign": torch.sign, "Round": torch.round,
+    "IsNaN": torch.isnan, "Not": torch.logical_not, "BitwiseNot": torch.bitwise_not,
+    "Softsign": F.softsign, "Mish": F.mish,
+}  # fmt: skip
+
+
+@rule(
+    "Exp 6-13", "Log 6-13", "Reciprocal 6-13", "Sigmoid 6-13", "Tanh 6-13", "Relu 6-14",
+    "Erf 9-13", "Sin 7-22", "Cos 7-22", "Tan 7-22", "Asin 7-22", "Acos 7-22", "Atan 7-22",
+    "Sinh 9-22", "Cosh 9-22", "Asinh 9-22", "Acosh 9-22", "Atanh 9-22", "Softsign 1-22",
+    "Mish 18-22", "IsNaN 9-20", named=True,
+)  # fmt: skip
+def _unary(name: str, c: Call) -> Tensor:
+    return _PLAIN[name](c.tensor(0))
+
+
+@rule(
+    "Abs 6-13", "Neg 6-13", "Ceil 6-13", "Floor 6-13", "Sqrt 6-13", "Sign 9-13", "Round 11-22",
+    "Not 1", "BitwiseNot 18", folds=True, named=True,
+)  # fmt: skip
+def _exact_unary(name: str, c: Call) -> Tensor:
+    """Exact, or rounded once: known values of these fold to the same bits on every machine."""
+    return _PLAIN[name](c.tensor(0))
+
+
+@rule("Identity 1-25", folds=True)
+def _identity(c: Call) -> Tensor:
+    return c.tensor(0)
+
+
+@rule("IsInf 10-20")
+def _is_inf(c: Call) -> Tensor:
+    x, negative, positive = c.tensor(0), c.attr("detect_negative"), c.attr("detect_positive")
+    found = torch.zeros_like(x, dtype=torch.bool)
+    if positive:
+        found = found | (x == math.inf)
+    if negative:
+        found = found | (x == -math.inf)
+    return found
+
+
+@rule("Elu 6-22", "Celu 12-28", named=True)
+def _elu(name: str, c: Call) -> Tensor:
+    x, alpha = c.tensor(0), c.attr("alpha")
+    return F.elu(x, alpha) if name == "Elu" else F.celu(x, alpha)
+
+
+@rule("Selu 6-22")
+def _selu(c: Call) -> Tensor:
+    """gamma · (x, or alpha · (eˣ − 1) below zero)."""
+    x, alpha, gamma = c.tensor(0), c.attr("alpha"), c.attr("gamma")
+    below: Tensor = (torch.exp(torch.clamp(x, max=0.0)) - 1.0) * alpha
+    found: Tensor = torch.where(x > 0, x, below) * gamma
+    return found
+
+
+@rule("LeakyRelu 6-16")
+def _leaky_relu(c: Call) -> Tensor:
+    return F.leaky_relu(c.tensor(0), c.attr("alpha"))
+
+
+@rule("PRelu 7-16")
+def _prelu(c: Call) -> Tensor:
+    """The slope is broadcast in one direction, to the input's shape."""
+    x, slope = c.tensor(0), c.tensor(1)
+    return torch.where(x < 0, x * slope, x)
+
+
+@rule("ThresholdedRelu 10-22")
+def _thresholded_relu(c: Call) -> Tensor:
+    x = c.tensor(0)
+    return torch.where(x > c.attr("alpha"), x, torch.zeros_like(x))
+
+
+@rule("Shrink 9")
+def _shrink(c: Call) -> Tensor:
+    x, bias, lambd = c.tensor(0), c.attr("bias"), c.attr("lambd")
+    if not x.is_floating_point():
+        raise c.refuse("its input is of integers.")
+    above = torch.where(x > lambd, x - bias, torch.zeros_like(x))
+    return torch.where(x < -lambd, x + bias, above)
+
+
+@rule("HardSigmoid 6-22")
+def _hard_sigmoid(c: Call) -> Tensor:
+    return torch.clamp(c.tensor(0) * c.attr("alpha") + c.attr("beta"), 0.0, 1.0)
+
+
+@rule("HardSwish 14-22")
+def _hard_swish(c: Call) -> Tensor:
+    x = c.tensor(0)
+    return x * torch.clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)
+
+
+@rule("Softplus 1-22")
+def _softplus(c: Call) -> Tensor:
+    """log(1 + eˣ) without overflow: torch's threshold would make it linear above 20."""
+    x = c.tensor(0)
+    return torch.relu(x) + torch.log1p(torch.exp(-torch.abs(x)))
+
+
+@rule("Gelu 20")
+def _gelu(c: Call) -> Tensor:
+    return F.gelu(c.tensor(0), approximate=c.attr("approximate"))
+
+
+@rule("Swish 24")
+def _swish(c: Call) -> Tensor:
+    x, alpha = c.tensor(0), c.attr("alpha")
+    return F.silu(x) if alpha == 1.0 else x * torch.sigmoid(x * alpha)
+
+
+@rule("SwiGLU 28")
+def _swiglu(c: Call) -> Tensor:
+    a, b, alpha = c.tensor(0), c.tensor(1), c.attr("alpha")
+    return (F.silu(a) if alpha == 1.0 else a * torch.sigmoid(a * alpha)) * b
+
+
+@rule("Softmax 1-13", "LogSoftmax 1-13", "Hardmax 1-13", named=True)
+def _softmax(name: str, c: Call) -> Tensor:
+    """From version 13 along one axis; before, over all axes from one on."""
+    x, axis = c.tensor(0), c.attr("axis")
+    shape = x.shape
+    if c.version < 13:
+        axis = axis % max(x.dim(), 1)
+        x, axis = x.reshape(math.prod(shape[:axis]), math.prod(shape[axis:])), 1
+    if name == "Hardmax":
+        first = torch.argmax(x, dim=axis, keepdim=True)
+        sizes = [1] * x.dim()
+        sizes[axis] = x.shape[axis]
+        places = torch.arange(x.shape[axis], device=x.device).reshape(sizes)
+        found = (places == first).to(x.dtype)
+    else:
+        found = (F.softmax if name == "Softmax" else F.log_softmax)(x, dim=axis)
+    return found.reshape(shape)
+
+
+@rule("Clip 6-13", settings=(1, 2))
+def _clip(c: Call) -> Tensor:
+    x = c.tensor(0)
+    if c.version < 11:
+        return torch.clamp(x, c.attr("min"), c.attr("max"))
+    low, high = c.number(1), c.number(2)
+    if not c.has(1) and not c.has(2):
+        return x
+    if (low is None) == c.has(1) or (high is None) == c.has(2):
+        low_tensor, high_tensor = c.optional(1), c.optional(2)
+        x = x if low_tensor is None else torch.maximum(x, low_tensor)
+        return x if high_tensor is None else torch.minimum(x, high_tensor)
+    return torch.clamp(x, low, high)
+
+
+@rule("Dropout 7-22", static=(1, 2))
+def _dropout(c: Call) -> tuple[Tensor, ...]:
+    """As the file says, which mostly is: nothing. In torch's modes (`training=True`) it drops."""
+    x, asked = c.tensor(0), c.outputs()
+    if c.version >= 12:
+        ratio, drops = c.number(1), bool(c.number(2))
+        ratio = 0.5 if ratio is None else float(ratio)
+    else:
+        ratio, drops = float(c.attr("ratio", 0.5)), False
+    drops = drops or c.training
+    seed = c.attr("seed")
+    if drops and ratio > 0:
+        if seed is not None:
+            raise c.refuse("its seed names a generator that is not the contract's.")
+        if asked[1:] == [True]:
+            raise c.refuse("its mask is an output.")
+        return (F.dropout(x, ratio, True),)
+    if asked[1:] != [True]:
+        return (x,)
+    kind = x.dtype if c.version < 10 else torch.bool
+    return x, torch.ones(x.shape, dtype=kind, device=x.device)
