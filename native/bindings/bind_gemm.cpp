@@ -13,6 +13,7 @@
 
 #include "define.hpp"
 #include "families/gemm.hpp"
+#include "strided_conv.hpp"
 
 namespace nb = nanobind;
 
@@ -245,6 +246,13 @@ void convolution_input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair
   require_apart(out, w);
   nb::gil_scoped_release unlocked;
   for (size_t group = 0; group < s.groups; ++group) {
+    if (s.g.sh > 1 || s.g.sw > 1) {
+      done(strided_input_grad({
+          grad.data() + group * s.og * s.out_plane, w.data() + group * s.og * s.cg * s.taps,
+          out.data() + group * s.cg * s.in_plane, s.n, s.og, s.cg,
+          static_cast<ptrdiff_t>(s.o * s.out_plane), s.g.image_stride, s.g}));
+      continue;
+    }
     GemmProblem p = {};
     p.m = s.cg;
     p.n = s.in_plane;

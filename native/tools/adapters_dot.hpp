@@ -1,6 +1,7 @@
 // Vector calls of the dot class on the gemm table (NUMERICS 2).
 #pragma once
 #include "families/gemm.hpp"
+#include "strided_conv.hpp"
 #include "vector_file.hpp"
 
 namespace vectors {
@@ -108,6 +109,14 @@ inline bool run_convolution(Case& c) {
 inline bool input_grad(const Conv& s, const float* grad, const float* w, float* out) {
   bool ok = true;
   for (size_t group = 0; group < s.groups; ++group) {
+    if (s.g.sh > 1 || s.g.sw > 1) {
+      ok = ok && strided_input_grad({
+                     grad + group * s.og * s.out_plane,
+                     w + group * s.og * s.per_group * s.taps,
+                     out + group * s.per_group * s.in_plane, s.n, s.og, s.per_group,
+                     static_cast<ptrdiff_t>(s.outs * s.out_plane), s.g.image_stride, s.g});
+      continue;
+    }
     GemmProblem p = {};
     p.m = s.per_group;
     p.n = s.in_plane;

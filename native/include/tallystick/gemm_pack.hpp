@@ -191,6 +191,42 @@ static void pack_conv_input_grad(const GemmOperand& op, size_t x0, size_t w, siz
   }
 }
 
+// Row (channel, tap) holds, for each (image, y, x) of the grid, the value at the tap's distance.
+static void pack_conv_taps(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                           size_t kc, float* dst) {
+  const ConvTaps& t = *op.taps;
+  const ConvGeometry& g = op.conv;
+  const size_t grid = t.rows * t.cols;
+  size_t channel = k0 / t.count, tap = k0 % t.count;
+  for (size_t k = 0; k < kc; ++k, dst += W) {
+    size_t image = x0 / grid, y = x0 % grid / t.cols, x = x0 % t.cols;
+    for (size_t i = 0; i < w;) {
+      const size_t run = ts_min(w - i, t.cols - x);
+      const ptrdiff_t oy = static_cast<ptrdiff_t>(y) + t.dy[tap];
+      if (oy < 0 || oy >= static_cast<ptrdiff_t>(g.oh)) {
+        zero_floats(dst + i, run);
+      } else {
+        const float* line = op.data + static_cast<ptrdiff_t>(image) * g.image_stride +
+                            static_cast<ptrdiff_t>(channel * g.oh * g.ow) +
+                            oy * static_cast<ptrdiff_t>(g.ow);
+        copy_clipped(dst + i, run, line, static_cast<ptrdiff_t>(x) + t.dx[tap],
+                     static_cast<ptrdiff_t>(g.ow));
+      }
+      i += run;
+      x = 0;
+      if (++y == t.rows) {
+        y = 0;
+        ++image;
+      }
+    }
+    for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
+    if (++tap == t.count) {
+      tap = 0;
+      ++channel;
+    }
+  }
+}
+
 // NUMERICS 2.7: row (n, y, x) holds, for each weight (c, i, j), the padded input tap.
 static void pack_conv_weight_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
                                   size_t kc, float* dst) {
@@ -239,6 +275,8 @@ static void pack_panel(const GemmOperand& op, size_t x0, size_t w, size_t W, siz
       return pack_conv_input_grad(op, x0, w, W, k0, kc, dst);
     case OperandKind::conv_weight_grad:
       return pack_conv_weight_grad(op, x0, w, W, k0, kc, dst);
+    case OperandKind::conv_taps:
+      return pack_conv_taps(op, x0, w, W, k0, kc, dst);
     case OperandKind::strided:
       break;
   }

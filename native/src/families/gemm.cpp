@@ -44,6 +44,18 @@ struct RowPanels {
   size_t height(size_t p) const { return base + (p < extra ? 1 : 0); }
 };
 
+// --- chunks ------------------------------------------------------------------------------------
+TS_INLINE size_t chunk_count(const GemmProblem& p) {
+  return p.chunk_ends == nullptr ? ceil_div(p.k, kChunk) : p.chunk_count;
+}
+TS_INLINE size_t chunk_begin(const GemmProblem& p, size_t c) {
+  if (p.chunk_ends == nullptr) return c * kChunk;
+  return c == 0 ? 0 : p.chunk_ends[c - 1];
+}
+TS_INLINE size_t chunk_end(const GemmProblem& p, size_t c) {
+  return p.chunk_ends == nullptr ? ts_min((c + 1) * kChunk, p.k) : p.chunk_ends[c];
+}
+
 TS_INLINE size_t padded_cols(size_t n) { return ceil_div(n, kLanes) * kLanes; }
 
 struct Run {
@@ -52,7 +64,8 @@ struct Run {
   ptrdiff_t b_step, out_step;
   bool share_a, direct;
   size_t x0, xn;              // block of the shared operand
-  size_t k0, k1;              // contraction range of the block, whole chunks
+  size_t c0, c1;              // chunks of the block
+  size_t k0;                  // where the first of them begins
   float* shared;
   size_t strip, strips;       // of the other operand, per product
   size_t splits;              // parts the shared block is cut into
@@ -116,7 +129,7 @@ static void pack_cols_of_b(const GemmOperand& b, size_t j0, size_t cols, size_t 
 static void pack_shared_task(void* ctx, size_t t) {
   const Run& r = *static_cast<const Run*>(ctx);
   const size_t chunk = t / r.pack_groups, group = t % r.pack_groups;
-  const size_t k = r.k0 + chunk * kChunk, kc = ts_min(kChunk, r.k1 - k);
+  const size_t k = chunk_begin(*r.p, r.c0 + chunk), kc = chunk_end(*r.p, r.c0 + chunk) - k;
   if (r.share_a) {
     const size_t n = RowPanels(r.xn).count;
     float* dst = r.shared + (k - r.k0) * r.xn;
@@ -150,8 +163,8 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
     for (size_t q = 0; q < n_panels; ++q) {
       const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
       const bool direct = r.direct && q < whole;
-      for (size_t k = r.k0; k < r.k1; k += kChunk) {
-        const size_t kc = ts_min(kChunk, r.k1 - k);
+      for (size_t c = r.c0; c < r.c1; ++c) {
+        const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
         if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
         run_tile(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
                  direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
@@ -161,8 +174,8 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
     }
     return;
   }
-  for (size_t k = r.k0; k < r.k1; k += kChunk) {
-    const size_t kc = ts_min(kChunk, r.k1 - k);
+  for (size_t c = r.c0; c < r.c1; ++c) {
+    const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
     pack_cols_of_b(b, j0, cols, r.direct ? whole : 0, n_panels, k, kc, packed);
     const float* a = r.shared + (k - r.k0) * r.xn;
     const float* b_here =
@@ -190,8 +203,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
   const RowPanels rows(height);
   const size_t n_panels = ceil_div(r.xn, kCols);
   const size_t q0 = n_panels * split / r.splits, q1 = n_panels * (split + 1) / r.splits;
-  for (size_t k = r.k0; k < r.k1; k += kChunk) {
-    const size_t kc = ts_min(kChunk, r.k1 - k);
+  for (size_t c = r.c0; c < r.c1; ++c) {
+    const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
     pack_rows_of_a(p.a, i0, height, 0, rows.count, k, kc, packed);
     const float* b = r.shared + (k - r.k0) * padded_cols(r.xn);
     for (size_t q = q0; q < q1; ++q) {
@@ -319,7 +332,7 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   const size_t x_blocks = ceil_div(x_total, kSharedMax);
   const size_t x_unit = r.share_a ? kRows : kCols;
   const size_t x_block = ceil_div(ceil_div(x_total, x_blocks), x_unit) * x_unit;
-  const size_t chunks = ceil_div(p.k, kChunk);
+  const size_t chunks = chunk_count(p);
   const size_t chunks_per_block = ts_max(kSharedFloats / (x_block * kChunk), size_t(1));
   r.direct = r.share_a && p.b.kind == OperandKind::strided && p.b.k_inner == 0 && p.b.s_x == 1 &&
              p.b.s_k >= 0 && p.m <= kDirectRows;
@@ -332,13 +345,15 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
     r.splits = tasks >= threads ? 1 : ts_min(ceil_div(threads, tasks), x_panels);
     for (size_t c0 = 0; c0 < chunks; c0 += chunks_per_block) {
       const size_t c1 = ts_min(c0 + chunks_per_block, chunks);
-      r.k0 = c0 * kChunk;
-      r.k1 = ts_min(c1 * kChunk, p.k);
-      r.shared = shared_scratch.get((r.k1 - r.k0) * width);
+      r.c0 = c0;
+      r.c1 = c1;
+      r.k0 = chunk_begin(p, c0);
+      const size_t terms = chunk_end(p, c1 - 1) - r.k0;
+      r.shared = shared_scratch.get(terms * width);
       if (r.shared == nullptr) return false;
       const size_t groups = ceil_div(threads * 4, c1 - c0);
       r.pack_groups = threads == 1 ? 1 : ts_min(groups, x_panels);
-      const bool pack_serial = threads == 1 || (r.k1 - r.k0) * width < 16384;
+      const bool pack_serial = threads == 1 || terms * width < 16384;
       for_tasks((c1 - c0) * r.pack_groups, pack_shared_task, &r, pack_serial);
       for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
       if (r.failed) return false;

@@ -18,11 +18,20 @@ struct ConvGeometry {
   ptrdiff_t image_stride;   // elements from one image of `data` to the next (weight gradient)
 };
 
+// The terms of a strided convolution's input gradient at every stride-th row and column (conv.cpp):
+// row (channel, tap), column (image, y, x): the value at (y + dy[tap], x + dx[tap]), +0 outside.
+struct ConvTaps {
+  size_t count;             // taps of a channel
+  const ptrdiff_t *dy, *dx;
+  size_t rows, cols;        // of the grid (y, x)
+};
+
 enum class OperandKind : int {
   strided = 0,
   conv_forward = 1,       // row (c, i, j), column (y, x): padded input tap
   conv_input_grad = 2,    // row (o, i, j), column (h, w): output gradient that used the tap
   conv_weight_grad = 3,   // row (n, y, x), column (c, i, j): padded input tap
+  conv_taps = 4,          // ConvTaps of the output gradient
 };
 
 // One side of a product: element (x, k), x the row of A or the column of B, strides in elements.
@@ -35,6 +44,7 @@ struct GemmOperand {
   ptrdiff_t s_k_outer;
   OperandKind kind;
   ConvGeometry conv;
+  const ConvTaps* taps;     // of conv_taps, whose conv gives oh, ow and image_stride
 };
 
 // out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply
@@ -53,6 +63,9 @@ struct GemmProblem {
   float* out;
   ptrdiff_t ldc;            // elements between rows of out; columns are adjacent
   GemmEpilogue ep;
+  // Where each chunk ends, if terms are left out of the chunks of NUMERICS 2.1; else null.
+  const size_t* chunk_ends;
+  size_t chunk_count;
 };
 
 struct GemmTable {
