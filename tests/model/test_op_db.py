@@ -61,6 +61,12 @@ def test_views_draws_and_refusals_are_told_apart(entries):
     assert "aten._linalg_svd" in refused.refused
 
 
+def test_a_decomposition_that_leads_back_to_itself_is_refused(entries):
+    """torch's parts of mvlgamma contain another call of it: a refusal, and no RecursionError."""
+    found = judge(entries["mvlgamma.mvlgamma_p_3"], limit=1)
+    assert found.verdict in ("refused", "pass"), found.why
+
+
 # -- the proof: what runs below the block ------------------------------------------------------
 
 
