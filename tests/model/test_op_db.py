@@ -15,12 +15,14 @@ from tallystick_bench.opdb.recorder import Recorder  # noqa: E402
 from tallystick_bench.opdb.verdict import judge  # noqa: E402
 
 PASSING = (
-    "abs", "add", "addbmm", "addcmul", "addmm", "amax", "baddbmm", "bmm", "cat", "clamp", "cos",
-    "cumsum", "dot", "erf", "exp", "gather", "index_select", "log", "log_softmax", "logsumexp",
-    "masked_fill", "matmul", "mean", "mm", "mul", "mv", "neg", "nn.functional.celu",
-    "nn.functional.gelu", "nn.functional.glu", "nn.functional.layer_norm", "nn.functional.linear",
-    "nn.functional.mse_loss", "nn.functional.relu", "nn.functional.silu", "sigmoid", "softmax",
-    "sub", "sum", "tanh", "var", "where",
+    "abs", "add", "addcmul", "addmm", "atan2", "baddbmm", "bmm", "clamp", "cos", "cross",
+    "cumprod", "cumsum", "dot", "exp", "fmax", "log", "masked_fill", "matmul", "maximum", "mm",
+    "mul", "mv", "neg", "nn.functional.avg_pool2d", "nn.functional.celu", "nn.functional.conv2d",
+    "nn.functional.elu", "nn.functional.embedding", "nn.functional.gelu", "nn.functional.glu",
+    "nn.functional.group_norm", "nn.functional.huber_loss", "nn.functional.layer_norm",
+    "nn.functional.linear", "nn.functional.max_pool2d", "nn.functional.mse_loss",
+    "nn.functional.relu", "nn.functional.silu", "nn.functional.smooth_l1_loss",
+    "nn.functional.softplus", "softmax", "sub", "tanh",
 )  # fmt: skip
 
 
