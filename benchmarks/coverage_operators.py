@@ -44,6 +44,18 @@ def refusals(found: list[Verdict]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
+def report_of(found: list[Verdict]) -> dict[str, Any]:
+    """The object of `--json` and `--out`."""
+    return {
+        "bench": "coverage_operators",
+        "entries": len(found),
+        "counts": summary(found),
+        "share": share(found),
+        "refused": refusals(found),
+        "rows": [v.as_json() for v in sorted(found, key=lambda v: v.name)],
+    }
+
+
 def show(found: list[Verdict], console: Console) -> None:
     """Every entry that does not pass, then how many there are of each verdict."""
     table = Table("entry", "verdict", "samples", "why", title="op_db, float32, CPU")
@@ -80,17 +92,10 @@ def main() -> int:
         found.append(verdict)
         if console.is_terminal or verdict.verdict in ("wrong", "error", "time"):
             console.print(f"{verdict.name}: {verdict.verdict} {verdict.why[:200]}", markup=False)
-    report: dict[str, Any] = {
-        "bench": "coverage_operators",
-        "entries": len(found),
-        "counts": summary(found),
-        "share": share(found),
-        "refused": refusals(found),
-        "rows": [v.as_json() for v in sorted(found, key=lambda v: v.name)],
-    }
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        if args.out:  # after each entry, so that a run that is stopped leaves what it found
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps(report_of(found), indent=1) + "\n")
+    report = report_of(found)
     if args.json:
         print(json.dumps(report))
     else:

@@ -15,18 +15,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tallystick
 from tallystick.program.capture.api import capture, capture_forward
 from tallystick.program.executor import Executor
+from tallystick_bench.opdb.recorder import Recorder
 
 
 @dataclass
 class Results:
     """`outputs` and `gradients` in order; a gradient is None where there is none.
 
-    `kernels` counts the contract's kernels that the forward pass ran, where that is known.
+    `kernels` counts the contract's kernels that the forward pass ran, and `arithmetic` names the
+    ATen operators that computed below them, where that is known.
     """
 
     outputs: list[Any]
     gradients: list[Tensor | None] = field(default_factory=list)
     kernels: int = 0
+    arithmetic: list[str] = field(default_factory=list)
 
 
 class Case:
@@ -113,8 +116,10 @@ class Case:
 
     def ours(self) -> Results:
         """By torch in float32 within `tallystick.reproducible()`."""
-        with tallystick.reproducible() as run:
-            return self._eager(torch.float32, lambda: sum(run.operators.values()))
+        with Recorder() as below, tallystick.reproducible() as run:
+            results = self._eager(torch.float32, lambda: sum(run.operators.values()))
+        results.arithmetic = sorted(below.arithmetic)
+        return results
 
     def captured(self) -> Results:
         """By the program that `tallystick.capture` makes of the same function."""

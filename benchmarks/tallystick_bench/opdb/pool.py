@@ -8,10 +8,21 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import tallystick
+from tallystick.kernels.table import kernel
+from tallystick.program.capture.lower import lowering
 from tallystick_bench.opdb.entries import name_of
 from tallystick_bench.opdb.verdict import Verdict, judge
 
 _CONTEXT = multiprocessing.get_context("fork")
+
+
+def load_rules() -> None:
+    """Import what every entry needs: the rules, the kernels and torch's decompositions."""
+    with tallystick.reproducible():
+        pass
+    lowering.get("")
+    kernel.get("")
 
 
 def _work(entry: Any, limit: int | None, end: Connection) -> None:
@@ -26,6 +37,7 @@ def run(
 
     The caller must not have computed with torch in several threads before: the processes are forks.
     """
+    load_rules()  # once, before the forks
     waiting = list(reversed(entries))
     running: dict[Connection, tuple[Any, Any, float]] = {}
     while waiting or running:

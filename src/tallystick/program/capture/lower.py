@@ -124,6 +124,8 @@ class Lowerer:
         self.made: dict[Value, tuple[str, Value]] = {}
         self.ops = all_ops()
         self.decompositions = Decompositions()
+        # The operators that are being taken apart around this walk: none stands in its own parts.
+        self.inside: frozenset[Any] = frozenset()
         # By a missing operator's message, where it stands: all are named in one refusal.
         self.missing: dict[str, list[tuple[str, UnsupportedOperatorError]]] = {}
 
@@ -330,6 +332,8 @@ class Lowerer:
     def _by_name(self, node: fx.Node) -> Results:
         """An operator without a rule: our composition, the contract's own, or torch's parts."""
         name = op_name(node.target)
+        if node.target in self.inside:
+            return self._same(node)
         found = self.decompositions.ours(name, node)
         if found is None and name not in self.ops:
             found = self.decompositions.torchs(node)
@@ -349,6 +353,7 @@ class Lowerer:
         """The operator's parts in its place."""
         inner = Lowerer(self.b)
         inner.made, inner.decompositions = self.made, self.decompositions
+        inner.inside = self.inside | {node.target}
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))
         if inner.missing:
             raise UnsupportedOperatorError(
