@@ -117,7 +117,8 @@ def test_integers_that_are_data_become_buffers(tmp_path: Path) -> None:
     assert ours(torch.ones(3, 2)).tolist() == [[3.0, 3.0]] * 3
 
 
-ODD = ["a", "a.b", "a.b.c", "a.", ".a", "a..b", "", "_x2e_", "a_x_b", "type", "forward.x", "é",
+ODD = ["plan", "parameter_names", "a", "a.b", "a.b.c", "a.", ".a", "a..b", "", "_x2e_",
+       "a_x_b", "type", "forward.x", "é",
        "onnx::MatMul_1", "/layer/Constant_output_0", "onnx_nodes", "onnx_x3a__x3a_MatMul_1", "_",
        "a/b", "a_x2f_b", "x", "_x", "-x2f_", "training", "_parameters.w", "0.weight"]  # fmt: skip
 
@@ -143,13 +144,14 @@ def test_names_are_valid_and_never_collide() -> None:
 
 
 def test_odd_names_survive_capture(tmp_path: Path) -> None:
-    weights = {name: np.ones(3, np.float32) for name in ("a/ü", "w", "w.type")}
+    weights = {name: np.ones(3, np.float32) for name in ("a/ü", "w", "w.type", "plan")}
     nodes = [node("Mul", "self a/ü", "t", name="a node")]
-    nodes += [node("Add", "t w", "u"), node("Add", "u w.type", "y")]
+    nodes += [node("Add", "t w", "u"), node("Add", "u w.type", "v"), node("Add", "v plan", "y")]
     path = written(tmp_path / "m.onnx", nodes, ["self f 2,3"], Y, weights)
     ours = tallystick.from_onnx(path)
     step = capture(ours, lambda m, b: m(b["x"]).sum(), {"x": torch.ones(2, 3)}, SGD(lr=0.1))
     assert [n for n in step.program.state_types if n.startswith("param.")] == [
+        "param._x70_lan",
         "param.a_x2f__xfc_",
         "param.w._x74_ype",
         "param.w_x_",

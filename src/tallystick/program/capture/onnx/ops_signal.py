@@ -45,15 +45,27 @@ def _dft(c: Call) -> Tensor:
     x, inverse, onesided = c.tensor(0), bool(c.attr("inverse")), c.attr("onesided")
     axis = c.attr("axis") if c.version < 20 else (int(c.one(2)) if c.has(2) else -2)
     axis = axis_of(axis, x.dim())
-    if inverse and onesided:
-        raise c.refuse("it is inverse and onesided.")
     x = x.transpose(axis, -2)
+    if inverse and onesided:
+        return _real(c, x).transpose(axis, -2)
     if c.has(1):
         size = int(c.one(1))
         x = padded(x.narrow(-2, 0, min(size, x.shape[-2])), x.dim() - 2, 0,
                    max(size - x.shape[-2], 0), "constant", 0.0)  # fmt: skip
     count = x.shape[-2] // 2 + 1 if onesided else x.shape[-2]
     return transformed(c, x, count, inverse).transpose(axis, -2)
+
+
+def _real(c: Call, x: Tensor) -> Tensor:
+    """The real signal of half a spectrum; the other half mirrors it."""
+    half = x.shape[-2]
+    size = int(c.one(1)) if c.has(1) else 2 * (half - 1)
+    x = x.narrow(-2, 0, min(half, size // 2 + 1))
+    x = padded(x, x.dim() - 2, 0, size // 2 + 1 - x.shape[-2], "constant", 0.0)
+    mirrored = torch.flip(x.narrow(-2, 1, (size + 1) // 2 - 1), (-2,))
+    mirrored = torch.stack([mirrored[..., 0], -mirrored[..., 1]], dim=-1)
+    whole = torch.cat([x, mirrored], dim=-2)
+    return transformed(c, whole, size, True).narrow(-1, 0, 1)
 
 
 @rule("STFT 17", static=(1, 3))
