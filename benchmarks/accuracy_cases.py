@@ -247,9 +247,10 @@ def _dot() -> list[Case]:
 EXCLUDED = {
     "moves bits or selects values": (
         "_to_copy abs amax amin arange argmax cat clamp embedding expand full gather index_select "
-        "masked_fill max maximum min minimum neg permute relu slice slice_scatter "
+        "masked_fill max maximum min minimum neg permute relu scatter.src slice slice_scatter "
         "threshold_backward tril triu view where"
     ),
+    "gives integers": "floor_divide",
     "gives bool": (
         "bitwise_and.Tensor bitwise_not bitwise_or.Tensor eq.Scalar eq.Tensor ge.Scalar ge.Tensor "
         "gt.Scalar gt.Tensor le.Scalar le.Tensor logical_and logical_not logical_or lt.Scalar "
@@ -258,8 +259,8 @@ EXCLUDED = {
     # Its RMSE is 16 times that of torch on rows of WIDTH elements.
     "adds in binary32 by its clause, where torch's CPU kernel adds in binary64": "cumsum",
 }
-# Our own generator or binary64: torch has no counterpart.
-EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "normal", "uniform")
+# Our own generator, binary64 or places: torch has no counterpart.
+EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "normal", "rank", "uniform")
 
 
 def excluded() -> set[str]:

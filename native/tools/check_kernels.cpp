@@ -105,7 +105,8 @@ const std::set<std::string> kAbove = {
     "aten.gather", "aten.index_select", "aten.full", "aten.arange", "aten.tril", "aten.triu",
     "aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.bitwise_and.Tensor",
     "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power",
-    "aten.cumsum"};
+    "aten.cumsum", "aten.scatter.src", "tallystick.rank",
+    "aten.floor_divide"};
 
 // Operators on integers are numpy's too.
 bool above(const Case& c) {

@@ -200,10 +200,10 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractConte
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on the object that the block yields, after each step. The block refuses other
-    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
-    Python's `pow`; capture does not.
+    with foreach=False, fused=False). Dropout and torch's other random calls draw from Philox keyed
+    by (seed, step), as in a capture (PROGRAM 5.3); call `.next_step()` on the object that the block
+    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture
+    does not.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and

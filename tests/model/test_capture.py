@@ -326,38 +326,21 @@ class Wrapped(nn.Module):
 
 
 REFUSED: dict[str, tuple[Any, type[UsageError], str]] = {
-    "unknown operator": (torch.special.i0, UnsupportedOperatorError, r"aten\.i0.*module inner"),
-    "unknown backward": (
-        lambda x: torch.cdist(x, x),
+    "unknown operator": (
+        torch.linalg.svdvals,
         UnsupportedOperatorError,
-        r"_cdist_backward.*module inner",
+        r"aten\._linalg_svd.*module inner",
     ),
     "several at once": (
-        lambda x: torch.special.i0(x) + torch.special.i1(x),
+        lambda x: torch.linalg.svdvals(x).sum() + torch.special.airy_ai(x.detach()),
         UnsupportedOperatorError,
-        r"operators of the model are missing.*aten\.i0.*aten\.special_i1.*test_capture\.py:\d+",
+        r"operators of the model are missing.*_linalg_svd.*airy_ai.*test_capture\.py:\d+",
     ),
-    "torch.rand_like": (lambda x: x + torch.rand_like(x), UnsupportedOperatorError, "rand_like"),
-    "bernoulli": (lambda x: x * torch.bernoulli(x), UnsupportedOperatorError, "bernoulli"),
-    "normal_": (lambda x: x + torch.empty(3, 4).normal_(), UnsupportedOperatorError, "normal_"),
-    "alpha dropout": (lambda x: F.alpha_dropout(x, 0.5, True), UnsupportedOperatorError, "alpha"),
-    "rrelu module": (nn.RReLU(), UnsupportedOperatorError, "rrelu|random"),
     "item": (lambda x: x * x.max().item(), UsageError, "values of tensors|item"),
     "branch on values": (lambda x: x if x.sum() > 0 else -x, UsageError, "values of tensors"),
     "boolean indexing": (lambda x: x[x > 0], UsageError, "values|mask|nonzero"),
-    "tensor from data": (lambda x: x * torch.tensor([1.0, 2, 3, 4]), UsageError, "buffer"),
     "half precision": (lambda x: x.half().float(), UsageError, "float16"),
     "double": (lambda x: x.double().float(), UsageError, "f64|double"),
-    "label smoothing": (
-        lambda x: F.cross_entropy(x, torch.zeros(3, dtype=torch.int64), label_smoothing=0.1),
-        UnsupportedOperatorError,
-        "label_smoothing",
-    ),
-    "class weights": (
-        lambda x: F.cross_entropy(x, torch.zeros(3, dtype=torch.int64), weight=torch.ones(4)),
-        UnsupportedOperatorError,
-        "weight",
-    ),
 }
 
 
@@ -378,20 +361,10 @@ def test_unknown_operators_name_the_module_path_in_the_backward_pass_too() -> No
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> Tensor:
-            return grad * torch.special.i0(ctx.saved_tensors[0])
+            return grad * torch.special.airy_ai(ctx.saved_tensors[0])
 
-    with pytest.raises(UnsupportedOperatorError, match=r"aten\.i0.*linear|inner.*backward"):
+    with pytest.raises(UnsupportedOperatorError, match=r"airy_ai.*(linear|inner).*backward"):
         capture(Wrapped(Clipped.apply), total, X, SGD(0.1))
-
-
-def test_checkpointing_with_dropout_is_refused() -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    def function(x: Tensor) -> Any:
-        return checkpoint(lambda y: F.dropout(y * y, 0.5) * y, x, use_reentrant=False)
-
-    with pytest.raises(UsageError, match="checkpoint"):
-        capture(Wrapped(function), total, X, SGD(0.1))
 
 
 def test_wrong_arguments() -> None:

@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
-from tallystick.errors import UsageError  # noqa: E402
 from tallystick.program.capture import capture  # noqa: E402
 from tallystick.program.executor import Executor  # noqa: E402
 from tallystick.program.optimizers import SGD  # noqa: E402
@@ -49,14 +48,18 @@ def test_values_and_gradient_are_torchs_in_binary64(dim: int) -> None:
     np.testing.assert_allclose(got, wide.weight.grad.numpy(), rtol=1e-4, atol=1e-4)
 
 
-def test_a_cumulative_sum_of_integers_is_refused_by_name() -> None:
+def test_a_cumulative_sum_of_integers_is_made_of_sums_of_slices() -> None:
     class Positions(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = nn.Parameter(torch.ones(4))
+            self.weight = nn.Parameter(torch.ones(7))
 
         def forward(self, x: Tensor) -> Tensor:
             return self.weight * (x > 0).cumsum(-1)
 
-    with pytest.raises(UsageError, match=r"aten\.cumsum.*f32"):
-        capture(Positions(), loss, {"x": torch.ones(4)}, SGD(0.1))
+    x = torch.tensor([1.0, -1, 2, 3, -1, 1, 0])
+    step = capture(Positions(), loss, {"x": x}, SGD(0.1), outputs_grads=True)
+    assert "aten.cumsum" not in [node.op for node in step.program.nodes]
+    assert step.initial_state is not None
+    result = Executor(step.program).run_step(step.initial_state, {"x": x.numpy()}, {"lr": 0.1})
+    np.testing.assert_array_equal(result.outputs["grad.weight"], (x > 0).cumsum(-1).numpy())

@@ -73,10 +73,23 @@ def test_in_place_and_views():
 def test_other_randomness_and_unknown_operators_are_refused():
     square = torch.eye(3)
     with tallystick.reproducible("ordered/1"):
-        with pytest.raises(UnsupportedOperatorError, match=r"rand"):
-            torch.rand(3)
+        with pytest.raises(UnsupportedOperatorError, match=r"randperm"):
+            torch.randperm(3)
         with pytest.raises(UnsupportedOperatorError, match=r"svd"):
             torch.linalg.svd(square)
+
+
+def test_an_operator_without_a_rule_is_taken_apart_below_the_dispatch_mode():
+    """PROGRAM 5.2: torch's decomposition is traced while a call is being dispatched."""
+    x = torch.linspace(-2, 2, 7, requires_grad=True)
+    with tallystick.reproducible("ordered/1"):
+        y = torch.nn.functional.celu(x, alpha=0.75)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    double = x.detach().double().requires_grad_()
+    wanted = torch.nn.functional.celu(double, alpha=0.75)
+    (expected,) = torch.autograd.grad(wanted.sum(), double)
+    torch.testing.assert_close(y.detach().double(), wanted.detach(), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(gradient.double(), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_unknown_contract():

@@ -67,6 +67,13 @@ def _clamp(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [x]
 
 
+def _floor_divide(_attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
+    """Python's own division of integers rounds down (10.10)."""
+    a, b = np.broadcast_arrays(*inputs)
+    flat = [int(v) // int(w) for v, w in zip(a.reshape(-1), b.reshape(-1), strict=True)]
+    return [_wrap(np.array(flat, object)).reshape(a.shape)]
+
+
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
@@ -123,6 +130,7 @@ ELEMENTWISE: dict[str, Callable[[Attrs, Inputs], list[np.ndarray]]] = {
     "aten.maximum": lambda a, x: [_larger(x[0], x[1])],
     "aten.minimum": lambda a, x: [_smaller(x[0], x[1])],
     "aten.clamp": _clamp,
+    "aten.floor_divide": _floor_divide,
     "aten.logical_and": lambda a, x: [x[0] & x[1]],
     "aten.logical_or": lambda a, x: [x[0] | x[1]],
     "aten.logical_not": lambda a, x: [~x[0]],

@@ -82,6 +82,17 @@ def _index_select(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [np.moveaxis(picked, 0, attrs["dim"])]
 
 
+def _scatter(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
+    x, index, source = inputs
+    out = np.array(x)
+    for at in np.ndindex(*index.shape):  # row-major: a later source replaces an earlier one
+        where = list(at)
+        if x.ndim:
+            where[attrs["dim"] % x.ndim] = int(index[at])
+        out[tuple(where)] = source[at]
+    return [out]
+
+
 def _where(_attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     c, a, b = np.broadcast_arrays(*inputs)
     return [np.where(c, a, b)]
@@ -131,6 +142,7 @@ MOVE = {
     ],
     "aten.gather": _gather,
     "aten.index_select": _index_select,
+    "aten.scatter.src": _scatter,
     "aten.where": _where,
     "aten.masked_fill": _masked_fill,
     "aten.full": _full,

@@ -148,7 +148,30 @@ def _cumsum(attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
     return [np.moveaxis(stacked, 0, attrs["dim"])]
 
 
+def _before(x: Any, j: int, i: int, descending: bool) -> bool:
+    """Whether x_j comes before x_i (3.9)."""
+
+    def smaller(a: Any, b: Any) -> bool:
+        return bool(a < b) or bool(b != b and a == a)
+
+    first, second = (x[i], x[j]) if descending else (x[j], x[i])
+    return smaller(first, second) or (not smaller(second, first) and j < i)
+
+
+def _rank(attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
+    """The number of elements before each one of its row (3.9)."""
+    (x,) = inputs
+    rows = np.moveaxis(x.reshape(1) if x.ndim == 0 else x, attrs["dim"], -1)
+    places = np.zeros(rows.shape, np.int64)
+    n, down = rows.shape[-1], attrs["descending"]
+    for at in np.ndindex(*rows.shape[:-1]):
+        for i in range(n):
+            places[(*at, i)] = sum(_before(rows[at], j, i, down) for j in range(n))
+    return [np.moveaxis(places, -1, attrs["dim"]).reshape(x.shape)]
+
+
 SUMS = {
+    "tallystick.rank": _rank,
     "aten.sum": lambda a, x: _sum(a, x, False),
     "aten.sum.dim_IntList": lambda a, x: _sum(a, x, False),
     "aten.mean": lambda a, x: _sum(a, x, True),

@@ -111,6 +111,12 @@ def matched(stated: list[tuple[Read, tuple[int, Positions]]], made: list[Any]) -
     return read.optional and matched(rest, made)
 
 
+def _first(stated: list[tuple[Read, tuple[int, Positions]]]) -> Any:
+    """Without a read that was made before: it asks for nothing (5.3), and is recorded once."""
+    surely = [[one for read, one in stated[:k] if not read.optional] for k in range(len(stated))]
+    return [s for s, before in zip(stated, surely, strict=True) if s[1] not in before]
+
+
 POINTWISE_READS = tuple(op for op in POINTWISE if op != "aten.mse_loss_backward")
 
 
@@ -127,7 +133,7 @@ def test_reads_are_those_of_the_tables(op: str) -> None:
             place = Place(site, q, case.inputs, needs_of(q, whole), term)
             expected = family(op)(place)
             for numbers, made in executed(q, whole):
-                stated = [(r, _unlearnt(expected, r, numbers)) for r in reads]
+                stated = _first([(r, _unlearnt(expected, r, numbers)) for r in reads])
                 assert matched(stated, made), (op, site.attrs, q.name, stated, made)
             seen.add((key, "s[i]" if q.name.startswith("s[") else q.name))
     assert seen == {k for k in read_rows() if k[0].split(" ")[0] == op}

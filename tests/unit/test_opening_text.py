@@ -233,7 +233,7 @@ def test_view_codes() -> None:
 def test_stretches() -> None:
     """OPENING 2.6."""
     found = {
-        (q.stretch, q.weight, q.name in ("d", "y"))
+        (q.stretch, q.weight, q.name in ("d", "y", "out"))
         for contract in CONTRACTS.values()
         for site, _ in golden_sites(contract, 1)
         for q in _below(opening_rule(site))

@@ -25,7 +25,15 @@ from tallystick.protocol.bodies import BytesBody
 CONTRACTS = {"ordered": "ordered/1", "rounded": "rounded/1;b=27", "bounded": "replay/1;b=27",
              "published": "replay/1;b=27;form=published"}  # fmt: skip
 LATER = ("aten.cumsum",)
+# Operators that came after the bundles above, each with a bundle of its own.
+SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallystick.rank",),
+         "operators-whole": ("aten.floor_divide",)}  # fmt: skip
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
+
+
+def frozen_operators() -> set[str]:
+    """Those of the bundles about all operators, which stay as they are."""
+    return set(all_ops()) - {name for names in SINCE.values() for name in names}
 
 
 def another(index: int, out: int) -> Callable[[int, int, Node, Sequence[Array]], None]:
@@ -71,7 +79,7 @@ def jobs(
 def operators(maker: Any, contract: str) -> None:
     """A false element of each output of golden calls: all operators, or those that are treated."""
     every = contract in ("ordered/1", CONTRACTS["published"])
-    names = set(all_ops()) - set(LATER) if every else rounded_operators()
+    names = frozen_operators() - set(LATER) if every else rounded_operators()
     false_outputs(maker, contract, golden(2 if every else 4, 1500, names))
 
 
@@ -176,7 +184,7 @@ def false_bounds(maker: Any) -> None:
 
 def parts(maker: Any) -> None:
     """Statements of pairs that are false (OPENING 9, 10), under the published form."""
-    false_parts(maker, CONTRACTS["published"], golden(1, 600, set(all_ops())))
+    false_parts(maker, CONTRACTS["published"], golden(1, 600, frozen_operators()))
     false_bounds(maker)
 
 
@@ -186,4 +194,13 @@ def later(maker: Any) -> None:
         false_outputs(maker, contract, golden(2, 1500, LATER), f", {contract}")
     for contract in ("ordered/1", CONTRACTS["published"]):
         long = [c for c in golden(99, 5000, LATER) if max(c.outputs[0].shape, default=0) > 256]
+        false_parts(maker, contract, long)
+
+
+def since(maker: Any, names: Sequence[str]) -> None:
+    """A false element of each output, and false parts of it, for operators of a later bundle."""
+    for contract in CONTRACTS.values():
+        false_outputs(maker, contract, golden(2, 1500, names), f", {contract}")
+    long = [c for c in golden(99, 5000, names) if max(x.size for x in c.inputs) > 256]  # type: ignore[union-attr]
+    for contract in ("ordered/1", CONTRACTS["published"]):
         false_parts(maker, contract, long)

@@ -21,7 +21,7 @@ import kernel_format as fmt
 from adversary.games import make_job
 from evidence_format import ROOT, Bundle, Case, encode, load
 from evidence_later import clauses_later
-from evidence_operators import CONTRACTS, another, later, operators, parts
+from evidence_operators import CONTRACTS, SINCE, another, later, operators, parts, since
 from judged import judged
 from operator_job import golden, operator_job
 from unit.protocol import log_scenarios, scenarios
@@ -322,6 +322,7 @@ def play_query(honest: Party, cheat: Party) -> bytes:
 MAKERS: dict[str, Callable[[Maker], None]] = {
     **{f"operators-{k}": lambda m, c=c: operators(m, c) for k, c in CONTRACTS.items()},  # type: ignore[misc]
     "operators-later": later,
+    **{k: lambda m, names=names: since(m, names) for k, names in SINCE.items()},  # type: ignore[misc]
     "parts-published": parts,
     "clauses-later": clauses_later,
     "clauses": clauses,

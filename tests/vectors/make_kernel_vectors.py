@@ -14,6 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import kernel_cases as basic  # noqa: E402
 import kernel_cases_image as image  # noqa: E402
+import kernel_cases_index as index  # noqa: E402
 import kernel_cases_nn as nn  # noqa: E402
 import kernel_cases_read as read  # noqa: E402
 from kernel_format import ROOT, Case, encode  # noqa: E402
@@ -32,6 +33,9 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "random": (nn.random, read.random),
     "scatter": (nn.scatter, read.scatter),
     "move": (nn.move, read.move),
+    "select": (index.select,),
+    "rank": (index.rank,),
+    "whole": (index.whole,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

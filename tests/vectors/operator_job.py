@@ -91,7 +91,11 @@ def operator_job(path: Path, contract: str, cases: Sequence[fmt.Case]) -> Job:
     nodes.append(Node(COMMIT, ends, {}, ()))
     program = Program(contract, tuple(inputs), tuple(nodes), tuple(sorted(outputs.items())))
     step = SimpleNamespace(
-        program=program, batch={"x": BATCH}, initial_state=slots, scalars=scalars
+        program=program,
+        batch={"x": BATCH},
+        initial_state=slots,
+        scalars=scalars,
+        first_step=None,
     )
     return save_job(
         step, path, {"x": np.ones((1, 1), np.float32)[:, 0]}, steps=1, checkpoint_interval=1,

@@ -129,6 +129,53 @@ def no_axes(attrs: Attrs, inputs: Inputs) -> list[Any]:
     return REFERENCE["aten.sum.dim_IntList"](attrs, inputs)
 
 
+def reversed_sources(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """9.3 with the first source of an element left in it."""
+    x, index, source = inputs
+    if x.ndim:
+        index, source = (np.flip(t, attrs["dim"]) for t in (index, source))
+    return REFERENCE["aten.scatter.src"](attrs, [x, index, source])
+
+
+def without_reach(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """9.3 with zeros where no index reaches."""
+    x, index, source = inputs
+    return REFERENCE["aten.scatter.src"](attrs, [np.zeros_like(x), index, source])
+
+
+def turned_round(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with descending as ascending from the other end: ties in the other order."""
+    (x,) = inputs
+    if not attrs["descending"] or not x.ndim:
+        return REFERENCE["tallystick.rank"](attrs, inputs)
+    (up,) = REFERENCE["tallystick.rank"]({**attrs, "descending": False}, inputs)
+    return [x.shape[attrs["dim"]] - 1 - up]
+
+
+def two_zeros(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with -0 below +0, as in 1.11."""
+    (x,) = inputs
+    if x.dtype == F32:
+        x = np.where((x == 0) & np.signbit(x), F32(-1e-45), x)
+    return REFERENCE["tallystick.rank"](attrs, [x])
+
+
+def least_nan(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.9 with NaN below all."""
+    (x,) = inputs
+    if x.dtype == F32:
+        x = np.where(np.isnan(x), F32(-np.inf), x)
+    return REFERENCE["tallystick.rank"](attrs, [x])
+
+
+def toward_zero(_attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.10 with the quotient cut off."""
+    a, b = np.broadcast_arrays(*inputs)
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
+    cut = [abs(v) // abs(w) * (1 if (v < 0) == (w < 0) else -1) for v, w in pairs]
+    return [np.array([(v + 2**63) % 2**64 - 2**63 for v in cut], np.int64).reshape(a.shape)]
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -147,7 +194,13 @@ CASES: dict[str, tuple[str, Reading]] = {
     "8.4 T's halves go up": (DROP, mask(lambda v: math.floor(v + 0.5), lambda w, t: w >= t)),
     "8.4 T's halves go down": (DROP, mask(lambda v: math.ceil(v - 0.5), lambda w, t: w >= t)),
     "8.4 a word equal to T is dropped": (DROP, mask(round, lambda w, t: w > t)),
+    "3.9 ties turn round": ("tallystick.rank", turned_round),
+    "3.9 two zeros": ("tallystick.rank", two_zeros),
+    "3.9 NaN is the least": ("tallystick.rank", least_nan),
+    "9.3 the first source stays": ("aten.scatter.src", reversed_sources),
+    "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
+    "10.10 the quotient is cut off": ("aten.floor_divide", toward_zero),
     "11.2 decay in binary32": (
         ADAMW,
         adamw(lambda lr, wd: lambda p: p * (F32(1) - F32(lr) * F32(wd))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.types import DTYPES
 from tallystick.opening.pointwise import (
     broadcast_position,
+    check_inside,
     coordinates,
     one,
     position,
 )
 from tallystick.opening.quantity import (
+    LIMIT,
+    Chain,
     Local,
     Needs,
     Quantity,
-    RefusedOperandsError,
     Site,
     Source,
     opening,
@@ -104,10 +107,9 @@ def _indexed(site: Site, index_at: int, size: int, place: Any) -> Quantity:
     """The element of operand 0 at place(i), where i is element `index_at` of operand 1."""
 
     def compute(source: Source, _: Needs) -> Any:
-        i = int(one(source, 1, index_at)[0])
-        if not 0 <= i < size:  # NUMERICS 9.2: kernels refuse it
-            raise RefusedOperandsError(site.op, f"index {i} is outside [0, {size}).")
-        return one(source, 0, place(i))[0]
+        index = one(source, 1, index_at)
+        check_inside(site.op, index, size)
+        return one(source, 0, place(int(index[0])))[0]
 
     return Local("out", site.outputs[0].dtype, compute)
 
@@ -133,6 +135,31 @@ def _embedding(site: Site) -> Quantity:
     rows, width = site.type_of(0).shape
     token, column = divmod(site.element, width)
     return _indexed(site, token, rows, lambda i: i * width + column)
+
+
+@opening("aten.scatter.src")
+def _scatter(site: Site) -> Quantity:
+    """9.3 as a chain: link 0 is x's element, link 1 + i source i along dim."""
+    at, shape = _here(site), site.type_of(1).shape
+    axis = axis_of(site.op, integer(site.attrs, "dim"), len(at))
+    size, row = (site.outputs[0].shape[axis], at[axis]) if at else (1, 0)
+    reached = all(at[i] < n for i, n in enumerate(shape) if i != axis)
+    count = (shape[axis] if shape else 1) if reached else 0
+    dtype = site.outputs[0].dtype
+    zero: Any = np.zeros((), DTYPES[dtype])[()]
+    start = position(_with(at, axis, 0), shape) if at and count else 0
+    step = math.prod(shape[axis + 1 :])
+
+    def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
+        if first == 0:
+            state = one(source, 0, site.element)[0]
+        places = start + np.arange(max(first, 1) - 1, last - 1, dtype=np.int64) * step
+        index = source.read(1, places)
+        check_inside(site.op, index, size)
+        here = places[index == row]
+        return source.read(2, here[-1:])[0] if here.size else state
+
+    return Chain("out", dtype, 1 + count, LIMIT, zero, advance)
 
 
 @opening("aten.where")

@@ -22,6 +22,7 @@ from tallystick.opening.quantity import (
     Local,
     Needs,
     Quantity,
+    RefusedOperandsError,
     Site,
     Source,
     Terms,
@@ -42,6 +43,7 @@ POINTWISE = (
     *(f"aten.{name}" for name in (*_ELEMENTARY, *_PLAIN)),
     "aten.bitwise_and.Tensor",
     "aten.bitwise_or.Tensor",
+    "aten.floor_divide",
     "aten.pow.Tensor_Scalar",
     "tallystick.mask_scale",
     "tallystick.beta_power",
@@ -77,6 +79,16 @@ def broadcast_position(element: int, out: tuple[int, ...], shape: tuple[int, ...
 def one(source: Source, operand: int, flat: int) -> Array:
     """One element of an operand as an array of shape (1,)."""
     return source.read(operand, np.array([flat], dtype=np.int64))
+
+
+def check_inside(op: str, index: Array, size: int) -> None:
+    """The indices are in [0, size), as the kernels check (NUMERICS 1.13).
+
+    Raises RefusedOperandsError.
+    """
+    outside = (index < 0) | (index >= size)
+    if outside.any():
+        raise RefusedOperandsError(op, f"index {index[outside][0]} is outside [0, {size}).")
 
 
 def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> Array:

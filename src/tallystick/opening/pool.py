@@ -9,6 +9,7 @@ import numpy as np
 
 from tallystick.numerics.operators.pool import axes
 from tallystick.opening.arithmetic import accumulated, only
+from tallystick.opening.pointwise import check_inside
 from tallystick.opening.quantity import (
     LIMIT,
     Array,
@@ -18,7 +19,6 @@ from tallystick.opening.quantity import (
     Local,
     Needs,
     Quantity,
-    RefusedOperandsError,
     Site,
     Source,
     opening,
@@ -71,11 +71,7 @@ def _max_pool_backward(site: Site) -> Quantity:
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
         at = np.arange(base + first, base + last, dtype=np.int64)
         index = source.read(2, at)
-        outside = (index < 0) | (index >= size)
-        if outside.any():
-            raise RefusedOperandsError(
-                site.op, f"index {index[outside][0]} is outside [0, {size})."
-            )
+        check_inside(site.op, index, size)
         return accumulated(state, source.read(0, at[index == place]), sources)
 
     return Chain("d", "f32", sources, LIMIT, np.float32(0), advance)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.opening.arithmetic import accumulated, started
+from tallystick.opening.pointwise import check_inside
 from tallystick.opening.quantity import (
     LIMIT,
     Array,
@@ -22,7 +23,6 @@ from tallystick.opening.quantity import (
     Local,
     Needs,
     Quantity,
-    RefusedOperandsError,
     Site,
     Source,
     opening,
@@ -49,10 +49,7 @@ def _scatter(
             state = started(begin(source), count)
         sources = np.arange(first, last, dtype=np.int64)
         index = source.read(1, sources)
-        outside = (index < 0) | (index >= rows)
-        if outside.any():
-            bad = index[outside][0]
-            raise RefusedOperandsError(site.op, f"index {bad} is outside [0, {rows}).")
+        check_inside(site.op, index, rows)
         sources = sources[index == row]
         return accumulated(state, contributions(source, sources), count)
 

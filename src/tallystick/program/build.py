@@ -74,6 +74,10 @@ class Builder:
         """The attributes of the node that made `value`."""
         return self._nodes[value.node].attrs
 
+    def node_of(self, value: Value) -> Node | None:
+        """The node that made `value`, or None for an input."""
+        return None if value.is_input else self._nodes[value.node]
+
     def emit(self, op: str, inputs: Sequence[Value | None], **attrs: object) -> list[Value]:
         """Append a node; its outputs. Raises UsageError where attributes or types do not fit."""
         spec = op_spec(op, self.contract)

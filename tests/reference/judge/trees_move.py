@@ -87,6 +87,31 @@ def index_select(x: Element, read: Any) -> Any:
     return (yield from one(read, 0, flat(c, x.shape(0))))
 
 
+def scatter_src(x: Element) -> Q:
+    """A chain "out": x's element, then the sources along dim (7.2.3)."""
+    shape, c = x.shape(1), at(x.e, x.out[1])
+    a = x.axis(len(c))
+    n = shape[a] if shape else 1
+    if any(c[b] >= shape[b] for b in range(len(c)) if b != a):
+        n = 0
+    size, mine = (x.out[1][a], c[a]) if c else (1, 0)
+
+    def place(i: int) -> int:
+        return flat([*c[:a], i - 1, *c[a + 1 :]], shape) if c else 0
+
+    def f(read: Any, first: int, last: int, state: Any) -> Any:
+        if first == 0:
+            state = yield from one(read, 0, x.e)
+        places = [place(i) for i in range(max(first, 1), last)]
+        found = [int(v) for v in (yield from read(1, places))]
+        if any(not 0 <= v < size for v in found):
+            raise RefusedError
+        hits = [p for p, v in zip(places, found, strict=True) if v == mine]
+        return (yield from one(read, 2, hits[-1])) if hits else state
+
+    return Q("chain", x.out[0], "out", f, count=1 + n, start=0)
+
+
 def where(x: Element, read: Any) -> Any:
     k = 1 if (yield from one(read, 0, bcast(x.e, x.out[1], x.shape(0)))) else 2
     return (yield from one(read, k, bcast(x.e, x.out[1], x.shape(k))))
@@ -169,6 +194,7 @@ MOVE: dict[str, Any] = {
     "aten.embedding": local(embedding),
     "aten.gather": local(gather),
     "aten.index_select": local(index_select),
+    "aten.scatter.src": scatter_src,
     "aten.where": local(where),
     "aten.masked_fill": local(masked_fill),
     "aten.full": local(full),

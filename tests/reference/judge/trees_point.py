@@ -19,8 +19,9 @@ NAMES += [
     for n in (
         "exp log tanh erf sigmoid sin cos rsqrt expm1 log1p exp2 log2 neg abs reciprocal sqrt "
         "square pow.Tensor_Scalar maximum minimum clamp logical_and logical_or logical_not "
-        "bitwise_and.Tensor bitwise_or.Tensor bitwise_not _to_copy relu silu leaky_relu gelu "
-        "gelu_backward silu_backward tanh_backward sigmoid_backward threshold_backward"
+        "bitwise_and.Tensor bitwise_or.Tensor bitwise_not floor_divide _to_copy relu silu "
+        "leaky_relu gelu gelu_backward silu_backward tanh_backward sigmoid_backward "
+        "threshold_backward"
     ).split()
 ]
 NAMES += [f"tallystick.{n}" for n in "mask_scale beta_power adamw_step adam_step sgd_step".split()]
@@ -41,6 +42,8 @@ def pointwise(x: Element) -> Q:
             v = float(inputs[0])
             if not -(2.0**63) <= v < 2.0**63:
                 raise RefusedError
+        if x.op == "aten.floor_divide" and not int(inputs[1]):
+            raise RefusedError
         return REFERENCE[x.op](x.attrs, inputs)[x.output].reshape(())[()]
 
     return Q("local", x.out[0], "out", f)

@@ -87,6 +87,29 @@ def cumsum(x: Element) -> Q:
     return added("y", j + 1, values, F32(-0.0))
 
 
+def place(x: Element) -> Q:
+    """A count of the elements before this one (7.4.3)."""
+    shape = x.out[1] or (1,)
+    a = x.axis(len(shape))
+    n, inner = shape[a], math.prod(shape[a + 1 :])
+    base = x.e // (n * inner) * (n * inner) + x.e % inner
+    k = x.e // inner % n
+
+    def smaller(v: Any, w: Any) -> bool:
+        return bool(v < w) or bool(w != w and v == v)
+
+    def f(read: Any, numbers: range) -> Any:
+        own = (yield from read(0, [x.e]))[0]
+        others = yield from read(0, [base + i * inner for i in numbers])
+        found = []
+        for i, v in zip(numbers, others, strict=True):
+            pair = (own, v) if x.attrs["descending"] else (v, own)
+            found.append(int(smaller(*pair) or (not smaller(*pair[::-1]) and i < k)))
+        return found
+
+    return Q("tree", "i64", "place", f, count=n)
+
+
 REDUCE: dict[str, Any] = {
     "aten.sum": total,
     "aten.sum.dim_IntList": total,
@@ -100,4 +123,5 @@ REDUCE: dict[str, Any] = {
     "aten.var_mean.correction": var_mean,
     "tallystick.sum_squares": lambda x: terms(x, "SUM(x*x)", lambda v: v * v),
     "aten.cumsum": cumsum,
+    "tallystick.rank": place,
 }

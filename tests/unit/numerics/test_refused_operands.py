@@ -26,6 +26,10 @@ PYTHON: dict[str, Callable[[], object]] = {
     "index_add": lambda: tallystick.evaluate("aten.index_add", ROWS, BAD, ROWS, dim=0),
     "index_select": lambda: tallystick.evaluate("aten.index_select", ROWS, BAD, dim=0),
     "gather": lambda: tallystick.evaluate("aten.gather", np.ones(3, F), BAD, dim=0),
+    "scatter": lambda: tallystick.evaluate(
+        "aten.scatter.src", np.ones(3, F), BAD, np.ones(3, F), dim=0
+    ),
+    "floor_divide": lambda: tallystick.evaluate("aten.floor_divide", BAD, BAD),
     "cross_entropy": lambda: tallystick.evaluate("tallystick.cross_entropy", ROWS, BAD),
     "nll_loss": lambda: tallystick.evaluate("aten.nll_loss_forward", ROWS, BAD),
     "max_pool_backward": lambda: tallystick.evaluate(

@@ -135,6 +135,8 @@ REFUSED = {
     "aten.embedding": ({"padding_idx": -1}, [np.ones((3, 2), F32), np.array([0, 3])]),
     "aten.gather": ({"dim": 1}, [np.ones((2, 3), F32), np.array([[0], [-1]])]),
     "aten.index_select": ({"dim": 0}, [np.ones((2, 3), F32), np.array([2])]),
+    "aten.scatter.src": ({"dim": 0}, [np.ones(3, F32), np.array([0, 3]), np.ones(2, F32)]),
+    "aten.floor_divide": ({}, [np.array([1, 2]), np.array([1, 0])]),
     "aten._to_copy": ({"dtype": "i64"}, [np.array([1, np.nan], F32)]),
     "tallystick.dropout_mask": ({"draw": 0, "p": 0.5, "shape": (4,)}, [np.array([1, 1 << 32])]),
 }

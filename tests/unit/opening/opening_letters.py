@@ -204,10 +204,27 @@ def movement(p: Place) -> Expected:
         env |= {"k": k, "before": before, "S_k": shapes[f"S{k}"]}
     if op == "aten.embedding":
         env["W"] = env["S"][1]
+    if op == "aten.scatter.src":
+        return _selecting(p, env)
     if op in ("aten.embedding", "aten.gather", "aten.index_select"):
         first = read_rows()[op, "out"][0]
         env["v"] = int(p.flat_operand(1)[value(first.formula, env)])
     return simple(env)
+
+
+def _selecting(p: Place, env: Env) -> Expected:
+    """7.2.3: link 0 reads x, the others an index each, and a stretch the last source met."""
+    mine = env["c"][env["a"]] if env["c"] else 0
+    indices = p.flat_operand(1)
+
+    def expected(read: Read, numbers: range) -> tuple[int, Positions]:
+        links = [i for i in numbers if (i == 0) == (read.operand == "0")]
+        found = [value(read.formula, {**env, "i": i}) for i in links]
+        if read.operand == "2":
+            found = [at for at in found if indices[at] == mine][-1:]
+        return int(read.operand), found
+
+    return expected
 
 
 def products(p: Place, clause: str, letters: Env, inside: Callable[[Env], bool]) -> Expected:
@@ -387,11 +404,16 @@ def norms(p: Place) -> Expected:
     return simple(pointwise_env(p))
 
 
+# What keeps the rows of 7.4, where a reduction leaves one element of each.
+ROWS: dict[str, Callable[[Place], Expected]] = {
+    "aten.cumsum": cumulative,
+    "tallystick.rank": softmax,
+}
 FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.1 ", norms),
     ("### 7.2 ", movement),
     ("### 7.3 ", lambda p: (convolution if "conv" in p.site.op else matrices)(p)),
-    ("### 7.4 ", lambda p: (cumulative if p.site.op == "aten.cumsum" else reduction)(p)),
+    ("### 7.4 ", lambda p: ROWS.get(p.site.op, reduction)(p)),
     ("### 7.5 ", scatter),
     ("### 7.6 ", lambda p: (softmax if "softmax" in p.site.op else layer_norm)(p)),
     ("### 7.7 ", batch_norm),

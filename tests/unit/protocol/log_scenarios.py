@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 from unit.protocol.log_simulator import BITS, Entries
-from unit.protocol.scenarios import WRONG, Lie, answering, flipped
+from unit.protocol.scenarios import WRONG, Lie, answering, flipped, one_less
+from unit.protocol.scenarios import first_wrong as first_hash_wrong
 
 from tallystick.commit.tensor import Array
 from tallystick.numerics.grid import Grid
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.bodies import BlockBody, BlocksBody, BytesBody, LogBody, NodeBody
+from tallystick.protocol.bodies import (
+    BlockBody,
+    BlocksBody,
+    BytesBody,
+    HashesBody,
+    LogBody,
+    NodeBody,
+)
 
 STEP = 3  # neither first, last nor committed
 PRODUCT, WIDE, SCALED, HEAD, BIAS, COMMIT = (
@@ -121,6 +129,17 @@ def quantities(query: q.Values, body: Any) -> Any:
     return flipped(query, body) if query.view.kind == "needs" else body
 
 
+def second_hashes_wrong(query: q.TensorHashes, body: HashesBody) -> HashesBody:
+    """The hashes of the whole tensor are true, those of a part of it are false."""
+    return first_hash_wrong(query, body) if query.first > 0 else body
+
+
+def of_the_value(change: Callable[..., Any], kind: type[q.Query] = q.TensorHashes) -> LogScenario:
+    """6.13: party 0 opens the element that the entry is about, and answers falsely."""
+    hooks = {"entries": entry(WIDE, 9000, 0), "answer": answering(kind, change)}
+    return LogScenario("6.13", "", hooks, zero_only=True)
+
+
 EXTRA = {"entries": entry(PRODUCT, PLAIN, 1)}  # the boundary above is the nearer one
 FALSE = {"node": value(PRODUCT, PLAIN, float(2 * UP))}
 
@@ -207,6 +226,13 @@ BOUNDED: dict[str, LogScenario] = {
     ),
     "a false record of the output's node": LogScenario(
         "6.13", "", {**EXTRA, "answer": answering(q.NodeRecord, false_node)}, zero_only=True
+    ),
+    "false hashes of the entry's value": of_the_value(first_hash_wrong),
+    "false hashes of a part of the entry's value": of_the_value(second_hashes_wrong),
+    "too few hashes of the entry's value": replace(of_the_value(one_less), clause="2.7"),
+    "a false leaf of the entry's value": of_the_value(flipped, q.Leaf),
+    "a leaf of another length of the entry's value": replace(
+        of_the_value(lambda _, b: BytesBody(b.data[:-4]), q.Leaf), clause="2.7"
     ),
     "a false exact sum": LogScenario(
         "6.5",

@@ -37,7 +37,7 @@ from tallystick.protocol.referee import Referee
 from tallystick.protocol.results import DisputedLogs, DisputedStep, DisputedTrees
 from tallystick.prover.local import play
 
-WIDTH = 6000  # two rows of it are three blocks of a bounded log
+WIDTH = 9000  # two rows: five blocks of a bounded log, more leaves than one answer has hashes
 
 
 @pytest.fixture(scope="module")

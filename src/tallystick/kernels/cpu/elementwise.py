@@ -52,6 +52,15 @@ def _sum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     (np.add if base == "add" else np.subtract)(a, term, out=out)
 
 
+@kernel("aten.floor_divide", named=True, strided=True, inplace=_EITHER)
+def _floor_divide(op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    a, b = operand(inputs, 0), operand(inputs, 1)
+    if outputs[0].size and not b.all():
+        raise RefusedOperandsError(op, "a divisor is 0.")
+    with np.errstate(over="ignore"):  # the one quotient that wraps (10.10)
+        np.floor_divide(a, b, out=outputs[0])
+
+
 # --- comparisons and logic (NUMERICS 1.10, 10.5) --------------------------------------------------
 _COMPARISONS = {
     "eq": np.equal,

@@ -62,6 +62,29 @@ def _index_select(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> No
         np.take(x, index, axis=axis, out=outputs[0], mode="clip")
 
 
+# --- writing by index (NUMERICS 9.3) --------------------------------------------------------------
+def _places(shape: tuple[int, ...], axis: int, index: np.ndarray) -> np.ndarray:
+    """The row-major position in `shape` to which each element of `index` goes along `axis`."""
+    places, step = np.zeros(index.shape, np.int64), 1
+    for i in reversed(range(len(shape))):
+        along = np.arange(index.shape[i]).reshape(-1, *(1,) * (index.ndim - 1 - i))
+        places += (index if i == axis else along) * step
+        step *= shape[i]
+    return places
+
+
+@kernel("aten.scatter.src", named=True, strided=True, inplace=((0, 0),))
+def _scatter(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    x, index, source = (operand(inputs, i) for i in range(3))
+    out = outputs[0]
+    axis = axis_of(op, integer(attrs, "dim"), x.ndim)
+    _check_indices(op, index, x.shape[axis] if x.ndim else 1)
+    if out.__array_interface__["data"][0] != x.__array_interface__["data"][0]:
+        copy(x, out)
+    # numpy assigns to a list of positions in its order, so the last of equals stays.
+    out.reshape(-1)[_places(x.shape, axis, index).reshape(-1)] = source.reshape(-1)
+
+
 # --- choosing -------------------------------------------------------------------------------------
 @kernel("aten.where", named=True, strided=True, inplace=((1, 0), (2, 0)))
 def _where(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:

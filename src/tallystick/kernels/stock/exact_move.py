@@ -62,6 +62,29 @@ def _embedding(op: str, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
     _rows(op, weight, 0, index, out.view(index.numel(), weight.shape[1]))
 
 
+# --- writing by index (9.3) -----------------------------------------------------------------------
+@exact("aten.scatter.src", named=True, inplace=((0, 0),))
+def _scatter(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    """The last source of each element by the greatest position, which needs no order."""
+    x, index, source, out = (*(need(inputs, i) for i in range(3)), outputs[0])
+    axis = axis_of(op, integer(attrs, "dim"), x.dim())
+    check_indices(op, index, x.shape[axis] if x.dim() else 1)
+    if out.data_ptr() != x.data_ptr():
+        bits(out).copy_(bits(x))
+    if not index.numel():
+        return
+    if x.dim() == 0:
+        bits(out).copy_(bits(source))
+        return
+    reached = bits(out)[tuple(slice(n if i != axis else None) for i, n in enumerate(index.shape))]
+    along = torch.arange(index.shape[axis], device=x.device)
+    along = along.reshape(-1, *(1,) * (x.dim() - 1 - axis)).expand(index.shape)
+    last = torch.full(reached.shape, -1, dtype=torch.int64, device=x.device)
+    last.scatter_reduce_(axis, index, along, "amax")
+    taken = torch.gather(bits(source), axis, last.clamp(min=0))
+    reached.copy_(torch.where(last < 0, reached, taken))
+
+
 # --- choosing -------------------------------------------------------------------------------------
 @exact("aten.where", inplace=((1, 0), (2, 0)))
 def _where(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:

@@ -73,6 +73,17 @@ def _product_scalar(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) ->
     torch.mul(need(inputs, 0), whole(op, "other", number(attrs, "other")), out=outputs[0])
 
 
+@exact("aten.floor_divide", named=True, inplace=_EITHER)
+def _floor_divide(op: str, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    a, b, out = need(inputs, 0), need(inputs, 1), outputs[0]
+    if out.numel() and bool((b == 0).any()):
+        raise RefusedOperandsError(op, "a divisor is 0.")
+    # A processor stops at -2^63 / -1, and negation wraps.
+    turned = b == -1
+    quotient = torch.div(a, torch.where(turned, 1, b), rounding_mode="floor")
+    out.copy_(torch.where(turned, -a, quotient))
+
+
 # --- extremes of two (1.11, 10.4) -----------------------------------------------------------------
 def _extremum(name: str, integers: Callable[..., Tensor], least: bool) -> None:
     @exact(f"aten.{name}", inplace=_EITHER)

@@ -1,4 +1,4 @@
-"""Exact torch kernels of extremes, argmax, integer sums and max pooling (NUMERICS 3, 6.15)."""
+"""Exact torch kernels of extremes, places, integer sums and max pooling (NUMERICS 3, 6.15)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 
 from tallystick.kernels.stock.exact import bits, exact, keys, of_keys, type_of, write
 from tallystick.kernels.stock.stock import Tensor, Tensors, need
+from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.operators.pool import Axis, axes
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
@@ -54,6 +55,23 @@ def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     places = torch.arange(n, device=x.device).reshape(-1, *(1,) * (x.dim() - 1 - axis))
     highest = x == x.amax(axis, keepdim=True)
     write(torch.where(highest, places, n).amin(axis), out)
+
+
+# --- places (3.9) ---------------------------------------------------------------------------------
+@exact("tallystick.rank", named=True)
+def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, out = need(inputs, 0), outputs[0]
+    if x.dim() == 0:
+        out.zero_()
+        return
+    axis = axis_of(op, integer(attrs, "dim"), x.dim())
+    found = keys(x + 0.0) if x.dtype == torch.float32 else x  # one zero
+    # A stable sort of integers is one permutation, whatever the order of execution.
+    found = ~found if flag(attrs, "descending") else found
+    order = torch.sort(found, dim=axis, stable=True)[1]
+    along = torch.arange(x.shape[axis], device=x.device)
+    along = along.reshape(-1, *(1,) * (x.dim() - 1 - axis)).expand(x.shape)
+    write(torch.empty_like(order).scatter_(axis, order, along), out)
 
 
 # --- max pooling (6.15) ---------------------------------------------------------------------------

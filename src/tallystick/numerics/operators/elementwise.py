@@ -215,6 +215,7 @@ _declare(
 )
 _declare("aten.mul.Tensor", clause="10.2", rule=same_type(2, NUMBERS), takes=_PAIR)
 _declare("aten.div.Tensor", clause="10.2", rule=same_type(2, FLOATS), takes=_PAIR)
+_declare("aten.floor_divide", clause="10.10", rule=same_type(2, ("i64",)), takes=_PAIR)
 _declare(
     "aten.mul.Scalar",
     clause="10.2",

@@ -16,6 +16,7 @@ from tallystick.numerics.operators.common import (
     axis_of,
     broadcast,
     check_dtype,
+    check_shape,
     constant,
     describe,
     integer,
@@ -126,15 +127,23 @@ def _cat(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- reading by index -----------------------------------------------------------------------------
-@operator("aten.gather", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move")
-def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
-    x, index = operands(op, inputs, 2)
+def _check_along(op: str, attrs: Attrs, x: TensorType, index: TensorType) -> None:
+    """Indices along `dim`, one for each element of `index`; beside it they may be fewer than x's.
+
+    Raises UsageError.
+    """
     check_dtype(op, index, ("i64",))
     axis = axis_of(op, integer(attrs, "dim"), len(x.shape))
     if len(x.shape) != len(index.shape) or any(
         index.shape[i] > n for i, n in enumerate(x.shape) if i != axis
     ):
         raise UsageError(f"{op}: indices {index} do not fit {x} along axis {axis}.")
+
+
+@operator("aten.gather", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move")
+def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, index = operands(op, inputs, 2)
+    _check_along(op, attrs, x, index)
     return (TensorType(x.dtype, index.shape),)
 
 
@@ -148,6 +157,22 @@ def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
     if len(index.shape) != 1 or not x.shape:
         raise UsageError(f"{op}: takes a tensor with axes and a list of indices, got {index}.")
     return (TensorType(x.dtype, _with(x.shape, axis, index.shape[0])),)
+
+
+# --- writing by index (NUMERICS 9.3) --------------------------------------------------------------
+@operator(
+    "aten.scatter.src",
+    clause="9.3",
+    operands=("x", "index", "source"),
+    attrs={"dim": INT},
+    op_class="move",
+)
+def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
+    x, index, source = operands(op, inputs, 3)
+    _check_along(op, attrs, x, index)
+    same_dtype(op, (x, source))
+    check_shape(op, "the source", source, index.shape)
+    return (x,)
 
 
 # --- choosing -------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
 
 _DRAW = {"draw": AttrSpec("int", 0), "shape": INTS}
-_OWN_DRAWS = "a model's own draws are refused: recipes make initial weights with it"
 
 WORD = 1 << 32
 
@@ -58,7 +57,6 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     attrs={**_DRAW, "low": AttrSpec("float", 0.0), "high": AttrSpec("float", 1.0)},
     op_class="random",
     is_random=True,
-    uncaptured=_OWN_DRAWS,
 )
 @operator(
     "tallystick.normal",
@@ -67,7 +65,6 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     attrs={**_DRAW, "mean": AttrSpec("float", 0.0), "std": AttrSpec("float", 1.0)},
     op_class="random",
     is_random=True,
-    uncaptured=_OWN_DRAWS,
 )
 def _float(op: str, attrs: Attrs, inputs: Types) -> Result:
     return _drawn(op, attrs, inputs, "f32")

@@ -120,6 +120,21 @@ def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (t,)
 
 
+# --- places (NUMERICS 3.9) ------------------------------------------------------------------------
+@operator(
+    "tallystick.rank",
+    clause="3.9",
+    operands=("x",),
+    attrs={"dim": INT, "descending": AttrSpec("bool", False)},
+    op_class="reduction",
+)
+def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
+    (t,) = operands(op, inputs, 1)
+    check_dtype(op, t, NUMBERS)
+    axis_of(op, integer(attrs, "dim"), len(t.shape))
+    return (TensorType("i64", t.shape),)
+
+
 @operator("tallystick.sum_squares", clause="3.7", operands=("x",), op_class="reduction")
 def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)

@@ -24,6 +24,7 @@ from tallystick.program.capture.batch import batch_types, meta_batch
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_mode
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
+from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like, trace
 from tallystick.program.check import check_name, check_program
@@ -188,6 +189,30 @@ def capture(
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
     """
+    module = original(module)
+    with uncompiled(module):
+        return _capture(
+            module,
+            loss,
+            batch,
+            optimizer,
+            clip_norm,
+            outputs_grads,
+            resolve_contract(contract),
+            mode,
+        )
+
+
+def _capture(
+    module: nn.Module,
+    loss: BatchLoss,
+    batch: Mapping[str, Any],
+    optimizer: Optimizer,
+    clip_norm: float | None,
+    outputs_grads: bool,
+    contract: str,
+    mode: str,
+) -> CapturedStep:
     model = _Model.of(module)
     check_mode(module, mode)
     trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
@@ -197,7 +222,7 @@ def capture(
     traced = settled_trace(_request(model, loss, meta, trainable), _loss_and_metrics)
     trained = [k for k in trainable if f"grad.{k}" in traced.outputs]
     rules = optimizer_slots(optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained})
-    b = Builder(resolve_contract(contract))
+    b = Builder(contract)
     state = _declare(b, model, rules, meta)
     outputs = _lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
@@ -250,10 +275,12 @@ def _capture_without_step(
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
 ) -> Program:
-    model = _Model.of(module)
+    module = original(module)
     meta = meta_batch(batch)
-    with _evaluation_mode(module):
-        traced = settled_trace(_request(model, run, meta, ()), collect)
+    with uncompiled(module):
+        model = _Model.of(module)
+        with _evaluation_mode(module):
+            traced = settled_trace(_request(model, run, meta, ()), collect)
     b = Builder(contract)
     state = _declare(b, model, {}, meta)
     outputs = _lower(b, traced, state)

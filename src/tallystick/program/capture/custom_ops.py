@@ -1,8 +1,8 @@
 """Operators torch lacks, as opaque nodes with derivatives, for tracing only.
 
-They exist so that a trace carries our own dropout (NUMERICS 8.4, 8.5) and cross-entropy (7.1)
-as single nodes. Their eager bodies never run: capture traces on meta tensors, and the contract's
-kernels compute a program.
+They exist so that a trace carries our own random numbers (NUMERICS 8.4 to 8.7), cross-entropy (7.1)
+and constants as single nodes. Their eager bodies never run: capture traces on meta tensors, and the
+contract's kernels compute a program.
 """
 
 from __future__ import annotations
@@ -30,6 +30,37 @@ def dropout_mask(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
 @dropout_mask.register_fake
 def _(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
     return torch.empty(shape, dtype=torch.bool, device=rng.device)
+
+
+@torch.library.custom_op("tallystick::uniform", mutates_args=())
+def uniform(rng: Tensor, draw: int, shape: list[int], low: float, high: float) -> Tensor:
+    raise _no_eager("uniform")
+
+
+@uniform.register_fake
+def _(rng: Tensor, draw: int, shape: list[int], low: float, high: float) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=rng.device)
+
+
+@torch.library.custom_op("tallystick::normal", mutates_args=())
+def normal(rng: Tensor, draw: int, shape: list[int], mean: float, std: float) -> Tensor:
+    raise _no_eager("normal")
+
+
+@normal.register_fake
+def _(rng: Tensor, draw: int, shape: list[int], mean: float, std: float) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=rng.device)
+
+
+@torch.library.custom_op("tallystick::constant", mutates_args=())
+def constant(rng: Tensor, bits: list[int], shape: list[int], dtype: torch.dtype) -> Tensor:
+    """`rng` only says where the result is; `bits` are the elements, f32 as 32-bit patterns."""
+    raise _no_eager("constant")
+
+
+@constant.register_fake
+def _(rng: Tensor, bits: list[int], shape: list[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=rng.device)
 
 
 @torch.library.custom_op("tallystick::mask_scale", mutates_args=())

@@ -1,13 +1,16 @@
-"""An ATen operator in terms of others, by torch's own reference decomposition (PROGRAM 5.2).
+"""An ATen operator in terms of others: our composition, or torch's decomposition (PROGRAM 5.2).
 
-Asked only for an operator that neither the contract nor a rule of `rules_*.py` knows. So what a
-rule or the contract says never depends on torch's version.
+A composition is a torch function in `rules_*.py`, attached to the operator's name. It uses
+operators that have a meaning in a program, and it may return NotImplemented for types that it
+does not know. Torch's reference decomposition is asked only for an operator that neither the
+contract nor `rules_*.py` knows. So what these say never depends on torch's version.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -19,6 +22,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tallystick.numerics.attachments import Attachments
+from tallystick.program.capture.foreach import foreach
+
+# By the names of ATen's operators; each takes the operator's arguments and gives its result.
+composition: Attachments[Callable[..., Any]] = Attachments(
+    "composition", "tallystick.program.capture.rules_*"
+)
+
 
 class Parts:
     """An operator's decomposition: a graph, the arguments it reads, and its results' places.
@@ -27,7 +38,7 @@ class Parts:
     its outputs make up the operator's result.
     """
 
-    def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def __init__(self, call: Callable[..., Any], args: Any, kwargs: Any, may_mutate: bool) -> None:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node)]
         self.outputs: Any = None
@@ -37,25 +48,35 @@ class Parts:
             for place, tensor in zip(places, tensors, strict=True):
                 given[place] = tensor
             inner_args, inner_kwargs = pytree.tree_unflatten(given, tree)
-            results, self.outputs = pytree.tree_flatten(call(*inner_args, **inner_kwargs))
+            made = call(*inner_args, **inner_kwargs)
+            if made is NotImplemented:
+                raise NotImplementedError
+            results, self.outputs = pytree.tree_flatten(made)
             self.present = [isinstance(result, Tensor) for result in results]
             return [result for result in results if isinstance(result, Tensor)]
 
         examples = [_example(leaves[place].meta["val"]) for place in places]
-        with (
-            torch._C.DisableTorchFunction(),
-            torch.device("meta"),
-            torch.no_grad(),
-            tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
-        ):
-            traced = make_fx(functionalize(flat, remove="mutations"), tracing_mode="real")
-            self.graph = traced(*examples).graph
+        # In `reproducible` this runs below a dispatch mode, where torch's thread state hides
+        # functionalization. A thread of its own has a fresh state.
+        with ThreadPoolExecutor(1) as thread:
+            pure = functionalize(flat, remove="mutations") if may_mutate else flat
+            self.graph = thread.submit(_trace, pure, examples).result()
 
     def result(self, values: list[Any]) -> Any:
         """The operator's result, from the graph's outputs in order."""
         made = iter(values)
         leaves = [next(made) if here else None for here in self.present]
         return pytree.tree_unflatten(leaves, self.outputs)
+
+
+def _trace(flat: Callable[..., list[Tensor]], examples: list[Tensor]) -> fx.Graph:
+    with (
+        torch._C.DisableTorchFunction(),
+        torch.device("meta"),
+        torch.no_grad(),
+        tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))),
+    ):
+        return make_fx(flat, tracing_mode="real")(*examples).graph
 
 
 def _example(known: Tensor) -> Tensor:
@@ -71,28 +92,39 @@ def _meaning(argument: Any) -> Any:
     return (type(argument), argument.hex() if isinstance(argument, float) else argument)
 
 
+# In `reproducible` each call is lowered by itself, so what was traced is kept for the next one.
+_KEPT = 2048
+_kept: dict[Any, Parts | None] = {}
+
+
 class Decompositions:
-    """Torch's reference decompositions, each traced once per operator, types and arguments."""
+    """Compositions and decompositions, each traced once per operator, types and arguments."""
 
-    def __init__(self) -> None:
-        self._made: dict[Any, Parts] = {}
+    def ours(self, name: str, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+        """The parts by our composition of the operator `name`, and the nodes they read, or None."""
+        call = composition.get(name)
+        return None if call is None else self._parts(call, node, may_mutate=False)
 
-    def of(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
-        """The parts of the node's operator, and the nodes that they read, or None."""
-        call = decomposition_table.get(node.target)  # type: ignore[call-overload]
-        if call is None:
-            return None
+    def torchs(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+        """The parts by torch's decomposition of the node's operator, or None."""
+        call = foreach(node.target) or decomposition_table.get(node.target)  # type: ignore[call-overload]
+        return None if call is None else self._parts(call, node, may_mutate=True)
+
+    def _parts(self, call: Callable[..., Any], node: fx.Node, may_mutate: bool) -> Any:
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
-        key = (node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
-        if key not in self._made:
+        key = (may_mutate, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
+        if key not in _kept:
+            if len(_kept) >= _KEPT:
+                _kept.clear()
             try:
-                parts = Parts(call, node.args, node.kwargs)
+                parts: Parts | None = Parts(call, node.args, node.kwargs, may_mutate)
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                return None
-            if any(n.target is node.target for n in parts.graph.nodes):
-                return None
-            self._made[key] = parts
-        return self._made[key], [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+                parts = None
+            if parts and any(n.target is node.target for n in parts.graph.nodes):
+                parts = None
+            _kept[key] = parts
+        found = _kept[key]
+        return found and (found, [leaf for leaf in leaves if isinstance(leaf, fx.Node)])
 
 
 def is_item(node: fx.Node) -> bool:

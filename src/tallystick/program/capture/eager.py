@@ -2,112 +2,66 @@
 
 Every ATen call that reaches the dispatcher becomes a program of one call, lowered by the same
 rules as capture (PROGRAM 5.2), and runs on the contract's kernels. Calls that only move or allocate
-storage stay torch's. The block commits to no value; for a commitment, capture the step.
+storage stay torch's: `STORAGE` lists them, with views. The block commits to no value; for a
+commitment, capture the step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import operator
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor, fx
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
-from tallystick.program.build import Builder
-from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.functions import Lowering
-from tallystick.program.capture.lower import Lowerer, op_name, type_of_tensor
-from tallystick.program.executor import Executor
-from tallystick.program.ir import Value
+from tallystick.program.capture.lower import op_name
+from tallystick.program.capture.mutation import Functional, functional, is_storage_view
+from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.stock_optimizers import StockUpdates
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
-_STORAGE = frozenset(
+STORAGE = frozenset(
     f"aten.{name}"
     for name in (
-        "empty.memory_format", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
-        "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like",
-        "scalar_tensor", "clone", "copy_", "zero_", "fill_.Scalar", "fill_.Tensor", "_unsafe_view",
-        "_reshape_alias", "lift_fresh", "lift_fresh_copy", "_local_scalar_dense", "equal",
-        "is_same_size", "resize_", "arange", "arange.start", "arange.start_step",
-        "set_.source_Tensor",
+        "empty.memory_format", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+        "new_empty_strided", "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones",
+        "full", "full_like", "new_full", "scalar_tensor", "clone", "copy_", "zero_", "fill_.Scalar",
+        "fill_.Tensor", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift_fresh_copy",
+        "_local_scalar_dense", "is_same_size", "resize_", "set_.source_Tensor",
     )
 )  # fmt: skip
 
+# Their values are whatever the memory held. In the block they are zero, as in a program.
+_UNINITIALISED = frozenset(
+    name for name in STORAGE if name.startswith(("aten.empty", "aten.new_empty"))
+)
 
-class _OneCall:
-    """One ATen call with fixed types and Python arguments, ready to run on tensors."""
-
-    def __init__(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], contract: str
-    ) -> None:
-        graph, builder = fx.Graph(), Builder(contract)
-        inputs: list[Value] = []
-        leaves, tree = pytree.tree_flatten((args, kwargs))
-        meta, nodes = list(leaves), list(leaves)
-        for position, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor):
-                inputs.append(builder.batch(_argument(len(inputs)), type_of_tensor(leaf)))
-                meta[position] = torch.empty(leaf.shape, dtype=leaf.dtype, device="meta")
-                nodes[position] = graph.placeholder(_argument(len(inputs) - 1).replace(".", "_"))
-                nodes[position].meta["val"] = meta[position]
-        meta_args, meta_kwargs = pytree.tree_unflatten(meta, tree)
-        node_args, node_kwargs = pytree.tree_unflatten(nodes, tree)
-        call = graph.call_function(func, node_args, node_kwargs)
-        call.meta["val"] = shapes = func(*meta_args, **meta_kwargs)
-        results, self.results_tree = pytree.tree_flatten(shapes)
-        wanted = [call] if isinstance(shapes, Tensor) else self._items(graph, call, shapes)
-        graph.output(tuple(wanted))
-        values = Lowerer(builder).run(graph, inputs)
-        named = {f"output.{i:03d}": value for i, value in enumerate(values)}
-        self.present = [isinstance(result, Tensor) for result in results]
-        self.executor = Executor(canonicalize(builder.finish(named)))
-        self.inputs = len(inputs)
-
-    @staticmethod
-    def _items(graph: fx.Graph, call: fx.Node, shapes: Any) -> list[fx.Node]:
-        items = []
-        for index, shape in enumerate(shapes):
-            if isinstance(shape, Tensor):
-                item = graph.call_function(operator.getitem, (call, index))
-                item.meta["val"] = shape
-                items.append(item)
-        return items
-
-    def __call__(self, tensors: list[Tensor]) -> Any:
-        arrays = {_argument(i): t.detach().numpy() for i, t in enumerate(tensors)}
-        used = self.executor.program.batch_types
-        outputs = self.executor.run_step({}, {k: v for k, v in arrays.items() if k in used}).outputs
-        made = iter(torch.from_numpy(outputs[name]) for name in sorted(outputs))
-        leaves = [next(made) if here else None for here in self.present]
-        return pytree.tree_unflatten(leaves, self.results_tree)
+# Calls kept ready. A call whose Python numbers change in every step is never met again.
+_READY = 4096
 
 
-def _argument(index: int) -> str:
-    return f"arg{index:03d}"
-
-
-def _hashable(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return ("tensor", leaf.dtype, tuple(leaf.shape))
-    # 1, 1.0 and True are one dictionary key but three meanings.
-    return (type(leaf), leaf if not isinstance(leaf, float) else leaf.hex())
+def is_storage(func: Any) -> bool:
+    """Whether `func` only allocates, moves or views storage, so that torch runs it."""
+    return func.is_view or is_storage_view(func) or op_name(func) in STORAGE
 
 
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every computing ATen call of the block on the contract's kernels."""
 
-    def __init__(self, contract: str) -> None:
+    def __init__(self, contract: str, operators: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.contract = contract
-        self.calls: dict[Any, _OneCall] = {}
+        self.operators = operators
+        self.calls: OrderedDict[Any, OneCall] = OrderedDict()
 
     @exact_environment()
     def __torch_dispatch__(
@@ -118,57 +72,138 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name = op_name(func)
-        if func.is_view or name in _STORAGE or func.namespace == "profiler":
+        if func.namespace == "profiler":
             return func(*args, **kwargs)
+        if is_storage(func):
+            return self._store(func, args, kwargs)
+        if op_name(func) == "aten.equal":
+            return self._equal(*args)
         if func._schema.is_mutable:
-            return self._in_place(func, name, args, kwargs)
+            return self._mutate(func, args, kwargs)
         return self._compute(func, args, kwargs)
+
+    def _store(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = op_name(func)
+        if name in ("aten.copy_", "aten.fill_.Tensor") and isinstance(args[1], Tensor):
+            args = (args[0], self._as_type(args[1], args[0].dtype), *args[2:])
+        result = func(*args, **kwargs)
+        return result.zero_() if name in _UNINITIALISED else result
+
+    def _as_type(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        """`tensor` converted by the contract: a conversion rounds."""
+        if tensor.dtype == dtype:
+            return tensor
+        converted: Tensor = self._compute(
+            torch.ops.aten._to_copy.default, (tensor,), {"dtype": dtype}
+        )
+        return converted
+
+    def _equal(self, left: Tensor, right: Tensor) -> bool:
+        if left.shape != right.shape:
+            return False
+        return not self._compute(torch.ops.aten.ne.Tensor, (left, right), {}).numpy().any()
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if any(t.device.type != "cpu" for t in tensors):
+        _check_tensors(func, tensors)
+        key = (func, tree, tuple(meaning(leaf) for leaf in leaves))
+        call = self.calls.pop(key, None)
+        if call is None:
+            with _torch_errors(func):
+                call = OneCall(func, args, kwargs, self.contract)
+        self.calls[key] = call
+        if len(self.calls) > _READY:
+            self.calls.popitem(last=False)
+        self.operators.update(call.operators)
+        return call(tensors)
+
+    def _mutate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """x.add_(y) becomes x.copy_(x.add(y)), because the contract knows values and no storage."""
+        form = functional(func)
+        if form is None:
+            raise UnsupportedOperatorError(
+                f"{op_name(func)} changes its operands in a way reproducible() does not know.",
+                "Use the operator that returns a new tensor (and optimizers with fused=False).",
+            )
+        given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
+        targets, _ = pytree.tree_flatten([given[name] for name in form.written])
+        _check_tensors(func, [t for t in targets if isinstance(t, Tensor)])
+        with _torch_errors(func):
+            _try_on_meta(func, args, kwargs)
+        if form.out:
+            kwargs = {name: v for name, v in kwargs.items() if name not in form.written}
+        if form.factory:
+            kwargs = {**kwargs, "dtype": targets[0].dtype}
+        results = self._compute(form.pure, args, kwargs)
+        values, _ = pytree.tree_flatten(results)
+        for target, value in zip(targets, values[len(values) - len(targets) :], strict=True):
+            if target is not None:
+                self._write(target, value)
+        return _returned(func, form, given, results)
+
+    def _write(self, target: Tensor, value: Tensor) -> None:
+        if target.shape != value.shape:
+            target.resize_(value.shape)
+        target.copy_(self._as_type(value, target.dtype))
+
+
+def _returned(func: Any, form: Functional, given: dict[str, Any], results: Any) -> Any:
+    """What the operator returns: the written tensors themselves, or its results before them."""
+    count = len(func._schema.returns)
+    if count == 0:
+        return None
+    if all(r.alias_info is None for r in func._schema.returns):
+        return tuple(results)[:count] if count > 1 else results[0]
+    kept = [given[name] for name in form.written]
+    return kept[0] if count == 1 else tuple(kept)
+
+
+def _try_on_meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Torch's own checks of shapes and dtypes, on tensors without storage."""
+    leaves, tree = pytree.tree_flatten((args, kwargs))
+    shapes = [shape_of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    meta_args, meta_kwargs = pytree.tree_unflatten(shapes, tree)
+    func(*meta_args, **on_meta(func, meta_kwargs))
+
+
+def _check_tensors(func: Any, tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
             raise UsageError(
                 "reproducible() works on CPU tensors only.", "Move the model and data to the CPU."
             )
-        key = (func, tree, tuple(_hashable(leaf) for leaf in leaves))
-        try:
-            call = self.calls.get(key)
-            if call is None:
-                call = self.calls[key] = _OneCall(func, args, kwargs, self.contract)
-        except TallystickError:
-            raise
-        except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        if tensor.layout != torch.strided:
             raise UnsupportedOperatorError(
-                f"{op_name(func)} cannot run under the contract: {error}",
-                "spec/NUMERICS.md lists the operators there are.",
-            ) from error
-        return call(tensors)
-
-    def _in_place(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Tensor:
-        """x.add_(y) becomes x.copy_(x.add(y)), because the contract knows values and no storage."""
-        base, _, overload = name.removeprefix("aten.").partition(".")
-        packet = getattr(torch.ops.aten, base.removesuffix("_"), None)
-        pure = getattr(packet, overload or "default", None)
-        if not base.endswith("_") or pure is None or not isinstance(args[0], Tensor):
-            raise UnsupportedOperatorError(
-                f"{name} changes its operands in a way reproducible() does not know.",
-                "Use the operator without out= (and optimizers with foreach=False, fused=False).",
+                f"{op_name(func)} gets a tensor of layout {str(tensor.layout)[6:]}, which no "
+                "contract defines.",
+                "Use dense tensors.",
             )
-        target: Tensor = args[0]
-        return target.copy_(self._compute(pure, args, kwargs))
+
+
+@contextlib.contextmanager
+def _torch_errors(func: Any) -> Iterator[None]:
+    """A refusal of torch's, as a refusal of the operator by name."""
+    try:
+        yield
+    except TallystickError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        raise UnsupportedOperatorError(
+            f"{op_name(func)} cannot run under the contract: {error}",
+            "spec/NUMERICS.md lists the operators there are.",
+        ) from error
 
 
 class _EagerLowering(Lowering):
-    """Capture's replacements, but here the model may make a tensor from Python numbers."""
+    """Capture's replacements, with the draws of one step after another.
+
+    `operators` counts the runs of the contract's kernels in the block, by the operator's name.
+    """
 
     def __init__(self, rng: Tensor) -> None:
         super().__init__(rng)
-        for factory in (torch.tensor, torch.as_tensor, torch.scalar_tensor):
-            del self.table[factory]
+        self.operators: Counter[str] = Counter()
 
     def next_step(self) -> None:
         """Begin the next training step: its dropout masks are drawn afresh (NUMERICS 8.2)."""
@@ -180,11 +215,11 @@ class _EagerLowering(Lowering):
 def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_EagerLowering]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
-    Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout draws from Philox keyed by (seed, step); call
-    `.next_step()` on the object that the block yields, after each step. The block refuses other
-    random operators, so initialise weights before it. torch.optim.Adam's own bias correction uses
-    Python's `pow`; capture does not.
+    Covers forward, backward and torch.optim, in place, with out= and by lists of tensors. Adam,
+    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout and
+    torch's other random calls draw from Philox keyed by (seed, step), as in a capture (PROGRAM
+    5.3); call `.next_step()` on the object that the block yields, after each step. Its `operators`
+    counts the kernels that ran. Uninitialised memory is zero in the block.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
@@ -196,7 +231,11 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with lowering.installed(), _ContractDispatch(meaning):
+        with contextlib.ExitStack() as stack:
+            for patch in StockUpdates(meaning, lowering.operators).patches():
+                stack.enter_context(patch)
+            stack.enter_context(lowering.installed())
+            stack.enter_context(_ContractDispatch(meaning, lowering.operators))
             yield lowering
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,7 +1,7 @@
 """The first step of a job, compared with the module itself in float64 (PROGRAM 5.9).
 
 The program runs under the contract. The module runs in eager torch on the same weights and batch
-with the contract's dropout masks, once in float64 and once in float32. The second says how much
+with the contract's random numbers, once in float64 and once in float32. The second says how much
 float32 itself errs on this model.
 
 The threshold: a loss may differ from float64's by 16 times float32's own error, and 2⁻¹⁶ of the
@@ -26,15 +26,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import Contract, find_contract
+from tallystick.program.capture.constants import replaced
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
+from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.settled import PythonState
-from tallystick.program.capture.trace import BatchLoss, Body, first_tensor
+from tallystick.program.capture.trace import BatchLoss, Body, call_with, first_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 
@@ -49,18 +50,24 @@ _cross_entropy, _batch_norm = F.cross_entropy, F.batch_norm
 
 
 class _Eager(Lowering):
-    """torch's own functionals in one dtype, with the contract's dropout masks.
+    """torch's own functionals in one dtype, with the contract's random numbers.
 
-    Where the model asks for float32 by name, it gets that dtype.
+    Where the model asks for float32 by name, it gets that dtype; so do its constants. `stand_ins`
+    has the tensor in the place of each parameter and buffer.
     """
 
-    def __init__(self, rng: Sequence[int], dtype: torch.dtype) -> None:
+    def __init__(
+        self, rng: Sequence[int], dtype: torch.dtype, stand_ins: Mapping[int, Tensor]
+    ) -> None:
         super().__init__(torch.tensor(list(rng), dtype=torch.int64))
         self.dtype = dtype
-        for factory in (torch.tensor, torch.as_tensor, torch.scalar_tensor):
-            del self.table[factory]
+        self.stand_ins = stand_ins
 
     def _mapped(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            value = self.stand_ins.get(id(value), value)
+            wide = value.dtype == torch.float32 and not value.requires_grad
+            return value.to(self.dtype) if wide else value
         return self.dtype if value is torch.float32 else value
 
     def __torch_function__(
@@ -70,27 +77,33 @@ class _Eager(Lowering):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        args = tuple(self._mapped(a) for a in args)
-        named = {k: self._mapped(v) for k, v in (kwargs or {}).items()}
+        if getattr(func, "__name__", "") in ("__get__", "__set__"):
+            return func(*args, **(kwargs or {}))
+        args = tuple(replaced(a, self._mapped) for a in args)
+        named = {k: replaced(v, self._mapped) for k, v in (kwargs or {}).items()}
         if func is Tensor.float:
             return args[0].to(self.dtype)
         return super().__torch_function__(func, types, args, named)
 
-    def dropout(
-        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> Tensor:
-        if not training or p == 0.0 or p == 1.0:
-            return super().dropout(input, p, training)
-        draw, self.draws = self.draws, self.draws + 1
-        kept = evaluate(
-            "tallystick.dropout_mask",
-            self.rng.numpy(),
-            draw=draw,
-            p=float(p),
-            shape=tuple(input.shape),
+    def _drawn(self, op: str, shape: Sequence[int], **attrs: Any) -> Tensor:
+        found = evaluate(
+            f"tallystick.{op}", self.rng.numpy(), draw=self.next_draw(), shape=tuple(shape), **attrs
         )
-        assert isinstance(kept, np.ndarray)
-        return torch.where(torch.from_numpy(kept), input * (1.0 / (1.0 - float(p))), 0.0)
+        assert isinstance(found, np.ndarray)
+        made = torch.from_numpy(found)
+        return made.to(self.dtype) if made.is_floating_point() else made
+
+    def keep(self, p: float, shape: Sequence[int]) -> Tensor:
+        return self._drawn("dropout_mask", shape, p=float(p))
+
+    def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Tensor:
+        return self._drawn("uniform", shape, low=float(low), high=float(high))
+
+    def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Tensor:
+        return self._drawn("normal", shape, mean=float(mean), std=float(std))
+
+    def scaled(self, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+        return torch.where(mask, x * scale, 0.0)
 
     def cross_entropy(self, *args: Any, **kwargs: Any) -> Tensor:
         return _cross_entropy(*args, **kwargs)
@@ -146,6 +159,17 @@ class FirstStep:
 
         Raises UsageError, naming the module where the difference begins, beyond the threshold.
         """
+        with uncompiled(self.module):
+            return self._compare(contract, state, batch, scalars, rng)
+
+    def _compare(
+        self,
+        contract: str,
+        state: Mapping[str, Array],
+        batch: Mapping[str, Array],
+        scalars: Mapping[str, float],
+        rng: tuple[int, int],
+    ) -> str | None:
         meaning = find_contract(contract)
         if meaning.keeps_log:
             meaning = Contract("rounded/1", meaning.bits)
@@ -231,7 +255,9 @@ class FirstStep:
                 outputs.append((path, found.detach()))
 
         python = PythonState(self.module)
-        lowering = _Eager(rng, dtype)
+        real = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        stand_ins = {id(v): placed[f"module.{k}"] for k, v in real.items()}
+        lowering = _Eager(rng, dtype, stand_ins)
         carry_hooks(dict(self.module.named_parameters()), parameters)
         handles = [
             child.register_forward_hook(lambda _m, _a, y, path=path: note(path, y))
@@ -243,7 +269,7 @@ class FirstStep:
             with _default_dtype(dtype), torch.enable_grad(), lowering.installed():
                 body = Body(self.module, self.run)
                 given = {k: tensor(v) for k, v in batch.items()}
-                loss = self.loss_of(functional_call(body, placed, (given,))[0])
+                loss = self.loss_of(call_with(body, placed, given)[0])
                 wanted = [parameters[k] for k in self.trainable]
                 found = torch.autograd.grad(loss, wanted, allow_unused=True)
         finally:

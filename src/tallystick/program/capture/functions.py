@@ -18,72 +18,37 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import UsageError
 from tallystick.program.capture import custom_ops
+from tallystick.program.capture.composites import COMPOSITES, legacy_reduction
+from tallystick.program.capture.dropouts import Dropouts
+from tallystick.program.capture.plain import plain_python
+from tallystick.program.capture.recurrent import CELLS, recurrent, refuse_packing
+
+_ENGINE = "_engine_run_backward"
+_engine = getattr(torch.autograd, _ENGINE)
 
 
-def _refuse_random(name: str) -> Callable[..., Any]:
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedOperatorError(
-            f"{name} draws random numbers that no contract defines.",
-            "Use torch.nn.functional.dropout, or draw the numbers beforehand into the batch.",
-        )
-
-    return refused
-
-
-_REFUSED: dict[Any, str] = {
-    F.alpha_dropout: "alpha_dropout",
-    F.feature_alpha_dropout: "feature_alpha_dropout",
-    F.dropout1d: "dropout1d",
-    F.dropout2d: "dropout2d",
-    F.dropout3d: "dropout3d",
-    F.gumbel_softmax: "gumbel_softmax",
-    F.rrelu: "rrelu",
-    F.fractional_max_pool2d: "fractional_max_pool2d",
-    torch.rand: "torch.rand",
-    torch.randn: "torch.randn",
-    torch.rand_like: "torch.rand_like",
-    torch.randn_like: "torch.randn_like",
-    torch.randint: "torch.randint",
-    torch.randperm: "torch.randperm",
-    torch.bernoulli: "torch.bernoulli",
-    torch.multinomial: "torch.multinomial",
-    torch.normal: "torch.normal",
-    Tensor.bernoulli_: "Tensor.bernoulli_",
-    Tensor.bernoulli: "Tensor.bernoulli",
-    Tensor.normal_: "Tensor.normal_",
-    Tensor.uniform_: "Tensor.uniform_",
-    Tensor.random_: "Tensor.random_",
-    Tensor.exponential_: "Tensor.exponential_",
-    Tensor.multinomial: "Tensor.multinomial",
-}
-
-
-class Lowering(TorchFunctionMode):
-    """Replaces dropout, attention, cross-entropy, batch_norm and scalar constants; counts draws.
+class Lowering(Dropouts, TorchFunctionMode):
+    """Replaces random calls, attention, cross-entropy, batch_norm and recurrent dropout.
 
     `rng` is the i64[2] key tensor of the trace. The draw id is the ordinal of the random call
-    in forward order (NUMERICS 8.2).
+    in forward order (NUMERICS 8.2). Gradient checkpointing runs nothing twice here, and compiled
+    functions run as they are written.
     """
 
     def __init__(self, rng: Tensor) -> None:
-        super().__init__()
-        self.rng = rng
-        self.draws = 0
-        self.in_backward = False
+        TorchFunctionMode.__init__(self)
+        Dropouts.__init__(self, rng)
         self.table: dict[Any, Callable[..., Any]] = {
-            F.dropout: self.dropout,
-            torch.dropout: self.torch_dropout,
-            torch.dropout_: self.torch_dropout,
             F.scaled_dot_product_attention: self.attention,
             F.cross_entropy: self.cross_entropy,
             F.batch_norm: self.batch_norm,
-            torch.tensor: self.constant,
-            torch.as_tensor: self.constant,
-            torch.scalar_tensor: self.constant,
+            torch._pack_padded_sequence: refuse_packing,
         }
-        self.table.update({f: _refuse_random(name) for f, name in _REFUSED.items()})
+        self.table |= COMPOSITES
+        self.table |= self.table_of_draws()
+        self.table |= {func: recurrent(cell, self.dropout) for func, cell in CELLS.items()}
 
     def __torch_function__(
         self,
@@ -98,41 +63,25 @@ class Lowering(TorchFunctionMode):
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """The mode, and the same replacements where functionals call each other by name."""
-        nested = {
-            "dropout": self.dropout,
+        nested = self.nested_draws() | {
             "scaled_dot_product_attention": self.attention,
             "cross_entropy": self.cross_entropy,
             "batch_norm": self.batch_norm,
+            "rrelu": self.rrelu,
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in nested.items():
                 stack.enter_context(mock.patch.object(F, name, replacement))
+            for patch in plain_python():
+                stack.enter_context(patch)
+            stack.enter_context(mock.patch.object(torch.autograd, _ENGINE, self.engine))
             stack.enter_context(self)
             yield
 
-    def dropout(
-        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> Tensor:
-        """mask_scale over a fresh dropout_mask (NUMERICS 8.4, 8.5)."""
-        if not 0.0 <= p <= 1.0:
-            raise UsageError(f"The dropout probability is {p}.", "Choose one from 0 to 1.")
-        if not training or p == 0.0:
-            return input
-        if p == 1.0:
-            return torch.zeros_like(input)
-        if self.in_backward:
-            raise UsageError(
-                "A random operator ran again in the backward pass.",
-                "Switch activation checkpointing off for capture.",
-            )
-        draw, self.draws = self.draws, self.draws + 1
-        mask = custom_ops.dropout_mask(self.rng, draw, float(p), list(input.shape))
-        scaled: Tensor = custom_ops.mask_scale(input, mask, 1.0 / (1.0 - float(p)))
-        return scaled
-
-    def torch_dropout(self, input: Tensor, p: float, train: bool) -> Tensor:
-        """`torch.dropout`, whose last argument has another name."""
-        return self.dropout(input, p, train)
+    def engine(self, *args: Any, **kwargs: Any) -> Any:
+        """The backward pass with this mode: torch switches it off around `torch.autograd.grad`."""
+        with self:
+            return _engine(*args, **kwargs)
 
     def attention(
         self,
@@ -174,19 +123,19 @@ class Lowering(TorchFunctionMode):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Tensor:
-        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch."""
-        for name, given in (
-            ("weight", weight is not None),
-            ("label_smoothing", label_smoothing != 0.0),
-            ("size_average", size_average is not None),
-            ("reduce", reduce is not None),
-            ("class probabilities as targets", target.dtype.is_floating_point),
-        ):
-            if given:
-                raise UnsupportedOperatorError(
-                    f"cross_entropy with {name} is not defined by the contract.",
-                    "Write it from log_softmax and arithmetic.",
-                )
+        """One node over rows of classes (NUMERICS 7.1); classes are axis 1 as in torch.
+
+        With class weights, smoothed labels or probabilities as targets: its parts.
+        """
+        if size_average is not None or reduce is not None:
+            reduction = legacy_reduction(size_average, reduce, reduction)
+        if weight is not None or label_smoothing != 0.0 or target.dtype.is_floating_point:
+            # torch's own parts: log_softmax, nll_loss and arithmetic.
+            code: Any = ("none", "mean", "sum").index(reduction)
+            parts: Tensor = torch._C._nn.cross_entropy_loss(
+                input, target, weight, code, ignore_index, label_smoothing
+            )
+            return parts
         if input.dim() > 2:
             rows = input.movedim(1, -1)
         else:
@@ -228,19 +177,3 @@ class Lowering(TorchFunctionMode):
         running_var.copy_(var.detach())
         result: Tensor = y
         return result
-
-    def constant(self, data: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """`torch.tensor(3.0)` becomes a full node; a program has no larger constants."""
-        data = kwargs.pop("s", data)
-        if isinstance(data, Tensor):
-            dtype = kwargs.get("dtype") or (args[0] if args else None)
-            return data if dtype is None else data.to(dtype)
-        if not isinstance(data, (bool, int, float)):
-            raise UsageError(
-                "The model makes a tensor from Python numbers while it runs.",
-                "Register it as a buffer (register_buffer), so that it is part of the state.",
-            )
-        dtype = kwargs.get("dtype") or (args[0] if args else None)
-        if dtype is None:
-            dtype = {bool: torch.bool, int: torch.int64}.get(type(data), torch.get_default_dtype())
-        return torch.full((), data, dtype=dtype, device=self.rng.device)

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
+from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.functions import Lowering
-from tallystick.program.capture.source import model_line
+from tallystick.program.capture.source import here, model_line
 
 _NO_AUTOCAST = (
     "A program computes in the types that the model names: leave autocast out of forward, loss and "
@@ -25,19 +26,14 @@ _NO_AUTOCAST = (
 )
 
 
-def _here() -> str:
-    line = model_line()
-    return f" ({line})" if line else ""
-
-
 def _refuse_autocast() -> UsageError:
-    return UsageError(f"torch.autocast is on{_here()}, and capture cannot honour it.", _NO_AUTOCAST)
+    return UsageError(f"torch.autocast is on{here()}, and capture cannot honour it.", _NO_AUTOCAST)
 
 
 def _refuse_default_dtype() -> UsageError:
     dtype = str(torch.get_default_dtype()).removeprefix("torch.")
     return UsageError(
-        f"torch's default dtype is {dtype}{_here()}, which changes the type of every tensor made "
+        f"torch's default dtype is {dtype}{here()}, which changes the type of every tensor made "
         "from Python numbers.",
         "Call torch.set_default_dtype(torch.float32) before capture, and leave it so in forward.",
     )
@@ -45,6 +41,10 @@ def _refuse_default_dtype() -> UsageError:
 
 def _autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
+
+
+# These make tensors from Python's numbers.
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray, torch.from_numpy)
 
 
 def refuse_around() -> None:
@@ -55,7 +55,7 @@ def refuse_around() -> None:
         raise _refuse_default_dtype()
     if torch.is_inference_mode_enabled():
         raise UsageError(
-            f"capture was called in torch.inference_mode{_here()}, where nothing has a gradient.",
+            f"capture was called in torch.inference_mode{here()}, where nothing has a gradient.",
             "Call it outside of the block.",
         )
 
@@ -66,10 +66,39 @@ class GuardedLowering(Lowering):
     `count` gives the number of traced nodes. `lines` collects (first node, end node, file:line).
     """
 
-    def __init__(self, rng: Tensor, count: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        rng: Tensor,
+        count: Callable[[], int | None],
+        stand_ins: Mapping[int, Tensor] | None = None,
+    ) -> None:
         super().__init__(rng)
         self.count = count
         self.lines: list[tuple[int, int, str]] = []
+        self.constants = Constants(rng, stand_ins or {})
+        for factory in _FROM_DATA:
+            self.table[factory] = self._from_data(factory)
+        self.table[Tensor.new_tensor] = self._new_tensor
+
+    def _new_tensor(self, like: Tensor, data: Any, **options: Any) -> Any:
+        options.setdefault("dtype", like.dtype)
+        return self.table[torch.tensor](data, **options)
+
+    def _from_data(self, factory: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            data = args[0] if args else kwargs.get("data", kwargs.get("s", kwargs.get("obj")))
+            if isinstance(data, Tensor) and not has_content(data):
+                dtype = kwargs.get("dtype")
+                return data if dtype is None else data.to(dtype)
+            if isinstance(data, (bool, int, float)) and not kwargs.get("requires_grad"):
+                dtype = kwargs.get("dtype")
+                if dtype is None:
+                    known = {bool: torch.bool, int: torch.int64}
+                    dtype = known.get(type(data), torch.get_default_dtype())
+                return self.constants.number(data, dtype)
+            return self.constants.from_data(factory, *args, **kwargs)
+
+        return made
 
     def __torch_function__(
         self,
@@ -83,7 +112,8 @@ class GuardedLowering(Lowering):
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
         start = self.count()
-        result = super().__torch_function__(func, types, args, kwargs)
+        run = self.table.get(func, func)
+        result = self.constants.call(func, run, args, kwargs or {})
         end = self.count()
         if start is not None and end is not None and end > start:
             line = model_line()
@@ -103,6 +133,8 @@ class GuardedLowering(Lowering):
         ) -> None:  # fmt: skip
             if enabled and device_type == "meta":
                 raise _refuse_autocast()
+            # torch has no autocast for meta tensors, not even a disabled one.
+            device_type = "cpu" if device_type == "meta" else device_type
             begin(self, device_type, dtype, enabled, *rest, **named)
             if enabled:
                 asked[id(self)] = self

@@ -1,8 +1,8 @@
 """From a traced ATen graph to program nodes: one rule per ATen operator (PROGRAM 5.2).
 
 An operator that the contract defines under ATen's own name passes through, with its arguments
-named by ATen's schema. Another operator has a rule in `rules_*.py`, or is taken apart by torch's
-reference decomposition, or is refused by name, with all others that are missing.
+named by ATen's schema. Another operator has a rule or a composition in `rules_*.py`, or is taken
+apart by torch's reference decomposition, or is refused by name, with all others that are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.capture.decompose import Decompositions, is_item
+from tallystick.program.capture.decompose import Decompositions, Parts, is_item
 from tallystick.program.ir import Value
 
 Results = Value | Sequence[Value | None]
@@ -97,6 +97,16 @@ def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
     if kind == "bools" and isinstance(value, (list, tuple)):
         return tuple(bool(v) for v in value)
     raise UsageError(f"{spec.name}: {name}={value!r} cannot be written as {kind}.")
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that the outputs depend on. What only Python asked for is in no program."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in found:
+            found.add(node)
+            found.update(node.all_input_nodes)
+    return found
 
 
 class Lowerer:
@@ -202,7 +212,28 @@ class Lowerer:
         return self.emit("aten.slice", x, dim=dim, start=start, end=max(start, end), step=step)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        return x if self.type(x).dtype == dtype else self.emit("aten._to_copy", x, dtype=dtype)
+        """Convert; by way of i64 where NUMERICS 10.7 has no shorter one."""
+        held = self.type(x).dtype
+        if held == dtype:
+            return x
+        if held in ("i32", "u8") and dtype in ("f32", "bool"):
+            x = self.emit("aten._to_copy", x, dtype="i64")
+        if held == "bool" and dtype in ("i32", "u8"):
+            one, zero = (self.full((), n, dtype) for n in (1, 0))
+            return self.emit("aten.where", x, one, zero)
+        return self.emit("aten._to_copy", x, dtype=dtype)
+
+    def negated(self, x: Value) -> Value:
+        """−x; i64 wraps, as torch's does."""
+        if self.type(x).dtype == "i64":
+            return self.emit("aten.mul.Scalar", x, other=-1)
+        return self.emit("aten.neg", x)
+
+    def truths(self, x: Value, compute: Callable[[Value], Value]) -> Value:
+        """`compute(x)`; of truth values by way of i64, where `compute` keeps 0 and 1."""
+        if self.type(x).dtype != "bool":
+            return compute(x)
+        return self.cast(compute(self.cast(x, "i64")), "bool")
 
     def full(self, shape: Sequence[int], value: Any, dtype: str) -> Value:
         return self.emit("aten.full", size=tuple(shape), value=float(value), dtype=dtype)
@@ -221,19 +252,27 @@ class Lowerer:
 
     def _walk(self, graph: fx.Graph, inputs: Sequence[Value]) -> list[Value]:
         remaining = iter(inputs)
+        needed = _needed(graph)
         for node in graph.nodes:
             if node.op == "placeholder":
                 self.env[node] = next(remaining)
+            elif node not in needed:
+                continue
             elif node.op == "output":
                 return [self.value(v) for v in node.args[0]]
             elif node.op == "call_function":
                 self.env[node] = self._call(node)
             else:
-                raise UsageError(
-                    f"The model uses a tensor constant ({node.target}).",
-                    "Register it as a buffer (register_buffer), so that it is part of the state.",
-                )
+                self.env[node] = self._content(graph, node)
         raise UsageError("The traced graph has no output.", "Return a tensor from the module.")
+
+    def _content(self, graph: fx.Graph, node: fx.Node) -> Results:
+        """A tensor that the graph itself holds."""
+        found = getattr(graph.owning_module, str(node.target), None)
+        try:
+            return lowering["get_attr"](self, node, {"tensor": found})
+        except UsageError as error:
+            raise UsageError(f"{error.message} ({self._where(node)})", error.next_action) from error
 
     def _call(self, node: fx.Node) -> Results:
         if is_item(node):
@@ -287,13 +326,25 @@ class Lowerer:
         )
 
     def _by_name(self, node: fx.Node) -> Results:
-        """An operator without a rule: the contract's own, or torch's decomposition of it."""
-        if op_name(node.target) in self.ops:
-            return self._same(node)
-        found = self.decompositions.of(node)
+        """An operator without a rule: our composition, the contract's own, or torch's parts."""
+        name = op_name(node.target)
+        found = self.decompositions.ours(name, node)
+        if found is None and name not in self.ops:
+            found = self.decompositions.torchs(node)
+        return self._same(node) if found is None else self._inline(node, *found)
+
+    def composed(self, node: fx.Node) -> Results:
+        """By the composition beside an operator's rule: what the rule does not know."""
+        found = self.decompositions.ours(op_name(node.target), node)
         if found is None:
-            return self._same(node)
-        parts, read = found
+            raise UnsupportedOperatorError(
+                f"{op_name(node.target)} is not defined for these types by {self.b.contract}.",
+                "Convert the model and the batch to float32 and int64.",
+            )
+        return self._inline(node, *found)
+
+    def _inline(self, node: fx.Node, parts: Parts, read: list[fx.Node]) -> Results:
+        """The operator's parts in its place."""
         inner = Lowerer(self.b)
         inner.made, inner.decompositions = self.made, self.decompositions
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))

@@ -1,7 +1,8 @@
-"""Rules for arithmetic, comparisons, reductions, activations and losses (NUMERICS 3, 6, 7, 10)."""
+"""Rules for arithmetic, comparisons, reductions and activations (NUMERICS 3, 6, 10)."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results
 from tallystick.program.ir import Value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _base(node: fx.Node) -> str:
@@ -43,13 +43,26 @@ def _binary(lo: Lowerer, node: fx.Node, left: Any, right: Any, **attrs: Any) -> 
     return lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
 
 
+def _of_bools(lo: Lowerer, op: str, a: Arguments) -> Value:
+    """torch adds truth values by `or` and multiplies them by `and`."""
+    left, right = (
+        lo.value(a[k]) if isinstance(a[k], fx.Node) else lo.full((), bool(a[k]), "bool")
+        for k in ("self", "other")
+    )
+    return lo.emit(op, left, right)
+
+
 @lowering("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
 def _add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    if lo.result(node).dtype == "bool" and _base(node) == "add" and a["alpha"]:
+        return _of_bools(lo, "aten.logical_or", a)
     return _binary(lo, node, a["self"], a["other"], alpha=a["alpha"])
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar")
 def _mul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    if lo.result(node).dtype == "bool":
+        return _of_bools(lo, "aten.logical_and", a)
     return _binary(lo, node, a["self"], a["other"])
 
 
@@ -109,6 +122,18 @@ def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit(f"aten.{_base(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
 
 
+@lowering("aten.neg", "aten.abs", "aten.square")
+def _whole_too(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The contract's operator on f32; on i64 by a product, which wraps as torch's does."""
+    x, name = lo.value(a["self"]), _base(node)
+    if lo.type(x).dtype != "i64":
+        return lo.emit(f"aten.{name}", x)
+    if name == "square":
+        return lo.emit("aten.mul.Tensor", x, x)
+    negative = lo.negated(x)
+    return negative if name == "neg" else lo.emit("aten.maximum", x, negative)
+
+
 @lowering("aten.sgn", "aten.sign")
 def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """1, −1 or the zero itself; NaN stays NaN because x is neither above nor below."""
@@ -145,12 +170,27 @@ def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.where", lo.emit("aten.gt.Scalar", x, other=0.0), grad, scaled)
 
 
+def _whole_power(lo: Lowerer, x: Value, exponent: int) -> Value:
+    """By squaring; torch refuses negative exponents itself."""
+    made: Value | None = None
+    while exponent:
+        if exponent % 2:
+            made = x if made is None else lo.emit("aten.mul.Tensor", made, x)
+        exponent //= 2
+        if exponent:
+            x = lo.emit("aten.mul.Tensor", x, x)
+    assert made is not None
+    return made
+
+
 @lowering("aten.pow.Tensor_Scalar")
 def _pow(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, result = lo.value(a["self"]), lo.result(node)
     if a["exponent"] == 0:
         return lo.full(result.shape, 1.0, result.dtype)
     x = lo.cast(x, result.dtype)
+    if result.dtype == "i64":
+        return _whole_power(lo, x, a["exponent"])
     return x if a["exponent"] == 1 else lo.emit("aten.pow.Tensor_Scalar", x, exponent=a["exponent"])
 
 
@@ -217,12 +257,11 @@ def _mask_outputs(values: list[Value], mask: Any) -> list[Value | None]:
     return [next(remaining) if wanted else None for wanted in mask]
 
 
-@lowering("aten.convolution_backward", "aten.native_layer_norm_backward")
+@lowering("aten.native_layer_norm_backward")
 def _masked_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     target: Any = node.target
     tensors = [x.name for x in target._schema.arguments if "Tensor" in str(x.type)]
-    # bias_sizes repeats what the weight's shape says.
-    attrs = {k: v for k, v in a.items() if k not in tensors and k != "bias_sizes"}
+    attrs = {k: v for k, v in a.items() if k not in tensors}
     operands = [lo.optional(a[k]) for k in tensors]
     values = lo.emit_all(f"aten.{_base(node)}", *operands, **attrs)
     return _mask_outputs(values, a["output_mask"])
@@ -256,7 +295,9 @@ def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = _summand(lo, node, lo.value(a["self"]))
     op = "aten.sum.dim_IntList" if _base(node) == "sum" else "aten.mean.dim"
     if not lo.shape(x):
-        return x if _base(node) == "sum" else lo.emit("aten.mean", x)
+        return (
+            lo.cast(x, lo.result(node).dtype) if _base(node) == "sum" else lo.emit("aten.mean", x)
+        )
     return lo.emit(op, x, dim=_axes(lo, x, a["dim"]), keepdim=a["keepdim"])
 
 
@@ -264,31 +305,49 @@ def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dims = _axes(lo, x, a["dim"])
-    return lo.emit(f"aten.{_base(node)}", x, dim=dims, keepdim=a["keepdim"])
+    return lo.truths(x, lambda v: lo.emit(f"aten.{_base(node)}", v, dim=dims, keepdim=a["keepdim"]))
+
+
+@lowering("aten.linalg_vector_norm")
+def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
+    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"] or a["dtype"]:
+        return lo.composed(node)
+    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))
 
 
 @lowering("aten.cumsum")
 def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    if lo.type(x).dtype == "i64":
+        return lo.composed(node)
     return lo.emit("aten.cumsum", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
 
 
-@lowering("aten.max.dim")
+def _extreme_place(lo: Lowerer, x: Value, name: str, dim: int, keepdim: bool) -> Value:
+    """The lowest index among the extremes; for the smallest, of x turned round without overflow."""
+    x = lo.cast(x, "i64") if lo.type(x).dtype in ("bool", "i32", "u8") else x
+    if name == "min":
+        x = lo.negated(x)
+        x = lo.emit("aten.sub.Scalar", x, other=1, alpha=1) if lo.type(x).dtype == "i64" else x
+    return lo.emit("aten.argmax", x, dim=dim % max(len(lo.shape(x)), 1), keepdim=keepdim)
+
+
+@lowering("aten.max.dim", "aten.min.dim")
 def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = lo.value(a["self"])
-    dim = a["dim"] % len(lo.shape(x))
-    values = lo.emit("aten.amax", x, dim=(dim,), keepdim=a["keepdim"])
-    return [values, lo.emit("aten.argmax", x, dim=dim, keepdim=a["keepdim"])]
+    x, name = lo.value(a["self"]), _base(node)
+    dims = (a["dim"] % max(len(lo.shape(x)), 1),)
+    values = lo.truths(x, lambda v: lo.emit(f"aten.a{name}", v, dim=dims, keepdim=a["keepdim"]))
+    return [values, _extreme_place(lo, x, name, a["dim"], a["keepdim"])]
 
 
-@lowering("aten.argmax")
+@lowering("aten.argmax", "aten.argmin")
 def _argmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = lo.value(a["self"])
+    x, name = lo.value(a["self"]), _base(node)[3:]
     if a["dim"] is None:
         x = lo.view(x, (lo.type(x).numel,))
-        index = lo.emit("aten.argmax", x, dim=0, keepdim=False)
-        return lo.view(index, lo.result(node).shape)
-    return lo.emit("aten.argmax", x, dim=a["dim"] % len(lo.shape(x)), keepdim=a["keepdim"])
+        return lo.view(_extreme_place(lo, x, name, 0, False), lo.result(node).shape)
+    return _extreme_place(lo, x, name, a["dim"], a["keepdim"])
 
 
 def _variance(lo: Lowerer, a: Arguments) -> list[Value]:
@@ -323,12 +382,15 @@ def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     dims = _axes(lo, x, a["dim"])
     top = lo.emit("aten.amax", x, dim=dims, keepdim=True)
+    # Of −∞ alone the sum is −∞; the difference of two infinities would be NaN.
+    infinite = lo.emit("aten.eq.Scalar", lo.emit("aten.abs", top), other=math.inf)
+    top = lo.emit("aten.masked_fill", top, infinite, value=0.0)
     powers = lo.emit("aten.exp", lo.emit("aten.sub.Tensor", x, top, alpha=1))
     total = lo.emit("aten.log", lo.emit("aten.sum.dim_IntList", powers, dim=dims, keepdim=True))
     return lo.view(lo.emit("aten.add.Tensor", total, top, alpha=1), lo.result(node).shape)
 
 
-# -- activations and losses -------------------------------------------------------------------
+# -- activations ------------------------------------------------------------------------------
 
 
 @lowering("aten._softmax", "aten._log_softmax")
@@ -346,51 +408,3 @@ def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     grad, y = lo.value(a["grad_output"]), lo.value(a["output"])
     return lo.emit(f"aten.{_base(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))
-
-
-def _no_class_weights(a: Arguments) -> None:
-    if a["weight"] is not None:
-        raise UnsupportedOperatorError(
-            "nll_loss with class weights is not defined.",
-            "Multiply the rows' losses by the weights (reduction='none').",
-        )
-
-
-@lowering("aten.nll_loss_forward")
-def _nll(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    _no_class_weights(a)
-    return lo.emit_all(
-        "aten.nll_loss_forward",
-        lo.value(a["self"]),
-        lo.value(a["target"]),
-        reduction=_REDUCTIONS[a["reduction"]],
-        ignore_index=a["ignore_index"],
-    )
-
-
-@lowering("aten.nll_loss_backward")
-def _nll_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    _no_class_weights(a)
-    return lo.emit(
-        "aten.nll_loss_backward",
-        *(lo.value(a[k]) for k in ("grad_output", "self", "target", "total_weight")),
-        reduction=_REDUCTIONS[a["reduction"]],
-        ignore_index=a["ignore_index"],
-    )
-
-
-@lowering("aten.mse_loss", "aten.mse_loss_backward")
-def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    operands = [lo.value(a[k]) for k in ("grad_output", "self", "target") if k in a]
-    return lo.emit(f"aten.{_base(node)}", *operands, reduction=_REDUCTIONS[a["reduction"]])
-
-
-@lowering("aten.linalg_vector_norm")
-def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
-    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"]:
-        raise UnsupportedOperatorError(
-            "linalg_vector_norm is defined for ord=2 over all elements.",
-            "Write other norms from abs, pow and sum.",
-        )
-    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))

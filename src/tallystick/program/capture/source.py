@@ -52,6 +52,22 @@ def model_line() -> str | None:
     return _line_from(sys._getframe(1))
 
 
+def here() -> str:
+    """` (file:line)` of the model, or nothing."""
+    line = model_line()
+    return f" ({line})" if line else ""
+
+
+def raised_at(error: BaseException) -> str:
+    """` (file:line)` of the model's innermost line that `error` passed, or nothing."""
+    found, at = None, error.__traceback__
+    while at is not None:
+        if is_model(at.tb_frame.f_code.co_filename):
+            found = line_of(at.tb_frame.f_code.co_filename, at.tb_lineno)
+        at = at.tb_next
+    return f" ({found})" if found else ""
+
+
 class Blame:
     """Finds the line of the model after which `look()` gives something else."""
 

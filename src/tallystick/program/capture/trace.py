@@ -10,15 +10,17 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functional_call, functionalize
+from torch.func import functionalize
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.guard import (
     GuardedLowering,
     Placed,
@@ -26,6 +28,9 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.questions import value_questions
+from tallystick.program.capture.source import raised_at
+from tallystick.program.capture.transformers_calls import without_cache
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -52,7 +57,7 @@ def meta_like(tensor: Tensor) -> Tensor:
 
 
 class Body(nn.Module):
-    """The traced function as a module, so that functional_call can place the parameters."""
+    """The traced function as a module, so that `call_with` can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
         super().__init__()
@@ -64,6 +69,16 @@ class Body(nn.Module):
         result = self.run(self.module, batch)
         parameters = dict(self.module.named_parameters())
         return result, parameters, dict(self.module.named_buffers())
+
+
+def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -> Any:
+    """`body(batch)` with the tensors of `placed` in the places of the module's, then put back.
+
+    As torch.func.functional_call, but put back in reverse order. A submodule under several names,
+    the embedding of an encoder and a decoder, would keep the tensor of the call otherwise.
+    """
+    with _reparametrize_module(body, placed, tie_weights=True, stack_weights=True):
+        return body(batch)
 
 
 def first_tensor(output: Any) -> Tensor | None:
@@ -134,24 +149,42 @@ def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[s
     return origin
 
 
+def _note(proxy: Any, value: Any) -> Any:
+    """In the place of make_fx's note of a node's result, which makes a fake tensor of each."""
+    proxy.node.meta["val"] = list(value) if isinstance(value, tuple) else value
+    return proxy
+
+
 @contextlib.contextmanager
 def _capture_settings() -> Iterator[None]:
     """Fused inference paths off, factories on the meta device, while a trace runs.
 
-    One fake mode for the notes of all nodes: make_fx makes one per node otherwise, which takes
-    more time than the rest of the trace.
+    A node's note is the meta tensor itself: another copy took more time than the rest of the trace.
     """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with META, tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
+        with META, mock.patch.object(proxy_tensor, "set_meta", _note):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
+def _add_line(error: UsageError) -> None:
+    """The model's file and line in the message, unless it has them."""
+    where = raised_at(error)
+    if where and where not in error.message:
+        error.message = f"{error.message.removesuffix('.')}{where}."
+        error.args = (error.message,)
+
+
 def _explain(error: Exception) -> UsageError:
     text = str(error)
+    if "torch.nonzero" in text or "aten::masked_select" in text:
+        return UsageError(
+            "The model reads or assigns by a mask, with a shape that depends on the mask's values.",
+            "Use torch.where or multiply by the mask, so that every element keeps its place.",
+        )
     if "meta tensor" in text.lower() or "item()" in text or "data-dependent" in text.lower():
         return UsageError(
             f"The model looks at the values of tensors while it runs ({text.splitlines()[0]}).",
@@ -196,6 +229,8 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     body = Body(request.module, request.run)
+    real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
+    real |= {f"module.{k}": v for k, v in request.module.named_buffers()}
 
     def step(*flat: Tensor) -> list[Tensor]:
         given = dict(zip(sources, flat, strict=True))
@@ -209,13 +244,18 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         batch = {k: given[f"batch.{k}"] for k in request.batch}
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
-        lowering = GuardedLowering(given["rng"], _traced_nodes)
+        stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
+        lowering = GuardedLowering(given["rng"], _traced_nodes, stand_ins)
+        lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
         with lowering.installed(), _module_spans(request.module, results) as found:
-            returned, present, buffers = functional_call(body, placed, (batch,))
+            returned, present, buffers = call_with(body, placed, batch)
             placed_parameters.check(present)
             check_buffers(buffers, request.buffers)
-            outputs = collect(returned)
+            outputs = {
+                k: lowering.constants.place(v) if has_content(v) else v
+                for k, v in collect(returned).items()
+            }
             if request.probes is not None:
                 request.probes[:] = [path for path, _ in results]
                 outputs = {f"output.{i:05d}": t.clone() for i, (_, t) in enumerate(results)}
@@ -235,13 +275,16 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad():
+        with _capture_settings(), torch.enable_grad(), without_cache(request.module):
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(
                 first, list(sources), names, _origins(graph, spans), _origins(graph, lines)
             )
             return _without_mutation(result, list(sources.values()))
+    except UsageError as error:
+        _add_line(error)
+        raise
     except TallystickError:
         raise
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:

@@ -1,0 +1,1 @@
+"""PyTorch's own operator tests, through `tallystick.reproducible()` and `capture`."""

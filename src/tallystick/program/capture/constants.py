@@ -1,0 +1,241 @@
+"""Tensors with content that a model makes or keeps: they become constants of the program.
+
+A trace runs on meta tensors. A tensor with content is one that the model makes from Python data
+(`torch.tensor([...])`), or keeps as a plain attribute. It stays as it is until it meets a tensor
+of the trace. Then its content becomes one node, `tallystick.constant`, which `rules_constant.py`
+writes as `full`, `arange` and `cat` (PROGRAM 5.10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from tallystick.errors import UsageError
+from tallystick.program.capture import custom_ops
+from tallystick.program.capture.source import here
+
+# A table of 64 by 64. Without runs each element is a node of its own (some 100 bytes of program,
+# some microseconds of every step), so a larger table is better in a state slot.
+MOST_ELEMENTS = 4096
+_EXACT = (torch.bool, torch.int64, torch.int32, torch.uint8)
+_BITS = {torch.float32: np.int32, torch.float64: np.int64}
+_BUFFER = "Register it as a buffer (register_buffer), so that it is part of the state."
+
+# These read a tensor's type or content, and make none.
+_READS = frozenset({
+    Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.size, Tensor.dim, Tensor.numel,
+    Tensor.element_size, Tensor.stride, Tensor.__len__, Tensor.__bool__, Tensor.__int__,
+    Tensor.__float__, Tensor.__index__, Tensor.__format__, Tensor.__repr__, Tensor.__hash__,
+    Tensor.is_floating_point, torch.is_tensor, torch.is_floating_point, torch.numel, torch.equal,
+    Tensor.is_contiguous, Tensor.storage_offset, Tensor.__array__, Tensor.__contains__,
+})  # fmt: skip
+_INDEXES = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+# These move content and compute nothing: floats too keep every bit.
+_MOVES = frozenset({
+    Tensor.__getitem__, Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unsqueeze,
+    Tensor.squeeze, Tensor.permute, Tensor.transpose, Tensor.t, Tensor.expand, Tensor.contiguous,
+    Tensor.clone, Tensor.detach, Tensor.cpu, Tensor.float, Tensor.long, Tensor.int, Tensor.bool,
+    Tensor.to, Tensor.type, Tensor.__iter__, Tensor.unbind, torch.flatten,
+    torch.unsqueeze, torch.squeeze, torch.reshape,
+    torch.clone, torch.stack, torch.cat, torch.unbind,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "data")),
+})  # fmt: skip
+
+
+def bits_of(tensor: Tensor) -> list[int]:
+    """The elements in row-major order: floats as their bit patterns."""
+    array = np.ascontiguousarray(tensor.detach().resolve_conj().resolve_neg().numpy())
+    kind = _BITS.get(tensor.dtype)
+    found: list[int] = (array.view(kind) if kind else array.astype(np.int64)).reshape(-1).tolist()
+    return found
+
+
+def has_content(value: Any) -> bool:
+    """Whether `value` is a tensor with content, and not one of a trace."""
+    return (
+        isinstance(value, Tensor)
+        and not value.is_meta
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def each(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from each(value)
+        elif isinstance(value, slice):
+            yield from (value.start, value.stop, value.step)
+        else:
+            yield value
+
+
+def replaced(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, torch.Size):
+        return value
+    if isinstance(value, (list, tuple)):
+        items = [replaced(v, change) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, slice):
+        return slice(*(replaced(v, change) for v in (value.start, value.stop, value.step)))
+    return change(value)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Calls on tensors with content leave no node in the trace, and are made on the CPU."""
+    with disable_proxy_modes_tracing(), torch.device("cpu"), torch._C.DisableTorchFunction():
+        yield
+
+
+def _no_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Arguments without devices: a tensor with content has its place on the CPU."""
+
+    def is_place(value: Any) -> bool:
+        text = str(value) if isinstance(value, (str, torch.device)) else ""
+        return text.partition(":")[0] in ("cpu", "cuda", "meta", "mps", "xpu")
+
+    kept = tuple(a for a in args if not is_place(a))
+    return kept, {k: v for k, v in kwargs.items() if k != "device"}
+
+
+class Constants:
+    """Replaces tensors with content among a call's arguments; `stand_ins` are known by identity.
+
+    `stand_ins` has a tensor of the trace for each real parameter and buffer, which a model may
+    hold outside of its registered attributes too.
+    """
+
+    def __init__(self, rng: Tensor, stand_ins: Mapping[int, Tensor]) -> None:
+        self.rng = rng
+        self.stand_ins = stand_ins
+        # By identity and in-place changes; the tensor is kept, so that no other gets its identity.
+        self.placed: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        # `torch.tensor(3)` is a node at once; here are such tensors with their content.
+        self.numbers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def number(self, data: Any, dtype: torch.dtype) -> Tensor:
+        """A 0-d tensor of the trace, whose content stays known."""
+        made = torch.full((), data, dtype=dtype, device=self.rng.device)
+        with untraced():
+            self.numbers[id(made)] = made, torch.tensor(data, dtype=dtype)
+        return made
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """The tensor of the trace with this content. Raises UsageError beyond the limit."""
+        known = self.stand_ins.get(id(tensor))
+        if known is not None:
+            return known
+        if tensor.requires_grad:
+            raise UsageError(
+                f"The model uses a tensor {tuple(tensor.shape)} that requires a gradient and is "
+                f"no registered parameter{here()}. A program would not train it.",
+                "Assign it to an attribute of a module, as a torch.nn.Parameter.",
+            )
+        key = id(tensor), 0 if tensor.is_inference() else tensor._version
+        if key not in self.placed:
+            if tensor.numel() > MOST_ELEMENTS:
+                raise UsageError(
+                    f"The model uses a tensor of {tensor.numel()} elements that is no buffer"
+                    f"{here()}. A program has constants of at most {MOST_ELEMENTS}.",
+                    _BUFFER,
+                )
+            if tensor.device.type != "cpu" or tensor.dtype not in (*_EXACT, *_BITS):
+                raise UsageError(
+                    f"The model uses a constant tensor of {str(tensor.dtype)[6:]} on "
+                    f"{tensor.device.type}{here()}.",
+                    "Constants are float32, int64 or bool, on the CPU.",
+                )
+            with untraced():
+                bits = bits_of(tensor)
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                made = custom_ops.constant(self.rng, bits, list(tensor.shape), tensor.dtype)
+            self.placed[key] = tensor, made
+        return self.placed[key][1]
+
+    def call(self, func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """`run(*args, **kwargs)`, computed at once where that is exact, else on stand-ins."""
+        leaves = list(each((*args, *kwargs.values())))
+        real = [v for v in leaves if has_content(v)]
+        known = [v for v in leaves if isinstance(v, Tensor) and id(v) in self.stand_ins]
+        if self.numbers and func in _READS | _INDEXES:
+            leaves, args = self._with_numbers(leaves, args)
+            real = [v for v in leaves if has_content(v)]
+        if not real and not known:
+            return run(*args, **kwargs)
+        if func in _INDEXES:
+            index = (replaced(a, self._position) for a in args[1:2])
+            args = (args[0], *index, *args[2:])
+        tensors = sum(isinstance(v, Tensor) for v in leaves)
+        if len(real) == tensors and not known and not any(t.requires_grad for t in real):
+            done, result = self._at_once(func, run, args, kwargs, real)
+            if done:
+                return result
+        elif func in _READS or (getattr(func, "__name__", "") == "__get__" and func not in _MOVES):
+            return run(*args, **kwargs)
+
+        def change(value: Any) -> Any:
+            if isinstance(value, Tensor) and (has_content(value) or id(value) in self.stand_ins):
+                return self.place(value)
+            return value
+
+        args = tuple(replaced(a, change) for a in args)
+        return run(*args, **{k: replaced(v, change) for k, v in kwargs.items()})
+
+    def _with_numbers(self, leaves: list[Any], args: Any) -> Any:
+        def change(value: Any) -> Any:
+            found = self.numbers.get(id(value)) if isinstance(value, Tensor) else None
+            return value if found is None else found[1]
+
+        return [change(v) for v in leaves], tuple(replaced(a, change) for a in args)
+
+    @staticmethod
+    def _position(value: Any) -> Any:
+        """A 0-d integer of an index as Python's: torch would read it too."""
+        if has_content(value) and value.dim() == 0 and value.dtype in _EXACT[1:]:
+            with untraced():
+                return int(value)
+        return value
+
+    @staticmethod
+    def _at_once(
+        func: Any, run: Callable[..., Any], args: Any, kwargs: Any, real: list[Tensor]
+    ) -> tuple[bool, Any]:
+        """Reads, moves, and what has integers on both sides: the same on every machine."""
+        reads = func in _READS or (
+            getattr(func, "__name__", "") in ("__get__", "__set__") and func not in _MOVES
+        )
+        if reads:
+            with untraced():
+                return True, func(*args, **kwargs)
+        exact = all(t.dtype in _EXACT for t in real)
+        if (func not in _MOVES and not exact) or run is not func:
+            return False, None
+        args, kwargs = _no_device(args, kwargs)
+        with untraced():
+            result = func(*args, **kwargs)
+        if func in _MOVES:
+            return True, result
+        found = [v for v in each((result,)) if isinstance(v, Tensor)]
+        return all(t.dtype in _EXACT for t in found), result
+
+    def from_data(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`torch.tensor(data)` and its like: a tensor with content."""
+        args, kwargs = _no_device(args, kwargs)
+        grad = bool(kwargs.pop("requires_grad", False))
+        inside = [v for v in each((*args, *kwargs.values())) if isinstance(v, Tensor)]
+        if any(v.is_meta for v in inside):
+            raise UsageError(
+                f"The model makes a tensor from a list of tensors{here()}, which reads their "
+                "values.",
+                "Use torch.stack or torch.cat, which keep them as tensors.",
+            )
+        with untraced():
+            made = func(*args, **kwargs)
+        return self.place(made).requires_grad_() if grad else made

@@ -1,0 +1,104 @@
+"""One ATen call as a program: lowered by capture's rules, run on the contract's kernels."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, fx
+
+from tallystick.kernels.views import view
+from tallystick.program.build import Builder
+from tallystick.program.canonical import canonicalize
+from tallystick.program.capture.lower import Lowerer, type_of_tensor
+from tallystick.program.executor import Executor
+from tallystick.program.ir import Value
+
+
+class OneCall:
+    """One ATen call with fixed types and Python arguments, ready to run on tensors.
+
+    Its results have torch's strides, because later views by torch depend on them. `operators`
+    counts the kernels that a run executes. Raises what lowering raises, and torch's own errors for
+    operands that the call does not take.
+    """
+
+    def __init__(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], contract: str
+    ) -> None:
+        graph, builder = fx.Graph(), Builder(contract)
+        inputs: list[Value] = []
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        meta, nodes = list(leaves), list(leaves)
+        for position, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor):
+                inputs.append(builder.batch(_argument(len(inputs)), type_of_tensor(leaf)))
+                meta[position] = shape_of(leaf)
+                nodes[position] = graph.placeholder(_argument(len(inputs) - 1).replace(".", "_"))
+                nodes[position].meta["val"] = meta[position]
+        meta_args, meta_kwargs = pytree.tree_unflatten(meta, tree)
+        node_args, node_kwargs = pytree.tree_unflatten(nodes, tree)
+        call = graph.call_function(func, node_args, node_kwargs)
+        call.meta["val"] = shapes = func(*meta_args, **on_meta(func, meta_kwargs))
+        results, self.results_tree = pytree.tree_flatten(shapes)
+        wanted = [call] if isinstance(shapes, Tensor) else self._items(graph, call, shapes)
+        graph.output(tuple(wanted))
+        values = Lowerer(builder).run(graph, inputs)
+        named = {f"output.{i:03d}": value for i, value in enumerate(values)}
+        self.shapes = [result if isinstance(result, Tensor) else None for result in results]
+        self.executor = Executor(canonicalize(builder.finish(named)))
+        # Views are no kernels; of the rest each node is one run of a kernel.
+        nodes_run = [n.op for n in self.executor.program.nodes if n.op not in view]
+        self.operators = Counter(nodes_run)
+
+    @staticmethod
+    def _items(graph: fx.Graph, call: fx.Node, shapes: Any) -> list[fx.Node]:
+        items = []
+        for index, shape in enumerate(shapes):
+            if isinstance(shape, Tensor):
+                item = graph.call_function(operator.getitem, (call, index))
+                item.meta["val"] = shape
+                items.append(item)
+        return items
+
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        arrays = {_argument(i): t.detach().numpy() for i, t in enumerate(tensors)}
+        used = self.executor.program.batch_types
+        outputs = self.executor.run_step({}, {k: v for k, v in arrays.items() if k in used}).outputs
+        made = iter(torch.from_numpy(outputs[name]) for name in sorted(outputs))
+        leaves = [None if shape is None else _laid_out(next(made), shape) for shape in self.shapes]
+        return pytree.tree_unflatten(leaves, self.results_tree)
+
+
+def on_meta(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`kwargs` with which `func` makes its tensors without storage."""
+    if any(a.name == "device" for a in func._schema.arguments):
+        return {**kwargs, "device": "meta"}
+    return kwargs
+
+
+def shape_of(tensor: Tensor) -> Tensor:
+    """A tensor of the same shape, strides and dtype without storage."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _laid_out(made: Tensor, shape: Tensor) -> Tensor:
+    if made.stride() == shape.stride() or shape.is_contiguous():
+        return made
+    result = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype)
+    return result.copy_(made)
+
+
+def _argument(index: int) -> str:
+    return f"arg{index:03d}"
+
+
+def meaning(leaf: Any) -> Any:
+    """A key of everything in an argument that a lowering can depend on."""
+    if isinstance(leaf, Tensor):
+        return ("tensor", leaf.dtype, tuple(leaf.shape), leaf.stride())
+    # 1, 1.0 and True are one dictionary key but three meanings.
+    return (type(leaf), leaf if not isinstance(leaf, float) else leaf.hex())

@@ -1,0 +1,89 @@
+"""Wrappers of torch that change no value: a trace looks through them (PROGRAM 5.11).
+
+Gradient checkpointing computes the forward pass twice to save memory. A program says what is
+computed, and its executor what is kept; so the wrapped function runs once, and each random call has
+one draw id. `torch.compile` makes other kernels for the same operators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+
+class _Reentrant:
+    """In the place of torch's `CheckpointFunction`, whose `apply` runs the function without graph.
+
+    Without an input that needs a gradient the result needs none either, as in torch.
+    """
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        with torch.set_grad_enabled(
+            torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        ):
+            return function(*args)
+
+
+def _no_hooks(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """In the place of the generator around a checkpointed function: it keeps every activation."""
+    yield
+
+
+def plain_python() -> Iterator[Any]:
+    """Context managers within which checkpointed and compiled functions run as they are written.
+
+    Distributions do not check their arguments, which would read the values of tensors.
+    """
+    module = torch.utils.checkpoint
+    yield mock.patch.object(module, "CheckpointFunction", _Reentrant)
+    yield mock.patch.object(module, "_checkpoint_without_reentrant_generator", _no_hooks)
+    yield mock.patch.object(Distribution, "_validate_args", False)
+    if "torch._dynamo" in sys.modules:
+        yield torch.compiler.set_stance("force_eager")
+        yield torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+
+
+def original(module: Any) -> Any:
+    """The module inside of what `torch.compile` returned; any other object as it is."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    while dynamo is not None and isinstance(module, dynamo.OptimizedModule):
+        module = module._orig_mod
+    return module
+
+
+@contextlib.contextmanager
+def uncompiled(module: nn.Module) -> Iterator[None]:
+    """Within it the submodules that `torch.compile` wrapped stand in the module as they were.
+
+    So names of parameters are those of the module as it is written.
+    """
+    if not isinstance(module, nn.Module):
+        yield  # It is refused by name, elsewhere.
+        return
+    swapped: list[tuple[nn.Module, str, nn.Module]] = []
+    for parent in list(module.modules()):
+        for name, child in list(parent._modules.items()):
+            inner = original(child)
+            if child is not None and inner is not child:
+                swapped.append((parent, name, child))
+                parent._modules[name] = inner
+    compiled = [m for m in module.modules() if m._compiled_call_impl is not None]
+    calls = [m._compiled_call_impl for m in compiled]
+    for m in compiled:
+        m._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for m, call in zip(compiled, calls, strict=True):
+            m._compiled_call_impl = call
+        for parent, name, child in swapped:
+            parent._modules[name] = child

@@ -1,0 +1,153 @@
+"""Positions along axes, for the rules that move data: list them, read at them, add at them.
+
+A program has no constant beside `full` and `arange`, so positions that are known at capture are
+made of these. The contract's indices are never negative (NUMERICS 9.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tallystick.program.capture.lower import Lowerer
+from tallystick.program.ir import Node, Value
+
+# Operators whose elements are elements of their first operand.
+_MOVES = ("view", "permute", "expand", "slice", "index_select", "gather", "tril", "triu")
+# Operators whose i64 results are positions.
+_FINDS = ("aten.argmax", "aten.max_pool2d_with_indices")
+
+
+def progression(lo: Lowerer, start: int, count: int, step: int) -> Value:
+    """start, start + step, … as i64[count]."""
+    if step == 0:
+        return lo.full((count,), start, "i64")
+    return lo.emit("aten.arange", start=start, end=start + count * step, step=step, dtype="i64")
+
+
+def runs(positions: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The positions as runs of one distance: (first, count, distance) of each."""
+    found: list[list[int]] = []
+    for at in positions:
+        run = found[-1] if found else []
+        if run and (len(run) == 1 or at - run[-1] == run[1] - run[0]):
+            run.append(at)
+        else:
+            found.append([at])
+    return [(r[0], len(r), r[1] - r[0] if len(r) > 1 else 1) for r in found]
+
+
+def listed(lo: Lowerer, positions: Sequence[int]) -> Value:
+    """The given positions as i64: one node per run, then `cat`."""
+    made = [progression(lo, *run) for run in runs(positions)]
+    if not made:
+        return lo.full((0,), 0, "i64")
+    return made[0] if len(made) == 1 else lo.emit("aten.cat", *made, dim=0)
+
+
+def windows(lo: Lowerer, count: int, step: int, size: int, spacing: int) -> Value:
+    """i64[count·size]: position w·step + t·spacing of every tap t of every window w, w first."""
+    if count == 1 or size == 1:
+        return progression(lo, 0, count * size, spacing if count == 1 else step)
+    if step == size * spacing:
+        return progression(lo, 0, count * size, spacing)
+    first = lo.view(progression(lo, 0, count, step), (count, 1))
+    taps = lo.view(progression(lo, 0, size, spacing), (1, size))
+    return lo.view(lo.emit("aten.add.Tensor", first, taps, alpha=1), (count * size,))
+
+
+def take(lo: Lowerer, x: Value, dim: int, index: Value) -> Value:
+    """The positions `index` (1-d) of axis `dim`."""
+    return lo.emit("aten.index_select", x, index, dim=dim)
+
+
+def add_at(lo: Lowerer, size: int, dim: int, index: Value, source: Value) -> Value:
+    """Zeros with `size` places along `dim`, and the slices of `source` added at `index`.
+
+    Contributions to one place are added in the order in which they stand along `dim` (4.3). The
+    last axis changes places with the one before: `index_add` moves runs behind `dim` at once.
+    """
+    shape = lo.shape(source)
+    if dim == len(shape) - 1 and dim > 0 and shape[dim - 1] > 1:
+        return lo.swap(
+            add_at(lo, size, dim - 1, index, lo.swap(source, dim, dim - 1)), dim, dim - 1
+        )
+    zeros = lo.full((*shape[:dim], size, *shape[dim + 1 :]), 0, lo.type(source).dtype)
+    return lo.emit("aten.index_add", zeros, index, source, dim=dim)
+
+
+def from_zero(lo: Lowerer, index: Value, size: int) -> Value:
+    """The index with negative positions counted from the axis's end, as torch reads them."""
+    if never_negative(lo, index):
+        return index
+    below = lo.emit("aten.lt.Scalar", index, other=0)
+    back = lo.emit("aten.add.Scalar", index, other=size, alpha=1)
+    return lo.emit("aten.where", below, back, index)
+
+
+def never_negative(lo: Lowerer, value: Value) -> bool:
+    """Whether the nodes that made an integer value show that no element is negative."""
+    node = lo.b.node_of(value)
+    if node is None:
+        return lo.type(value).dtype in ("bool", "u8")
+    known = _constant(node)
+    if known is not None:
+        return known
+    made_of = [v for v in node.inputs if v is not None]
+    name = node.op.removeprefix("aten.")
+    if name in _MOVES:
+        return never_negative(lo, made_of[0])
+    if name in ("add.Tensor", "mul.Tensor", "minimum", "cat"):
+        return node.attrs.get("alpha", 1) >= 0 and all(  # type: ignore[operator]
+            never_negative(lo, v) for v in made_of
+        )
+    if name in ("add.Scalar", "mul.Scalar"):
+        factor = node.attrs["other"], node.attrs.get("alpha", 1)
+        return all(f >= 0 for f in factor) and never_negative(lo, made_of[0])  # type: ignore[operator]
+    if name == "where":
+        return all(never_negative(lo, v) for v in made_of[1:])
+    if name in ("_to_copy", "sum", "sum.dim_IntList"):
+        return lo.type(made_of[0]).dtype in ("bool", "u8") or (
+            lo.type(made_of[0]).dtype != "f32" and never_negative(lo, made_of[0])
+        )
+    return False
+
+
+def _constant(node: Node) -> bool | None:
+    """`never_negative` of a node that its name and attributes decide, else None."""
+    attrs = node.attrs
+    if node.op in _FINDS:
+        return True
+    if node.op == "aten.full":
+        return attrs["value"] >= 0  # type: ignore[operator]
+    if node.op == "aten.arange":
+        start, step = attrs["start"], attrs["step"]
+        assert isinstance(start, float) and isinstance(step, float)
+        count = node.out_types[0].shape[0]
+        return count == 0 or min(start, start + (count - 1) * step) >= 0
+    if node.op == "aten.clamp" and attrs.get("min", -1) >= 0:  # type: ignore[operator]
+        return True
+    return None
+
+
+def flat(lo: Lowerer, coordinates: Sequence[Value | int | None], shape: Sequence[int]) -> Value:
+    """Row-major position in a tensor of `shape`, from one broadcastable coordinate per axis.
+
+    An int stands for the arange of an axis of that many places; None for position 0.
+    """
+    rank, place = len(shape), None
+    for axis, (given, size) in enumerate(zip(coordinates, shape, strict=True)):
+        if place is not None and size != 1:
+            place = lo.emit("aten.mul.Scalar", place, other=size)
+        if isinstance(given, int):
+            column = [given if i == axis else 1 for i in range(rank)]
+            given = lo.view(progression(lo, 0, given, 1), column) if given != 1 else None
+        if given is not None:
+            place = given if place is None else lo.emit("aten.add.Tensor", place, given, alpha=1)
+    return lo.full((), 0, "i64") if place is None else place
+
+
+def parted(shape: Sequence[int], first: int, count: int) -> tuple[int, int, int]:
+    """Elements before, in and after `count` axes beginning with `first`."""
+    end = first + count
+    return math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:])

@@ -1,0 +1,216 @@
+"""A model's questions about values while it is traced: answered by rule, or refused (PROGRAM 5.10).
+
+A meta tensor has no values. Three kinds of questions have an answer that is right for every value:
+
+1. The tensor depends on no input of the step. It is computed.
+2. The question is a check: an `assert`, a branch that only raises or only warns, or torch's own
+   check of a tensor. The check passes. A program has no place where it could raise; the comparison
+   of the first step runs the module on real values, with its checks.
+3. A library's branch that only saves work, which `shortcuts` answers for the general path.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+
+from tallystick.program.capture.source import is_model
+from tallystick.program.capture.transformers_calls import shortcut
+
+_CPU = torch.device("cpu")
+_LARGEST = 1 << 20
+_TORCHS_CHECKS = frozenset({"_check_tensor_all_with", "_check_tensor_all"})
+_TELLS = ("warn", "warning", "warning_once", "info", "debug", "error", "print")
+
+
+def _node_of(tensor: Tensor) -> fx.Node | None:
+    mode = get_proxy_mode()
+    if mode is None:
+        return None
+    slot = get_proxy_slot(tensor, mode.tracer, None)
+    proxy = getattr(slot, "proxy", None)
+    return None if proxy is None else proxy.node
+
+
+def _on_cpu(argument: Any) -> Any:
+    return _CPU if isinstance(argument, torch.device) else argument
+
+
+class KnownValues:
+    """Values of traced tensors that depend on no input; each is computed once per trace."""
+
+    def __init__(self) -> None:
+        self._found: dict[fx.Node, Any] = {}
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """The tensor's value on the CPU, or None where it depends on an input."""
+        node = _node_of(tensor)
+        if node is None or not self._compute(node):
+            return None
+        value = self._found[node]
+        return value if isinstance(value, Tensor) else None
+
+    def _compute(self, last: fx.Node) -> bool:
+        needed: list[fx.Node] = []
+        stack, seen = [last], set(self._found)
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if not self._can(node):
+                return False
+            needed.append(node)
+            stack.extend(node.all_input_nodes)
+        order = {node: i for i, node in enumerate(last.graph.nodes)}
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
+            for node in sorted(needed, key=order.__getitem__):
+                self._found[node] = self._value(node)
+        return True
+
+    @staticmethod
+    def _can(node: fx.Node) -> bool:
+        if node.op == "get_attr":
+            held = getattr(node.graph.owning_module, str(node.target), None)
+            return isinstance(held, Tensor) and not held.is_meta
+        if node.op != "call_function":
+            return False
+        result = node.meta.get("val")
+        if isinstance(result, Tensor) and result.numel() > _LARGEST:
+            return False
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            return True
+        # An operator in place would change what is kept here; a random one has no value.
+        named = torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
+        return not named
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return getattr(node.graph.owning_module, str(node.target))
+        args = fx.node.map_aggregate(node.args, _on_cpu)
+        kwargs = fx.node.map_aggregate(node.kwargs, _on_cpu)
+        args = fx.node.map_arg(args, self._found.__getitem__)
+        kwargs = fx.node.map_arg(kwargs, self._found.__getitem__)
+        target: Any = node.target
+        return target(*args, **kwargs)  # type: ignore[misc]
+
+
+@lru_cache(maxsize=256)
+def _statements(filename: str) -> list[ast.stmt]:
+    """Every statement of a file, the inner ones last."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return all(
+        isinstance(s, ast.Raise)
+        or (
+            isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and isinstance(s.value.func, (ast.Attribute, ast.Name))
+            and getattr(s.value.func, "attr", getattr(s.value.func, "id", "")) in _TELLS
+        )
+        for s in body
+    )
+
+
+def _passing(test: ast.expr, wanted: bool) -> bool | None:
+    """What every operand of `test` answers, so that the whole is `wanted`; None where unclear."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _passing(test.operand, not wanted)
+    if isinstance(test, ast.BoolOp):
+        answers = {_passing(value, wanted) for value in test.values}
+        return answers.pop() if len(answers) == 1 else None
+    return wanted
+
+
+@lru_cache(maxsize=1024)
+def check_answer(filename: str, line: int) -> bool | None:
+    """How a check at `line` asks of its operands to pass, or None where there is no check."""
+    for statement in reversed(_statements(filename)):
+        if isinstance(statement, ast.Assert):
+            if statement.lineno <= line <= (statement.end_lineno or line):
+                return _passing(statement.test, True)
+        elif isinstance(statement, ast.If):
+            test = statement.test
+            if not test.lineno <= line <= (test.end_lineno or line):
+                continue
+            if statement.body and not statement.orelse and _raises(statement.body):
+                return _passing(test, False)
+            return None
+    return None
+
+
+def _asking() -> tuple[FrameType | None, bool]:
+    """The model's frame that asks, and whether a check of torch asks for it."""
+    frame: FrameType | None = sys._getframe(2)
+    checks = False
+    while frame is not None and not is_model(frame.f_code.co_filename):
+        checks = checks or frame.f_code.co_name in _TORCHS_CHECKS
+        frame = frame.f_back
+    return frame, checks
+
+
+def _answer(known: KnownValues, tensor: Tensor, element: bool) -> Any:
+    """The tensor's value or the answer by rule; None where there is none."""
+    value = known.of(tensor)
+    if value is not None:
+        return value
+    if tensor.numel() != 1 or not (element or tensor.dtype == torch.bool):
+        return None
+    frame, checks = _asking()
+    if checks:
+        return True
+    if frame is None:
+        return None
+    found = shortcut(frame)
+    return check_answer(frame.f_code.co_filename, frame.f_lineno) if found is None else found
+
+
+def value_questions() -> dict[Any, Callable[..., Any]]:
+    """Replacements for the methods by which Python asks for values, for one trace."""
+    known = KnownValues()
+
+    def replaced(method: Callable[..., Any], of: Callable[[Any], Any]) -> Callable[..., Any]:
+        is_truth = method is Tensor.__bool__
+
+        def ask(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            found = _answer(known, tensor, is_truth) if tensor.is_meta else None
+            if isinstance(found, bool):
+                return found
+            if isinstance(found, Tensor):
+                with torch._C.DisableTorchFunction():
+                    return of(found)
+            return method(tensor, *args, **kwargs)
+
+        return ask
+
+    return {
+        Tensor.__bool__: replaced(Tensor.__bool__, bool),
+        Tensor.item: replaced(Tensor.item, Tensor.item),
+        Tensor.__int__: replaced(Tensor.__int__, int),
+        Tensor.__float__: replaced(Tensor.__float__, float),
+        Tensor.__index__: replaced(Tensor.__index__, int),
+        Tensor.tolist: replaced(Tensor.tolist, Tensor.tolist),
+        Tensor.numpy: replaced(Tensor.numpy, Tensor.numpy),
+        Tensor.__contains__: _contains,
+    }
+
+
+def _contains(tensor: Tensor, element: Any) -> Any:
+    """`x in tensor`, by the operators that it stands for."""
+    return bool((tensor == element).any())

@@ -1,0 +1,149 @@
+"""Compositions for norms, distances and normalisations by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tallystick.program.capture.decompose import composition
+from tallystick.program.capture.rules_round import pair
+
+
+def vector_norm(x: Tensor, order: float, dim: list[int], keepdim: bool) -> Tensor:
+    """The norm of |x| over the axes `dim`, which are at least one."""
+    if order == 0:
+        return (x != 0).to(x.dtype).sum(dim, keepdim)
+    if order == 1:
+        return x.abs().sum(dim, keepdim)
+    if order == 2:
+        return x.square().sum(dim, keepdim).sqrt()
+    if order == math.inf:
+        return x.abs().amax(dim, keepdim)
+    if order == -math.inf:
+        return x.abs().amin(dim, keepdim)
+    return x.abs().pow(order).sum(dim, keepdim).pow(1.0 / order)
+
+
+@composition("aten.linalg_vector_norm")
+def _linalg_vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    x = x if dtype is None else x.to(dtype)
+    if x.dim() == 0:
+        return vector_norm(x.reshape(1), float(ord), [0], False)
+    return vector_norm(x, float(ord), list(dim) if dim else list(range(x.dim())), keepdim)
+
+
+# -- distances ----------------------------------------------------------------------------------
+
+
+def _distance(difference: Tensor, p: float) -> Tensor:
+    return vector_norm(difference, p, [-1], False)
+
+
+def _lead(x: Tensor, y: Tensor) -> tuple[int, ...]:
+    """The batch axes of both, broadcast."""
+    lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])  # type: ignore[no-untyped-call]
+    return tuple(lead)
+
+
+def _by_product(x: Tensor, y: Tensor, p: float, mode: int | None) -> bool:
+    """torch's own choice: from 25 points on, Euclidean distances come from a matrix product."""
+    return p == 2 and (mode == 1 or (not mode and (x.shape[-2] > 25 or y.shape[-2] > 25)))
+
+
+@composition("aten._cdist_forward")
+def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    if x.shape[-1] == 0:
+        lead = _lead(x, y)
+        size = (*lead, x.shape[-2], y.shape[-2])
+        return torch.zeros(size, dtype=x.dtype, device=x.device)
+    if _by_product(x, y, p, compute_mode):
+        squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1, keepdim=True).mT
+        return (squares - 2.0 * torch.matmul(x, y.mT)).clamp(min=0).sqrt()
+    return _distance(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+
+
+def _pull(grad: Tensor, difference: Tensor, p: float, distance: Tensor) -> Tensor:
+    """The distances' gradient for each difference; zero where the distance is, as torch's."""
+    grad, distance = grad.unsqueeze(-1), distance.unsqueeze(-1)
+    if p == 1:
+        return grad * difference.sign()
+    if p == math.inf:
+        return grad * difference.sign() * (difference.abs() == distance).to(grad.dtype)
+    if p == 2:
+        return torch.where(distance == 0, 0.0, grad * difference / distance)
+    size = difference.abs()
+    if p < 2:
+        powers = difference.sign() * torch.where(size == 0, 0.0, size.pow(p - 1.0))
+    else:
+        powers = difference * size.pow(p - 2.0)
+    return torch.where(distance == 0, 0.0, powers * (grad / distance.pow(p - 1.0)))
+
+
+@composition("aten._cdist_backward")
+def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) -> Tensor:
+    if p == 0 or x.numel() == 0 or y.shape[-2] == 0:
+        return torch.zeros_like(x)
+    if _by_product(x, y, p, None):
+        ratio = torch.where(distance == 0, 0.0, grad / distance)
+        pull = ratio.sum(-1, keepdim=True) * x - torch.matmul(ratio, y)
+        return pull.sum_to_size(x.shape)
+    shape, lead = x.shape, _lead(x, y)
+    x, y = x.expand(*lead, *x.shape[-2:]), y.expand(*lead, *y.shape[-2:])
+    return _pull(grad, x.unsqueeze(-2) - y.unsqueeze(-3), p, distance).sum(-2).sum_to_size(shape)
+
+
+def _upper(n: int) -> list[tuple[int, int]]:
+    """Where row i's pairs (i, j), j > i, stand among all pairs."""
+    starts = [i * n - i * (i + 1) // 2 for i in range(n)]
+    return [(starts[i], n - 1 - i) for i in range(n - 1)]
+
+
+@composition("aten._pdist_forward")
+def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    n = x.shape[0]
+    if n < 2:
+        return x.new_zeros(0)
+    rows = [_distance(x[i : i + 1] - x[i + 1 :], p) for i in range(n - 1)]
+    return torch.cat(rows)
+
+
+@composition("aten._pdist_backward")
+def _pdist_backward(grad: Tensor, x: Tensor, p: float, pdist: Tensor) -> Tensor:
+    n = x.shape[0]
+    if n < 2 or p == 0 or x.numel() == 0:
+        return torch.zeros_like(x)
+
+    def square(pairs: Tensor) -> Tensor:
+        rows = [
+            torch.cat([pairs.new_zeros(n - count), pairs.narrow(0, start, count)])
+            for start, count in _upper(n)
+        ]
+        upper = torch.stack([*rows, pairs.new_zeros(n)])
+        return upper + upper.mT
+
+    difference = x.unsqueeze(-2) - x.unsqueeze(-3)
+    return _pull(square(grad), difference, p, square(pdist)).sum(-2)
+
+
+@composition("aten.dist")
+def _dist(x: Tensor, y: Tensor, p: Any = 2) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(x - y, float(p))
+    return norm
+
+
+@composition("aten.linalg_cross")
+def _cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    x, y = pair(x, y)
+    (a, b, c), (d, e, f) = x.unbind(dim), y.unbind(dim)
+    return torch.stack([b * f - c * e, c * d - a * f, a * e - b * d], dim)

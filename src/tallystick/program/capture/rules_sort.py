@@ -1,0 +1,119 @@
+"""Rules for sorting, selecting and searching, by the places of NUMERICS 3.9."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.writing import positions, ranked, scattered
+from tallystick.program.ir import Value
+
+
+def order(lo: Lowerer, x: Value, dim: int, descending: bool = False) -> Value:
+    """The indices that a stable sort of x gives: each position written to its place."""
+    shape = lo.shape(x)
+    if not shape:
+        return lo.full((), 0, "i64")
+    places = ranked(lo, x, dim, descending)
+    return scattered(lo, lo.full(shape, 0, "i64"), dim, places, positions(lo, shape, dim))
+
+
+def taken(lo: Lowerer, x: Value, dim: int, index: Value) -> Value:
+    """x's elements at `index` along dim."""
+    return lo.emit("aten.gather", x, index, dim=dim % max(len(lo.shape(x)), 1))
+
+
+@lowering("aten.sort", "aten.sort.stable")
+def _sort(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    index = order(lo, x, a["dim"], a["descending"])
+    return [taken(lo, x, a["dim"], index), index]
+
+
+def _some(lo: Lowerer, index: Value, dim: int, start: int, end: int) -> Value:
+    """Of a row's indices those from start to end."""
+    return lo.slice(index, dim, start, end) if lo.shape(index) else index
+
+
+@lowering("aten.topk")
+def _topk(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """In order, whether that is asked for or not. Of equal elements the first ones."""
+    x = lo.value(a["self"])
+    index = _some(lo, order(lo, x, a["dim"], a["largest"]), a["dim"], 0, a["k"])
+    if lo.shape(index) != tuple(node.meta["val"][1].shape):
+        index = lo.view(index, node.meta["val"][1].shape)
+    return [taken(lo, x, a["dim"], index), index]
+
+
+def _selected(lo: Lowerer, node: fx.Node, x: Value, dim: int, index: Value) -> Results:
+    """x's one element of each row, and its index, with the shapes of torch's results."""
+    shape = node.meta["val"][1].shape
+    return [lo.view(taken(lo, x, dim, index), shape), lo.view(index, shape)]
+
+
+@lowering("aten.kthvalue")
+def _kthvalue(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, dim = lo.value(a["self"]), a["dim"]
+    index = _some(lo, order(lo, x, dim), dim, a["k"] - 1, a["k"])
+    return _selected(lo, node, x, dim, index)
+
+
+def _median(lo: Lowerer, x: Value, dim: int) -> Value:
+    """The index of each row's median, the lower of two; of a row with NaNs its first NaN's."""
+    dim %= max(len(lo.shape(x)), 1)
+    size = lo.shape(x)[dim] if lo.shape(x) else 1
+    middle = _some(lo, order(lo, x, dim), dim, (size - 1) // 2, (size - 1) // 2 + 1)
+    if lo.type(x).dtype != "f32" or not lo.shape(x):
+        return middle
+    greatest = lo.emit("aten.argmax", x, dim=dim, keepdim=True)
+    found = taken(lo, x, dim, greatest)
+    return lo.emit("aten.where", lo.emit("aten.ne.Tensor", found, found), greatest, middle)
+
+
+@lowering("aten.median.dim")
+def _median_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    return _selected(lo, node, x, a["dim"], _median(lo, x, a["dim"]))
+
+
+@lowering("aten.median")
+def _median_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.view(lo.value(a["self"]), (lo.type(lo.value(a["self"])).numel,))
+    return lo.view(taken(lo, x, 0, _median(lo, x, 0)), ())
+
+
+# -- searching ----------------------------------------------------------------------------------
+
+
+def _searched(lo: Lowerer, node: fx.Node, bounds: Value, x: Any, right: bool) -> Results:
+    """How many of a row's bounds stand before each x: those that are not above it (`right`), or
+    not above and not equal to it. A NaN has all of them before it."""
+    result = lo.result(node)
+    values = lo.value(x) if isinstance(x, fx.Node) else lo.full((), x, lo.type(bounds).dtype)
+    kinds = (lo.type(bounds).dtype, lo.type(values).dtype)
+    kind = "f32" if "f32" in kinds else "i64"
+    bounds, values = lo.cast(bounds, kind), lo.cast(values, kind)
+    *rows, size = lo.shape(bounds)
+    if rows:
+        bounds = lo.view(bounds, (*rows, 1, size))
+    values = lo.view(values, (*lo.shape(values), 1))
+    after = lo.emit("aten.gt.Tensor" if right else "aten.ge.Tensor", bounds, values)
+    before = lo.emit("aten.logical_not", after)
+    last = len(lo.shape(before)) - 1
+    found = lo.emit("aten.sum.dim_IntList", before, dim=(last,), keepdim=False)
+    return lo.cast(lo.view(found, result.shape), result.dtype)
+
+
+@lowering("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
+def _searchsorted(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    bounds = lo.value(a["sorted_sequence"])
+    if a["sorter"] is not None:
+        bounds = taken(lo, bounds, -1, lo.value(a["sorter"]))
+    return _searched(lo, node, bounds, a["self"], a["right"] or a["side"] == "right")
+
+
+@lowering("aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def _bucketize(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return _searched(lo, node, lo.value(a["boundaries"]), a["self"], a["right"])

@@ -1,0 +1,79 @@
+"""The calls of the golden vectors: writing by index, places, integers (NUMERICS 9.3 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from kernel_cases import Call
+from reference.data import SPECIAL, Gen
+from reference.floats import F32
+
+I64 = np.int64
+
+
+def select() -> Iterator[Call]:
+    """NUMERICS 9.3: sources that meet, all dtypes and axes, indices fewer than x's, none."""
+    g = Gen("select")
+    op = "aten.scatter.src"
+    for n in (1, 2, 254, 255, 256, 257, 513, 1025):
+        yield op, {"dim": 0}, [g.floats(7), g.ints(0, 7, n), g.floats(n)]
+    # The last source in ascending order stays, not the first, not the largest.
+    yield op, {"dim": 0}, [np.zeros(3, F32), np.array([1, 1, 1]), np.array([5, 9, 2], F32)]
+    # A permutation, as of a sort.
+    yield op, {"dim": 0}, [np.zeros(5, I64), np.array([3, 0, 4, 1, 2]), np.arange(5, dtype=I64)]
+    bits = SPECIAL[: len(SPECIAL) // 2]
+    yield op, {"dim": 0}, [SPECIAL.copy(), g.ints(0, len(SPECIAL), len(bits)), bits.copy()]
+    for make, size in ((g.any_ints, 6), (g.bools, 5)):
+        yield op, {"dim": 0}, [make(size), g.ints(0, size, 9), make(9)]
+    for dtype in (np.int32, np.uint8, np.float64):
+        x, src = (g.ints(0, 200, n).astype(dtype) for n in (6, 8))
+        yield op, {"dim": 0}, [x, g.ints(0, 6, 8), src]
+    for dim in (0, 1, 2, -1, -2, -3):
+        shape = [3, 4, 5]
+        shape[dim] += 2
+        yield op, {"dim": dim}, [g.floats(3, 4, 5), g.ints(0, 3, *shape), g.floats(*shape)]
+    # Beside dim the indices may be fewer: what they do not reach stays x's.
+    yield op, {"dim": 1}, [g.mixed(5, 6), g.ints(0, 6, 3, 4), g.mixed(3, 4)]
+    yield op, {"dim": 0}, [g.floats(5, 6, 2), g.ints(0, 5, 300, 3, 1), g.floats(300, 3, 1)]
+    yield op, {"dim": 0}, [g.floats(4), np.zeros(0, I64), np.zeros(0, F32)]
+    yield op, {"dim": 1}, [np.zeros((0, 3), F32), np.zeros((0, 5), I64), np.zeros((0, 5), F32)]
+    yield op, {"dim": 0}, [g.floats(), np.zeros((), I64), g.floats()]
+
+
+def rank() -> Iterator[Call]:
+    """NUMERICS 3.9: lengths around a block, ties, zeros, NaNs, integers, both directions."""
+    g = Gen("rank")
+    op = "tallystick.rank"
+    up, down = ({"dim": 0, "descending": d} for d in (False, True))
+    for n in (1, 2, 255, 256, 257, 513, 0):
+        yield op, up, [g.floats(n)]
+        yield op, down, [g.floats(n)]
+    for attrs in (up, down):
+        # Equal numbers keep their order in both directions: the second 1 comes after the first.
+        yield op, attrs, [np.array([1, 3, 1, 2, 3, 1], F32)]
+        yield op, attrs, [np.array([0.0, -0.0, 0.0, -0.0, -1e-45, 1e-45], F32)]
+        yield op, attrs, [np.array([np.nan, np.inf, np.nan, -np.inf, 0, np.nan], F32)]
+        yield op, attrs, [np.concatenate([SPECIAL, SPECIAL[::-1]])]
+        yield op, attrs, [g.ints(-3, 4, 300)]
+        yield op, attrs, [np.array([2**63 - 1, -(2**63), 0, -1, -(2**63), 2**53 + 1, 2**53], I64)]
+        yield op, attrs, [np.full(270, 4, I64)]
+        yield op, attrs, [g.mixed(4, 5, 3)]
+        yield op, {**attrs, "dim": 1}, [g.mixed(4, 5, 3)]
+        yield op, {**attrs, "dim": -1}, [g.ints(0, 4, 3, 4, 9)]
+        yield op, {**attrs, "dim": -1}, [g.floats()]
+        yield op, {**attrs, "dim": 1}, [np.zeros((3, 0), F32)]
+
+
+def whole() -> Iterator[Call]:
+    """NUMERICS 10.10: signs, the ends of i64, broadcasting, no elements."""
+    g = Gen("whole")
+    op = "aten.floor_divide"
+    ends = np.array([-(2**63), -(2**63) + 1, -7, -1, 0, 1, 7, 2**53 + 1, 2**63 - 1], I64)
+    divisors = ends[ends != 0]
+    yield op, {}, [ends.reshape(-1, 1), divisors]
+    yield op, {}, [g.ints(-20, 21, 6, 41), np.array([-3, -2, -1, 1, 2, 3]).reshape(6, 1)]
+    yield op, {}, [g.any_ints(300), g.any_ints(300) | 1]
+    yield op, {}, [g.any_ints(40), g.ints(1, 9)]
+    yield op, {}, [g.ints(-50, 50), g.ints(1, 9, 2, 1, 3)]
+    yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
