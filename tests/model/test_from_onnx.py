@@ -477,8 +477,8 @@ def test_recurrent_layers_are_torchs() -> None:
         np.testing.assert_allclose(y[:, 0], layer(x)[0].detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_constants_are_made_in_pieces() -> None:
-    """A constant of few runs is full and arange nodes, so it needs no slot of the state."""
+def test_known_values_are_constants_of_the_program() -> None:
+    """PROGRAM 5.13: nodes with the values' bits, and no slot of the state."""
     from tallystick.program.capture.onnx.constants import made_tensor
 
     class Made(nn.Module):
