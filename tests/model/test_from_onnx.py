@@ -453,6 +453,15 @@ def test_rules_follow_the_standard_where_torch_differs() -> None:
     assert exclusive[0].tolist() == [5.0, 3.0, 0.0]
 
 
+def test_what_ceil_mode_adds_to_a_pool_never_counts() -> None:
+    """The last window of 2 sees one element: its mean is that element, pads counted or not."""
+    x = torch.tensor([[[1.0, 3.0, 5.0]]])
+    for counted in (0, 1):
+        shape = {"kernel_shape": [2], "strides": [2], "auto_pad": "NOTSET"}
+        y = run_rule("AveragePool", 22, x, ceil_mode=1, count_include_pad=counted, **shape)
+        assert y.tolist() == [[[2.0, 5.0]]]
+
+
 def test_a_scalar_of_higher_rank_keeps_its_rank() -> None:
     known = np.ones((1, 1, 1), np.float32)
     assert run_rule("Mul", 14, torch.ones(3), known).shape == (1, 1, 3)
