@@ -117,7 +117,8 @@ def test_integers_that_are_data_become_buffers(tmp_path: Path) -> None:
     assert ours(torch.ones(3, 2)).tolist() == [[3.0, 3.0]] * 3
 
 
-ODD = ["a", "a.b", "a.b.c", "a.", ".a", "a..b", "", "_x2e_", "a_x_b", "type", "forward.x", "é",
+ODD = ["plan", "parameter_names", "a", "a.b", "a.b.c", "a.", ".a", "a..b", "", "_x2e_",
+       "a_x_b", "type", "forward.x", "é",
        "onnx::MatMul_1", "/layer/Constant_output_0", "onnx_nodes", "onnx_x3a__x3a_MatMul_1", "_",
        "a/b", "a_x2f_b", "x", "_x", "-x2f_", "training", "_parameters.w", "0.weight"]  # fmt: skip
 
@@ -143,13 +144,14 @@ def test_names_are_valid_and_never_collide() -> None:
 
 
 def test_odd_names_survive_capture(tmp_path: Path) -> None:
-    weights = {name: np.ones(3, np.float32) for name in ("a/ü", "w", "w.type")}
+    weights = {name: np.ones(3, np.float32) for name in ("a/ü", "w", "w.type", "plan")}
     nodes = [node("Mul", "self a/ü", "t", name="a node")]
-    nodes += [node("Add", "t w", "u"), node("Add", "u w.type", "y")]
+    nodes += [node("Add", "t w", "u"), node("Add", "u w.type", "v"), node("Add", "v plan", "y")]
     path = written(tmp_path / "m.onnx", nodes, ["self f 2,3"], Y, weights)
     ours = tallystick.from_onnx(path)
     step = capture(ours, lambda m, b: m(b["x"]).sum(), {"x": torch.ones(2, 3)}, SGD(lr=0.1))
     assert [n for n in step.program.state_types if n.startswith("param.")] == [
+        "param._x70_lan",
         "param.a_x2f__xfc_",
         "param.w._x74_ype",
         "param.w_x_",
@@ -451,6 +453,15 @@ def test_rules_follow_the_standard_where_torch_differs() -> None:
     assert exclusive[0].tolist() == [5.0, 3.0, 0.0]
 
 
+def test_what_ceil_mode_adds_to_a_pool_never_counts() -> None:
+    """The last window of 2 sees one element: its mean is that element, pads counted or not."""
+    x = torch.tensor([[[1.0, 3.0, 5.0]]])
+    for counted in (0, 1):
+        shape = {"kernel_shape": [2], "strides": [2], "auto_pad": "NOTSET"}
+        y = run_rule("AveragePool", 22, x, ceil_mode=1, count_include_pad=counted, **shape)
+        assert y.tolist() == [[[2.0, 5.0]]]
+
+
 def test_a_scalar_of_higher_rank_keeps_its_rank() -> None:
     known = np.ones((1, 1, 1), np.float32)
     assert run_rule("Mul", 14, torch.ones(3), known).shape == (1, 1, 3)
@@ -475,8 +486,8 @@ def test_recurrent_layers_are_torchs() -> None:
         np.testing.assert_allclose(y[:, 0], layer(x)[0].detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_constants_are_made_in_pieces() -> None:
-    """A constant of few runs is full and arange nodes, so it needs no slot of the state."""
+def test_known_values_are_constants_of_the_program() -> None:
+    """PROGRAM 5.13: nodes with the values' bits, and no slot of the state."""
     from tallystick.program.capture.onnx.constants import made_tensor
 
     class Made(nn.Module):

@@ -131,7 +131,6 @@ class OnnxModule(nn.Module):
     ) -> None:
         super().__init__()
         self.parameter_names = attribute_names([*roles.parameters, *roles.buffers])
-        self.buffer_names = frozenset(roles.buffers)
         for name, path in self.parameter_names.items():
             owner, leaf = self._owner(path)
             if name in roles.buffers:

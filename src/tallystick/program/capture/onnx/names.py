@@ -17,9 +17,10 @@ from torch import nn
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]", re.ASCII)
 _ESCAPED = re.compile(r"_x([0-9a-f]*)_")
-# The module of the nodes, and what a call of a module takes under its own name.
+# The module of the nodes, the other attributes of `OnnxModule`, and the name of a call's module.
 NODES = "onnx_nodes"
-_TAKEN = frozenset({*dir(nn.Module()), *vars(nn.Module()), NODES, "self"})
+_OWN = (NODES, "plan", "parameter_names", "self")
+_TAKEN = frozenset({*dir(nn.Module()), *vars(nn.Module()), *_OWN})
 
 
 def _escape(character: str) -> str:

@@ -49,7 +49,12 @@ _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 @rule("Conv 1-22")
 def _conv(c: Call) -> Tensor:
-    x, w, bias, groups = c.tensor(0), c.tensor(1), c.optional(2), c.attr("group")
+    return convolved(c, c.tensor(0), c.tensor(1), c.optional(2))
+
+
+def convolved(c: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """A convolution by the node's attributes."""
+    groups = c.attr("group")
     kernel = c.attr("kernel_shape") or list(w.shape[2:])
     at = windows_of(c, x, kernel)
     padding = at.before if at.is_even else [0] * len(kernel)

@@ -37,7 +37,8 @@ def _average(c: Call) -> Tensor:
         return found
     total = _total(at, at.padded(x, 0.0))
     ones = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
-    if counts and c.attr("auto_pad") == "NOTSET" and pads:
+    if counts and c.attr("auto_pad") == "NOTSET":
+        pads = pads or [0] * (2 * count)
         stated = Windows(at.kernel, at.strides, at.dilations, pads[:count], pads[count:], [])
         ones = stated.padded(ones, 1.0)
         rest = [a - p for a, p in zip(at.after, pads[count:], strict=True)]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.ops_linear import convolved
 from tallystick.program.capture.onnx.table import rule
 
 
@@ -49,6 +50,49 @@ def _dequantize(c: Call) -> Tensor:
     if c.has(2):
         found = found - _along(c, x, c.tensor(2)).to(torch.float32)
     return found * _along(c, x, scale)
+
+
+def _centred(c: Call, place: int, zero: int, axis: int) -> Tensor:
+    """An operand less its zero point, as float32: whole numbers of nine bits."""
+    x = c.tensor(place)
+    if x.dtype != torch.uint8:
+        raise c.refuse(f"input {place} is not of uint8.")
+    found = x.to(torch.float32)
+    if not c.has(zero):
+        return found
+    point = c.tensor(zero).to(torch.float32)
+    if point.numel() > 1:
+        point = point.reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
+    return found - point.reshape([1] * x.dim()) if point.numel() == 1 else found - point
+
+
+def _exact(c: Call, terms: int) -> None:
+    """Products of such numbers are added exactly in float32 while sums stay below 2²⁴."""
+    if terms * 255 * 255 >= 1 << 24:
+        raise c.refuse(f"it adds {terms} products, which float32 may round.")
+
+
+@rule("MatMulInteger 10")
+def _matmul_integer(c: Call) -> Tensor:
+    a, b = _centred(c, 0, 2, -2), _centred(c, 1, 3, -1)
+    _exact(c, a.shape[-1])
+    return torch.matmul(a, b).to(torch.int32)
+
+
+@rule("ConvInteger 10")
+def _conv_integer(c: Call) -> Tensor:
+    x, w = _centred(c, 0, 2, 1), _centred(c, 1, 3, 0)
+    _exact(c, w[0].numel())
+    return convolved(c, x, w, None).to(torch.int32)
+
+
+@rule("QLinearMatMul 10-21")
+def _qlinear_matmul(c: Call) -> Tensor:
+    a, b = _centred(c, 0, 2, -2), _centred(c, 3, 5, -1)
+    _exact(c, a.shape[-1])
+    scale = c.tensor(1) * c.tensor(4) / c.tensor(6)
+    found = torch.round(torch.matmul(a, b) * scale) + c.tensor(7).to(torch.float32)
+    return torch.clamp(found, 0.0, 255.0).to(_known_kind(c, 7))
 
 
 @rule("DynamicQuantizeLinear 11")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tallystick.program.capture.onnx.call import Call, allow, broadcast
-from tallystick.program.capture.onnx.constants import Known, made_tensor, runs
+from tallystick.program.capture.onnx.constants import Known, made_tensor
 from tallystick.program.capture.onnx.table import rule
 
 
@@ -225,7 +225,22 @@ def padded(x: Tensor, axis: int, before: int, after: int, mode: str, value: Any)
     else:
         period = max(2 * (n - 1), 1)
         places = [min(i % period, period - i % period) for i in places]
-    return torch.cat([sliced(x, axis, run) for run in runs(places)], dim=axis)
+    return torch.cat([sliced(x, axis, run) for run in _runs(places)], dim=axis)
+
+
+def _runs(places: list[int]) -> list[range]:
+    """Integers in order, as the ranges of step 1 or −1 that one pass finds."""
+    found: list[range] = []
+    for place in places:
+        last = found[-1] if found else None
+        if last is not None and len(last) == 1 and abs(place - last[0]) == 1:
+            step = place - last[0]
+            found[-1] = range(last[0], place + step, step)
+        elif last is not None and len(last) > 1 and place == last.stop:
+            found[-1] = range(last.start, last.stop + last.step, last.step)
+        else:
+            found.append(range(place, place + 1))
+    return found
 
 
 @rule("Trilu 14", static=(1,), folds=True)
