@@ -161,3 +161,13 @@ def test_a_peft_model_is_called_as_any(method: str) -> None:
     step = check(module.train(), named, WHOLE, PADDED)
     changed = set(step.program.next_state) & {n for n in step.program.state_types if "base" in n}
     assert len(step.program.state_types) > 0 and changed is not None
+
+
+@pytest.mark.skipif(hf.__version__.startswith("4."), reason="experts are a class since 5.0")
+def test_a_mixture_of_experts_has_a_static_form() -> None:
+    module = model(
+        "mixtral", "AutoModelForCausalLM", num_key_value_heads=1, num_local_experts=3,
+        num_experts_per_tok=2,
+    )  # fmt: skip
+    check(module, named, WHOLE, WHOLE, PADDED)
+    assert not any("forward" in vars(child) for child in module.modules())
