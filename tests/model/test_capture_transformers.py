@@ -123,6 +123,14 @@ def test_the_cache_changes_no_program(kind: str) -> None:
     assert module.config.use_cache is True
 
 
+def test_without_a_mask_padding_is_only_warned_of() -> None:
+    def bare(module: nn.Module, b: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = module(b["input_ids"], labels=b["labels"]).loss
+        return loss
+
+    check(model("gpt2", "AutoModelForCausalLM"), bare, WHOLE, PADDED)
+
+
 def test_an_encoder_adds_its_mask() -> None:
     module = model("bert", "AutoModelForMaskedLM")
     check(module, named, WHOLE, WHOLE, PADDED)
