@@ -111,7 +111,8 @@ _MADE: dict[str, tuple[Callable[[], nn.Module], Draw, Callable[[Tensor], Tensor]
     "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, _bits, None),
     "BCEWithLogitsLoss weights": (
         lambda: nn.BCEWithLogitsLoss(_WEIGHT, pos_weight=_WEIGHT), _bits, None),
-    "MarginRankingLoss": (lambda: nn.MarginRankingLoss(0.2), _pair, lambda x: x[:, 0]),
+    "MarginRankingLoss": (lambda: nn.MarginRankingLoss(0.2),
+                          lambda g: (floats(g, _ROWS), _pair(g)[1]), lambda x: x[:, 0]),
     "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, _signs, None),
     "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss, _several, None),
     "HuberLoss": (lambda: nn.HuberLoss(delta=0.7), _same, None),
