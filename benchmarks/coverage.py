@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from tallystick_bench.coverage.case import Case
 from tallystick_bench.coverage.table import all_cases, missing_operators, show
 

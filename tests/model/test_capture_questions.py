@@ -1,4 +1,4 @@
-"""A model's questions about values while it is traced (PROGRAM 5.10), without any library."""
+"""A model's questions about values while it is traced (PROGRAM 5.14), without any library."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def captured_and_eager(module: nn.Module) -> tuple[float, float]:
 
 
 def by_a_table(y: Tensor) -> Tensor:
+    assert 3 in torch.arange(4, device=y.device) and 4 not in torch.arange(4, device=y.device)
     rates = torch.linspace(0.0, 0.5, 4, device=y.device)
     for i, rate in enumerate(rates.tolist()):
         if torch.arange(4, device=y.device)[i] % 2 == 0:
@@ -141,3 +142,39 @@ def test_a_submodule_under_several_names_keeps_its_weights() -> None:
     )
     assert compared is None
     assert module.words.weight is module.head.weight is before
+
+
+class Masked(nn.Module):
+    """Attention whose second row of queries sees nothing in one record."""
+
+    def __init__(self, as_float: bool) -> None:
+        super().__init__()
+        self.linear, self.as_float = nn.Linear(4, 12), as_float
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.linear(x).view(1, 3, 3, 4).unbind(2)
+        seen = torch.ones(3, 3, dtype=torch.bool, device=x.device).tril(-1)[None]
+        mask: Tensor = seen
+        if self.as_float:
+            mask = torch.zeros(1, 3, 3, device=x.device).masked_fill(~seen, float("-inf"))
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@pytest.mark.parametrize("as_float", [False, True])
+def test_a_query_that_sees_nothing_gets_zero_and_no_nan(as_float: bool) -> None:
+    """PROGRAM 5.3: as torch's attention. Padding on the left, or a window, has such queries."""
+    torch.manual_seed(4)
+    module = Masked(as_float)
+    step = capture(module, loss, {"x": X}, SGD(0.1), outputs_grads=True)
+    assert step.initial_state is not None
+    state = {k: np.array(v) for k, v in step.initial_state.items()}
+    result = Executor(step.program).run_step(state, {"x": X.numpy()}, {"lr": 0.1}, (3, 0))
+    eager = loss(module, {"x": X})
+    eager.backward()  # type: ignore[no-untyped-call]
+    assert result.loss is not None
+    assert float(result.loss) == pytest.approx(float(eager.detach()), rel=1e-5)
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        np.testing.assert_allclose(
+            result.outputs[f"grad.{name}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6
+        )

@@ -1,4 +1,4 @@
-"""Models of transformers and peft as their users call them (PROGRAM 5.10, 5.11).
+"""Models of transformers and peft as their users call them (PROGRAM 5.14, 5.15).
 
 The batch has a real padded mask, and another one than the batch that was captured. So a rule that
 leaves the mask out, or keeps the first one, gives another loss than eager torch.
@@ -123,6 +123,14 @@ def test_the_cache_changes_no_program(kind: str) -> None:
     assert module.config.use_cache is True
 
 
+def test_without_a_mask_padding_is_only_warned_of() -> None:
+    def bare(module: nn.Module, b: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = module(b["input_ids"], labels=b["labels"]).loss
+        return loss
+
+    check(model("gpt2", "AutoModelForCausalLM"), bare, WHOLE, PADDED)
+
+
 def test_an_encoder_adds_its_mask() -> None:
     module = model("bert", "AutoModelForMaskedLM")
     check(module, named, WHOLE, WHOLE, PADDED)
@@ -161,3 +169,13 @@ def test_a_peft_model_is_called_as_any(method: str) -> None:
     step = check(module.train(), named, WHOLE, PADDED)
     changed = set(step.program.next_state) & {n for n in step.program.state_types if "base" in n}
     assert len(step.program.state_types) > 0 and changed is not None
+
+
+@pytest.mark.skipif(hf.__version__.startswith("4."), reason="experts are a class since 5.0")
+def test_a_mixture_of_experts_has_a_static_form() -> None:
+    module = model(
+        "mixtral", "AutoModelForCausalLM", num_key_value_heads=1, num_local_experts=3,
+        num_experts_per_tok=2,
+    )  # fmt: skip
+    check(module, named, WHOLE, WHOLE, PADDED)
+    assert not any("forward" in vars(child) for child in module.modules())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tallystick_bench.coverage.case import Batch, Case, floats
 from torch import Tensor, nn
+
+from tallystick_bench.coverage.case import Batch, Case, floats
 
 _MADE: dict[str, Callable[[], nn.Module]] = {
     "ELU": nn.ELU,

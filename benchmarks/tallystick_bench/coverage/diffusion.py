@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from tallystick_bench.coverage.case import Batch, Case, floats, integers, library
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from tallystick_bench.coverage.case import Batch, Case, floats, integers, library
 
 
 def _made(name: str, **given: Any) -> Callable[[], nn.Module]:
@@ -80,9 +81,19 @@ _DIT: dict[str, Any] = {
 def cases() -> Iterator[Case]:
     """U-Nets, autoencoders and diffusion transformers."""
     family = "diffusers"
-    yield Case(family, "UNet2DModel", _made(
-        "UNet2DModel", **_UNET, down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-        up_block_types=("AttnUpBlock2D", "UpBlock2D"), attention_head_dim=8), _noise, _noised)
+    yield Case(
+        family,
+        "UNet2DModel",
+        _made(
+            "UNet2DModel",
+            **_UNET,
+            down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+            up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+            attention_head_dim=8,
+        ),
+        _noise,
+        _noised,
+    )
     yield Case(family, "UNet2DModel resnet sampling", _made(
         "UNet2DModel", **_UNET, down_block_types=("ResnetDownsampleBlock2D", "DownBlock2D"),
         up_block_types=("UpBlock2D", "ResnetUpsampleBlock2D"), add_attention=False), _noise,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from tallystick_bench.coverage.case import Batch, Case, floats, integers, library, padded
 from tallystick_bench.coverage.hf_text import SMALL, build, whole_call
-from torch import Tensor, nn
 
 _ROWS, _LABELS = 2, 4
 
@@ -109,7 +110,10 @@ def _pairs(module: nn.Module, b: Batch) -> Tensor:
 
 
 def _segments(g: torch.Generator) -> Batch:
-    return {"pixel_values": floats(g, _ROWS, 3, 32, 32), "labels": integers(g, _LABELS, _ROWS, 32, 32)}
+    return {
+        "pixel_values": floats(g, _ROWS, 3, 32, 32),
+        "labels": integers(g, _LABELS, _ROWS, 32, 32),
+    }
 
 
 def _depths(g: torch.Generator) -> Batch:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from tallystick_bench.coverage.case import Batch, Case, floats, integers
 from torch import Tensor, nn
+
+from tallystick_bench.coverage.case import Batch, Case, floats, integers
 
 _1D, _2D, _3D = (3, 4, 9), (3, 4, 8, 7), (2, 4, 5, 6, 7)
 _SEQ = (3, 5, 8)

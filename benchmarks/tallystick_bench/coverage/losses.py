@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from tallystick_bench.coverage.case import Batch, Case, floats, integers
 from torch import Tensor, nn
+
+from tallystick_bench.coverage.case import Batch, Case, floats, integers
 
 Draw = Callable[[torch.Generator], tuple[Tensor, ...]]
 
@@ -84,7 +85,8 @@ _MADE: dict[str, tuple[Callable[[], nn.Module], Draw, Callable[[Tensor], Tensor]
     "CrossEntropyLoss": (nn.CrossEntropyLoss, _classes, None),
     "CrossEntropyLoss ignored": (nn.CrossEntropyLoss, _ignored, None),
     "CrossEntropyLoss weight": (lambda: nn.CrossEntropyLoss(_WEIGHT), _classes, None),
-    "CrossEntropyLoss smoothing": (lambda: nn.CrossEntropyLoss(label_smoothing=0.1), _ignored, None),
+    "CrossEntropyLoss smoothing": (
+        lambda: nn.CrossEntropyLoss(label_smoothing=0.1), _ignored, None),
     "CrossEntropyLoss weight smoothing": (
         lambda: nn.CrossEntropyLoss(_WEIGHT, label_smoothing=0.1), _ignored, None),
     "CrossEntropyLoss soft": (nn.CrossEntropyLoss, _distribution, None),
@@ -109,7 +111,8 @@ _MADE: dict[str, tuple[Callable[[], nn.Module], Draw, Callable[[Tensor], Tensor]
     "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, _bits, None),
     "BCEWithLogitsLoss weights": (
         lambda: nn.BCEWithLogitsLoss(_WEIGHT, pos_weight=_WEIGHT), _bits, None),
-    "MarginRankingLoss": (lambda: nn.MarginRankingLoss(0.2), _pair, lambda x: x[:, 0]),
+    "MarginRankingLoss": (lambda: nn.MarginRankingLoss(0.2),
+                          lambda g: (floats(g, _ROWS), _pair(g)[1]), lambda x: x[:, 0]),
     "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, _signs, None),
     "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss, _several, None),
     "HuberLoss": (lambda: nn.HuberLoss(delta=0.7), _same, None),

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tallystick_bench.coverage.case import Batch, Case
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -23,6 +22,7 @@ import tallystick
 from tallystick.errors import TallystickError
 from tallystick.program.capture import capture
 from tallystick.program.executor import Executor
+from tallystick_bench.coverage.case import Batch, Case
 
 STEPS = 5
 TIMES = 8.0
@@ -34,7 +34,11 @@ class _Wide(TorchFunctionMode):
     """Float64 where the model asks for float32 by name, so that float64 is float64 throughout."""
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         def wide(value: Any) -> Any:
             return torch.float64 if value is torch.float32 else value

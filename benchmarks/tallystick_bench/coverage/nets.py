@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tallystick_bench.coverage.case import Batch, Case, floats, integers
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from tallystick_bench.coverage.case import Batch, Case, floats, integers
 
 _CLASSES = 4
 
@@ -225,7 +226,8 @@ class _Gan(nn.Module):
             ones, zeros = torch.ones_like(on_real), torch.zeros_like(on_fake)
             said = F.binary_cross_entropy_with_logits
             frozen = torch.func.functional_call(
-                self.critic, {k: p.detach() for k, p in self.critic.named_parameters()}, (fake,))
+                self.critic, {k: p.detach() for k, p in self.critic.named_parameters()}, (fake,)
+            )
             return said(on_real, ones) + said(on_fake, zeros) + said(frozen, ones)
         if self.kind == "hinge":
             return F.relu(1 - on_real).mean() + F.relu(1 + on_fake).mean()
@@ -305,7 +307,8 @@ class _Contrast(nn.Module):
             return (cross.diagonal() - 1).square().sum() + 0.01 * off.square().sum()
         both = torch.cat([a, b])
         scores = (both @ both.t() / 0.5).masked_fill(
-            torch.eye(len(both), dtype=torch.bool, device=x.device), float("-inf"))
+            torch.eye(len(both), dtype=torch.bool, device=x.device), float("-inf")
+        )
         return F.cross_entropy(scores, torch.cat([places + len(x), places]))
 
 
@@ -338,8 +341,12 @@ class _Graph(nn.Module):
     def _spread(self, x: Tensor, edges: Tensor) -> Tensor:
         source, target = edges
         if self.kind == "gcn":
-            degree = torch.zeros(len(x), device=x.device).index_add(
-                0, target, torch.ones_like(target, dtype=x.dtype)) + 1
+            degree = (
+                torch.zeros(len(x), device=x.device).index_add(
+                    0, target, torch.ones_like(target, dtype=x.dtype)
+                )
+                + 1
+            )
             weight = (degree[source] * degree[target]).rsqrt()[:, None]
             return x + torch.zeros_like(x).index_add(0, target, x[source] * weight)
         score = F.leaky_relu(self.score(torch.cat([x[source], x[target]], -1)), 0.2).exp()

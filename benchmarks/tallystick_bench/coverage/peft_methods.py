@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
+
 from tallystick_bench.coverage.case import Case, library
 from tallystick_bench.coverage.hf_text import build, tokens, whole_call
-from torch import nn
 
 _PROJECTIONS = {"target_modules": ["q_proj", "v_proj"]}
 _PROMPT = {"num_virtual_tokens": 3}

@@ -9,8 +9,17 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tallystick_bench.coverage import activations, diffusion, hf_other, hf_text, layers, losses
-from tallystick_bench.coverage import nets, peft_methods
+
+from tallystick_bench.coverage import (
+    activations,
+    diffusion,
+    hf_other,
+    hf_text,
+    layers,
+    losses,
+    nets,
+    peft_methods,
+)
 from tallystick_bench.coverage.case import Case
 
 _SOURCES = (
@@ -23,7 +32,9 @@ _SOURCES = (
     ("torch", activations.cases),
     ("torch", losses.cases),
 )
-_MISSING = re.compile(r"((?:aten|tallystick|prims|torch)\.[\w.]+?)(?: with [^()]*?)? (?:is not|needs)")
+_MISSING = re.compile(
+    r"((?:aten|tallystick|prims|torch)\.[\w.]+?)(?: with [^()]*?)? (?:is not|needs)"
+)
 _COLOURS = {"captured": "green", "refused": "yellow"}
 
 

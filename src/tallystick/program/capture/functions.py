@@ -105,12 +105,20 @@ class Lowering(Dropouts, TorchFunctionMode):
                 raise UsageError("Attention has attn_mask and is_causal.", "Pass one of them.")
             ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
             scores = scores.masked_fill(ones.triu(1), float("-inf"))
-        elif attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(attn_mask.logical_not(), float("-inf"))
+        blind = None
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            blind = attn_mask.to(torch.float32).amax(-1, keepdim=True) == 0
+            banned = attn_mask.logical_not() & blind.logical_not()
+            scores = scores.masked_fill(banned, float("-inf"))
+        elif attn_mask is not None and not attn_mask.requires_grad:
+            blind = attn_mask.amax(-1, keepdim=True) == float("-inf")
+            scores = scores + attn_mask.masked_fill(blind, 0.0)
         elif attn_mask is not None:
             scores = scores + attn_mask
         weights = torch.softmax(scores, -1)
-        return torch.matmul(self.dropout(weights, dropout_p), value)
+        found = torch.matmul(self.dropout(weights, dropout_p), value)
+        # A query that sees nothing gets 0, and its softmax no row of -inf, whose gradient is NaN.
+        return found if blind is None else found.masked_fill(blind, 0.0)
 
     def cross_entropy(
         self,

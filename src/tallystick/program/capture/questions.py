@@ -1,4 +1,4 @@
-"""A model's questions about values while it is traced: answered by rule, or refused (PROGRAM 5.10).
+"""A model's questions about values while it is traced: answered by rule, or refused (PROGRAM 5.14).
 
 A meta tensor has no values. Three kinds of questions have an answer that is right for every value:
 
@@ -207,18 +207,19 @@ def value_questions() -> dict[Any, Callable[..., Any]]:
 
         return ask
 
+    truth = replaced(Tensor.__bool__, bool)
+
+    def contains(tensor: Tensor, element: Any) -> Any:
+        """`x in tensor`, by the operators that it stands for."""
+        return truth((tensor == element).any())
+
     return {
-        Tensor.__bool__: replaced(Tensor.__bool__, bool),
+        Tensor.__bool__: truth,
         Tensor.item: replaced(Tensor.item, Tensor.item),
         Tensor.__int__: replaced(Tensor.__int__, int),
         Tensor.__float__: replaced(Tensor.__float__, float),
         Tensor.__index__: replaced(Tensor.__index__, int),
         Tensor.tolist: replaced(Tensor.tolist, Tensor.tolist),
         Tensor.numpy: replaced(Tensor.numpy, Tensor.numpy),
-        Tensor.__contains__: _contains,
+        Tensor.__contains__: contains,
     }
-
-
-def _contains(tensor: Tensor, element: Any) -> Any:
-    """`x in tensor`, by the operators that it stands for."""
-    return bool((tensor == element).any())

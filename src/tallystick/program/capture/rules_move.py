@@ -250,13 +250,15 @@ def _fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.arange", "aten.arange.start", "aten.arange.start_step")
 def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return lo.emit(
+    dtype = lo.result(node).dtype
+    made = lo.emit(
         "aten.arange",
         start=a.get("start") or 0,
         end=a["end"],
         step=a.get("step", 1),
-        dtype=lo.result(node).dtype,
+        dtype="i64" if dtype in ("i32", "u8") else dtype,
     )
+    return lo.cast(made, dtype)
 
 
 @lowering("aten.masked_fill.Scalar")

@@ -31,7 +31,7 @@ from tallystick.program.capture.guard import (
     refuse_around,
 )
 from tallystick.program.capture.questions import value_questions
-from tallystick.program.capture.transformers_calls import without_cache
+from tallystick.program.capture.transformers_calls import traced_as_called
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -256,7 +256,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad(), without_cache(request.module):
+        with _capture_settings(), torch.enable_grad(), traced_as_called(request.module):
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(

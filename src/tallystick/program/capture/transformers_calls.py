@@ -10,12 +10,15 @@ No import of transformers: a place is known by the name of its module and of its
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 # The answer that transformers' own tracing gives, by module and function. In each, a question that
 # is answered by False goes on to build the mask.
@@ -46,6 +49,69 @@ def shortcut(frame: FrameType) -> bool | None:
     if found is not None:
         return found
     return _LINES.get(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
+
+
+def _weight(experts: Any, name: str, number: int) -> Tensor:
+    found: Tensor = getattr(experts, name)[number]
+    # (in, out) where the class says so; F.linear wants (out, in).
+    return found.t() if experts.is_transposed else found
+
+
+def _bias(experts: Any, name: str, number: int) -> Tensor | None:
+    return getattr(experts, name + "_bias")[number] if experts.has_bias else None
+
+
+def every_expert(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """A mixture's experts in a form whose shapes depend on no values.
+
+    `hidden` is (tokens, width); `index` and `weights` are (tokens, k), the chosen experts and their
+    weights. Every expert gets every token, with zeros in the place of those that did not choose it,
+    and their results are left out: what an expert makes of another's token is in no sum.
+    """
+    total = torch.zeros_like(hidden)
+    for number in range(experts.num_experts):
+        chosen = index == number
+        mine = chosen.to(hidden.dtype).amax(-1, keepdim=True) > 0
+        x = hidden.masked_fill(mine.logical_not(), 0.0)
+        name = "gate_up_proj" if experts.has_gate else "up_proj"
+        y = F.linear(x, _weight(experts, name, number), _bias(experts, name, number))
+        y = experts._apply_gate(y) if experts.has_gate else experts.act_fn(y)
+        y = F.linear(y, _weight(experts, "down_proj", number), _bias(experts, "down_proj", number))
+        if getattr(experts, "has_post_expert_norm", False):
+            y = experts.post_expert_norm(y)
+        share = weights.masked_fill(chosen.logical_not(), 0.0).sum(-1, keepdim=True)
+        total = total + y.masked_fill(mine.logical_not(), 0.0) * share.to(y.dtype)
+    return total
+
+
+_EXPERTS = ("num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
+
+
+@contextlib.contextmanager
+def static_experts(module: nn.Module) -> Iterator[None]:
+    """Experts of transformers 5 take `every_expert` for their forward while a trace runs."""
+    changed: list[nn.Module] = []
+    for child in module.modules():
+        if not type(child).__module__.startswith("transformers."):
+            continue
+        if "forward" in vars(child) or not all(hasattr(child, name) for name in _EXPERTS):
+            continue
+        if getattr(child, "_is_expert_parallel", False):
+            continue
+        vars(child)["forward"] = functools.partial(every_expert, child)
+        changed.append(child)
+    try:
+        yield
+    finally:
+        for child in changed:
+            del vars(child)["forward"]
+
+
+@contextlib.contextmanager
+def traced_as_called(module: nn.Module) -> Iterator[None]:
+    """What a trace of a model of transformers needs around it; afterwards all is as it was."""
+    with without_cache(module), static_experts(module):
+        yield
 
 
 @contextlib.contextmanager
