@@ -42,7 +42,7 @@ def _as_i32(x: Tensor, largest: int) -> Tensor:
 def _substitute(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
     """The solution of a x = b, a triangular: row by row, each from all rows before it."""
     n = _checked(a.shape[-1])
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     a, b = a.expand(*batch, n, n), b.expand(*batch, *b.shape[-2:])
     rows: list[Tensor] = []
     for i in reversed(range(n)) if upper else range(n):
@@ -162,7 +162,7 @@ def _lu(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _exchange(x: Tensor, pivots: Tensor, back: bool) -> Tensor:
     """The exchanges of rows that `pivots` tells, in their order or back."""
     order = range(pivots.shape[-1])
-    batch = torch.broadcast_shapes(x.shape[:-2], pivots.shape[:-1])
+    batch = torch.broadcast_shapes(x.shape[:-2], pivots.shape[:-1])  # type: ignore[no-untyped-call]
     x, pivots = x.expand(*batch, *x.shape[-2:]), pivots.expand(*batch, pivots.shape[-1])
     for j in reversed(order) if back else order:
         x = _swapped(x, j, pivots[..., j].to(torch.int64) - 1)

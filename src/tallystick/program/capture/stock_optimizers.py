@@ -28,7 +28,8 @@ class _Powers:
     def __init__(self) -> None:
         self._of: dict[float, list[float]] = {}
 
-    def at(self, beta: float, step: int) -> np.float64:
+    def at(self, beta: float, step: int) -> Any:
+        """The binary64 power as a numpy scalar."""
         powers = self._of.setdefault(beta, [1.0])
         while len(powers) <= step:
             powers.append(powers[-1] * beta)

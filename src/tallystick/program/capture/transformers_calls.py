@@ -124,7 +124,7 @@ def without_cache(module: nn.Module) -> Iterator[None]:
     changed: list[Any] = []
     for child in module.modules():
         config = getattr(child, "config", None)
-        if not type(config).__module__.startswith("transformers."):
+        if config is None or not type(config).__module__.startswith("transformers."):
             continue
         if vars(config).get("use_cache") is True:
             config.use_cache = False
