@@ -130,18 +130,61 @@ def _constant(node: Node) -> bool | None:
     return None
 
 
+def never_beyond(lo: Lowerer, value: Value, size: int) -> bool:
+    """Whether the nodes that made an integer value show that every element is below `size`."""
+    node = lo.b.node_of(value)
+    if node is None:
+        return False
+    made_of = [v for v in node.inputs if v is not None]
+    name, attrs = node.op.removeprefix("aten."), node.attrs
+    if name in _MOVES:
+        return never_beyond(lo, made_of[0], size)
+    if name == "where":
+        return all(never_beyond(lo, v, size) for v in made_of[1:])
+    if name == "full":
+        return attrs["value"] < size  # type: ignore[operator]
+    if name == "clamp":
+        return attrs.get("max", size) < size  # type: ignore[operator]
+    if name == "arange":
+        start, step = attrs["start"], attrs["step"]
+        assert isinstance(start, float) and isinstance(step, float)
+        count = node.out_types[0].shape[0]
+        return count == 0 or max(start, start + (count - 1) * step) < size
+    return False
+
+
+def refusable(lo: Lowerer, index: Value, size: int, total: int) -> Value:
+    """The index of an axis that is not a tensor's first; a place that the axis has not is far off.
+
+    A row-major position made of it is then outside of the tensor of `total` elements, and refused
+    (9.2). Otherwise it would be an element of another row.
+    """
+    outside = None
+    if not never_negative(lo, index):
+        outside = lo.emit("aten.lt.Scalar", index, other=0)
+    if not never_beyond(lo, index, size):
+        above = lo.emit("aten.ge.Scalar", index, other=size)
+        outside = above if outside is None else lo.emit("aten.logical_or", outside, above)
+    if outside is None:
+        return index
+    return lo.emit("aten.where", outside, lo.full((), -2 * max(total, 1), "i64"), index)
+
+
 def flat(lo: Lowerer, coordinates: Sequence[Value | int | None], shape: Sequence[int]) -> Value:
     """Row-major position in a tensor of `shape`, from one broadcastable coordinate per axis.
 
-    An int stands for the arange of an axis of that many places; None for position 0.
+    An int stands for the arange of an axis of that many places; None for position 0. A coordinate
+    that its axis has not gives a position outside of the tensor.
     """
-    rank, place = len(shape), None
+    rank, place, total = len(shape), None, math.prod(shape)
     for axis, (given, size) in enumerate(zip(coordinates, shape, strict=True)):
         if place is not None and size != 1:
             place = lo.emit("aten.mul.Scalar", place, other=size)
         if isinstance(given, int):
             column = [given if i == axis else 1 for i in range(rank)]
             given = lo.view(progression(lo, 0, given, 1), column) if given != 1 else None
+        elif given is not None and axis > 0:
+            given = refusable(lo, given, size, total)
         if given is not None:
             place = given if place is None else lo.emit("aten.add.Tensor", place, given, alpha=1)
     return lo.full((), 0, "i64") if place is None else place

@@ -260,12 +260,3 @@ def _slogdet(a: Tensor) -> Any:
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = diagonal.sgn().prod(-1) * _parity(pivots, a.dtype)
     return sign, diagonal.abs().log().sum(-1), lu, pivots
-
-
-@composition("aten.addbmm")
-def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = torch.bmm(left, right).sum(0)
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return (x if beta == 1 else x * beta) + product
