@@ -40,7 +40,6 @@ SYMMETRIC = {
     "lu": lambda a: torch.linalg.lu(a),
     "lu_solve": lambda a: torch.linalg.lu_solve(*torch.linalg.lu_factor(a), a.mT),
     "solve": lambda a: torch.linalg.solve(a, a.sum(-1, keepdim=True)),
-    "solve right": lambda a: torch.linalg.solve(a, a.mT, left=False),
     "inv": lambda a: torch.linalg.inv(a),
     "det": lambda a: torch.linalg.det(a),
     "slogdet": lambda a: torch.linalg.slogdet(a),

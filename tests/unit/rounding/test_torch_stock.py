@@ -31,13 +31,18 @@ UNLOGGED = frozenset(
 ) | {
     "aten.argmax",
     "aten.bitwise_and.Tensor",
+    "aten.bitwise_left_shift.Tensor",
     "aten.bitwise_not",
     "aten.bitwise_or.Tensor",
+    "aten.bitwise_right_shift.Tensor",
+    "aten.bitwise_xor.Tensor",
+    "aten.floor_divide",
     "aten.logical_and",
     "aten.logical_not",
     "aten.logical_or",
     "tallystick.beta_power",
     "tallystick.dropout_mask",
+    "tallystick.rank",
 }
 
 

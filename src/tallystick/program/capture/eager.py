@@ -40,6 +40,9 @@ STORAGE = frozenset(
     )
 )  # fmt: skip
 
+# It reads flags and raises; it makes no value.
+_CHECKS = frozenset({"aten._linalg_check_errors"})
+
 # Their values are whatever the memory held. In the block they are zero, as in a program.
 _UNINITIALISED = frozenset(
     name for name in STORAGE if name.startswith(("aten.empty", "aten.new_empty"))
@@ -50,8 +53,8 @@ _READY = 4096
 
 
 def is_storage(func: Any) -> bool:
-    """Whether `func` only allocates, moves or views storage, so that torch runs it."""
-    return func.is_view or is_storage_view(func) or op_name(func) in STORAGE
+    """Whether `func` only allocates, moves, views or checks storage, so that torch runs it."""
+    return func.is_view or is_storage_view(func) or op_name(func) in STORAGE | _CHECKS
 
 
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

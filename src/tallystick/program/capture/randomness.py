@@ -224,6 +224,8 @@ class Draws:
         _no_generator("torch.bernoulli", generator)
         chance: Any = input.detach() if p is None else float(p)
         drawn = (self.uniform(input.shape) < chance).to(input.dtype)
+        if p is None and input.requires_grad and torch.is_grad_enabled():
+            drawn = drawn + input * 0  # torch's gradient by a probability is zero
         return drawn if out is None else out.copy_(drawn)
 
     # -- in place ----------------------------------------------------------------------------------
