@@ -124,6 +124,7 @@ class Lowerer:
         self.made: dict[Value, tuple[str, Value]] = {}
         self.ops = all_ops()
         self.decompositions = Decompositions()
+        self.is_part = False  # whether it lowers the parts of an operator, not a model's calls
         # The operators that are being taken apart around this walk: none stands in its own parts.
         self.inside: frozenset[Any] = frozenset()
         # By a missing operator's message, where it stands: all are named in one refusal.
@@ -352,6 +353,7 @@ class Lowerer:
     def _inline(self, node: fx.Node, parts: Parts, read: list[fx.Node]) -> Results:
         """The operator's parts in its place."""
         inner = Lowerer(self.b)
+        inner.is_part = True
         inner.made, inner.decompositions = self.made, self.decompositions
         inner.inside = self.inside | {node.target}
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))

@@ -26,7 +26,26 @@ def _identity(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten._to_copy", "aten.to.dtype")
 def _to_copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    x, dtype = lo.value(a["self"]), lo.result(node).dtype
+    if (lo.type(x).dtype, dtype) == ("f32", "i64") and not lo.is_part:
+        return _whole(lo, x)
+    return lo.cast(x, dtype)
+
+
+def _whole(lo: Lowerer, x: Value) -> Value:
+    """f32 as i64; −2⁶³ where there is no such integer, as torch has it on x86-64.
+
+    Models convert such values and select others (T5 converts the logarithm of a distance of 0). The
+    contract's conversion refuses them (NUMERICS 10.7). Parts of operators keep within its range.
+    """
+    limit = 2.0**63
+    inside = lo.emit(
+        "aten.logical_and",
+        lo.emit("aten.ge.Scalar", x, other=-limit),
+        lo.emit("aten.lt.Scalar", x, other=limit),
+    )
+    held = lo.cast(lo.emit("aten.where", inside, x, lo.full((), 0, "f32")), "i64")
+    return lo.emit("aten.where", inside, held, lo.full((), -limit, "i64"))
 
 
 @lowering(
