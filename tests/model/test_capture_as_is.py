@@ -461,7 +461,9 @@ def test_packed_sequences_are_refused_by_name(pack: Callable[[Tensor], Any]) -> 
 
 def test_a_conversion_out_of_range_is_torchs_and_no_refusal() -> None:
     """PROGRAM 5.2 (c): models convert what they then do not select, such as log(0)."""
-    x = torch.tensor([float("-inf"), float("inf"), float("nan"), 1e30, -1e30, -2.0**63, 2.9, -2.9])
+    x = torch.tensor(
+        [float("-inf"), float("inf"), float("nan"), 1e30, -1e30, -(2.0**63), 2.9, -2.9]
+    )
     with tallystick.reproducible():
         found = x.to(torch.int64)
     least = -(2**63)
