@@ -112,6 +112,7 @@ class Decompositions:
 
     def _parts(self, call: Callable[..., Any], node: fx.Node, may_mutate: bool) -> Any:
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
+        # `may_mutate` tells our composition of an operator from torch's decomposition of it.
         key = (may_mutate, node.target, tree, tuple(_meaning(leaf) for leaf in leaves))
         if key not in _kept:
             if len(_kept) >= _KEPT:
