@@ -155,7 +155,7 @@ BOUNDED: dict[str, LogScenario] = {
         choices=(1, 0),
         says="names the other",
     ),
-    "a forged entry, not followed": LogScenario("6.13", "3", EXTRA),
+    "a forged entry, not followed": LogScenario("6.13", "3", EXTRA, says="no kernel leads to it"),
     "an entry in one of many blocks": LogScenario("6.13", "3", {"entries": entry(WIDE, 9000, 0)}),
     "an entry of an element that is none": LogScenario(
         "6.13", "3", {"blocks": in_block(lambda b: b + words(2 * 700)(b""))}
@@ -294,13 +294,13 @@ PUBLISHED: dict[str, LogScenario] = {
     ),
     "a product with a last term": LogScenario("6.11", "3", {"node": value(HEAD, 0, 1.0)}),
     "an entry that changes the value": LogScenario(
-        "6.13", "3", {"entries": entry(PRODUCT, PLAIN, 2)}
+        "6.13", "3", {"entries": entry(PRODUCT, PLAIN, 2)}, says="no kernel leads to it"
     ),
     "an entry that does not": LogScenario(
         None, hooks={"entries": entry(PRODUCT, PLAIN, 0)}, choices=(0, 0)
     ),
     "an entry at a tie that denies the value": LogScenario(
-        "6.13", "3", {"entries": entry(PRODUCT, TIE, 2)}, choices=(1, 0)
+        "6.13", "3", {"entries": entry(PRODUCT, TIE, 2)}, choices=(1, 0), says="does not follow"
     ),
     "an entry at a tie": LogScenario(
         None, hooks={"entries": entry(PRODUCT, TIE, 0)}, choices=(1, 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from unit.protocol.log_scenarios import (
     BOUNDED,
@@ -16,6 +18,7 @@ from unit.protocol.log_scenarios import (
     SCALED,
     STEP,
     TIE,
+    WIDE,
     LogScenario,
     entry,
     lie,
@@ -26,8 +29,10 @@ from unit.protocol.scenarios import WRONG, Lie, answering, put, tampering
 from unit.protocol.simulator import judged
 
 from tallystick.commit import merkle
+from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import COMMIT as COMMIT_OP
+from tallystick.program.ir import Node
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import LogBody, NodeBody
@@ -213,6 +218,20 @@ def test_both_have_another_node_where_their_logs_differ(bounded: Job) -> None:
     verdict = judged(bounded, (first, second))
     assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.13"), (1, "6.13")]
     assert verdict.case == "1"
+
+
+def test_both_state_a_value_that_is_not_canonical(bounded: Job) -> None:
+    """6.13: the entry is about a value that no honest party has; both parties have stated it."""
+
+    def odd_nan(step: int, index: int, _: Node, outputs: Sequence[Array]) -> None:
+        if (step, index) == (STEP, WIDE):
+            outputs[0].reshape(-1).view(np.uint32)[9000] = 0xFFC00001
+
+    first = LogParty(bounded, Lie(node=odd_nan, entries=entry(WIDE, 9000, 0)))
+    second = LogParty(bounded, Lie(node=odd_nan))
+    verdict = judged(bounded, (first, second))
+    assert [(c.party, c.clause) for c in verdict.convicted] == [(0, "6.13"), (1, "6.13")]
+    assert verdict.case == "3" and "not canonical" in verdict.convicted[0].sentence
 
 
 def test_two_forgers(bounded: Job) -> None:
