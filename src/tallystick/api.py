@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
+    from tallystick.program.capture.updates import StepFunction
 
 PathLike = str | Path
 PARTIES = ("A", "B")
@@ -114,9 +115,9 @@ class Capture:
 @exact_environment()
 def capture(
     module: nn.Module,
-    loss: BatchLoss,
+    loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer,
+    optimizer: Optimizer | Mapping[str, Optimizer],
     *,
     clip_norm: float | None = None,
     forward: BatchLoss | None = None,
@@ -128,7 +129,10 @@ def capture(
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor; `batch` gives
     an example of every tensor (its first axis is the batch). `optimizer` is `tallystick.SGD`,
-    `Adam` or `AdamW`. `forward(module, batch)`, if given, becomes the inference program that
+    `Adam` or `AdamW`. With a dict of them, each for a submodule or a parameter by name, `loss` is
+    a step function `loss(module, batch, update)`. It calls `update("discriminator", loss)` where
+    torch's loop would call `backward()` and that optimizer's `step()`; in validation `update` does
+    nothing. `forward(module, batch)`, if given, becomes the inference program that
     `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
     every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
@@ -142,11 +146,13 @@ def capture(
     without PyTorch.
     """
     captures = _with_torch("tallystick.program.capture.api", "capture")
-    if not isinstance(optimizer, (SGD, Adam, AdamW)):
-        raise UsageError(
-            f"The optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}.",
-            "Give tallystick.SGD, tallystick.Adam or tallystick.AdamW.",
-        )
+    several = isinstance(optimizer, Mapping)
+    for one in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
+        if not isinstance(one, (SGD, Adam, AdamW)):
+            raise UsageError(
+                f"The optimizer is a {type(one).__module__}.{type(one).__name__}.",
+                "Give tallystick.SGD, tallystick.Adam or tallystick.AdamW.",
+            )
     if clip_norm is not None and not 0 < clip_norm < float("inf"):
         raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
     step = captures.capture(
@@ -159,7 +165,7 @@ def capture(
         contract=contract,
         mode=mode,
     )
-    evaluation = captures.capture_eval(module, loss, batch, contract)
+    evaluation = captures.capture_eval(module, loss, batch, contract, has_updates=several)
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)

@@ -11,7 +11,17 @@ from tallystick.program.ir import Value
 from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
 
 LEARNING_RATE = "lr"
-BETA_SLOTS = ("opt.beta1_power", "opt.beta2_power")
+
+
+def rate_name(group: str = "") -> str:
+    """The scalar of a learning rate: `lr`, or `lr.GROUP` where a step has several optimizers."""
+    return f"{LEARNING_RATE}.{group}" if group else LEARNING_RATE
+
+
+def beta_slots(group: str = "") -> tuple[str, str]:
+    """The slots of Adam's beta powers, of a group where a step has several optimizers."""
+    end = f".{group}" if group else ""
+    return f"opt.beta1_power{end}", f"opt.beta2_power{end}"
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,7 @@ class SlotRule:
 
 
 def optimizer_slots(
-    optimizer: Optimizer, parameters: Mapping[str, TensorType]
+    optimizer: Optimizer, parameters: Mapping[str, TensorType], group: str = ""
 ) -> dict[str, SlotRule]:
     """Slots for the trained `parameters` (by name without `param.`), in bytewise name order."""
     slots: dict[str, SlotRule] = {}
@@ -34,7 +44,7 @@ def optimizer_slots(
         for name, type_ in parameters.items():
             slots[f"opt.m.{name}"] = SlotRule(type_, 0.0)
             slots[f"opt.v.{name}"] = SlotRule(type_, 0.0)
-        for slot in BETA_SLOTS:
+        for slot in beta_slots(group):
             slots[slot] = SlotRule(TensorType("f64", ()), 1.0)
     return dict(sorted(slots.items()))
 
@@ -54,13 +64,14 @@ def emit_update(
     state: Mapping[str, Value],
     gradients: Mapping[str, Value],
     clip_norm: float | None,
+    lr: Value,
+    group: str = "",
 ) -> tuple[dict[str, Value], dict[str, Value]]:
     """Append the update of every parameter in `gradients`.
 
-    `state` gives the value of each slot; the `lr` scalar is declared here. Returns the changed
+    `state` gives the value of each slot, `lr` is the learning rate's scalar. Returns the changed
     slots, and metrics (the gradient norm when clipping).
     """
-    lr = b.scalar(LEARNING_RATE)
     metrics: dict[str, Value] = {}
     coefficient: list[Value | None] = [None]
     if clip_norm is not None and gradients:
@@ -71,11 +82,12 @@ def emit_update(
         for name in sorted(gradients):
             changed.update(_sgd(b, optimizer, name, state, gradients[name], lr, coefficient))
         return changed, metrics
+    slots = beta_slots(group)
     powers = [
         b.one("tallystick.beta_power", [state[slot]], beta=float(beta))
-        for slot, beta in zip(BETA_SLOTS, optimizer.betas, strict=True)
+        for slot, beta in zip(slots, optimizer.betas, strict=True)
     ]
-    changed.update(zip(BETA_SLOTS, powers, strict=True))
+    changed.update(zip(slots, powers, strict=True))
     op = "tallystick.adamw_step" if isinstance(optimizer, AdamW) else "tallystick.adam_step"
     for name in sorted(gradients):
         operands = [state[f"param.{name}"], gradients[name]]

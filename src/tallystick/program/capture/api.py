@@ -14,24 +14,25 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1, resolve_contract
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.capture.batch import batch_types, meta_batch
+from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
-from tallystick.program.capture.lower import Lowerer, type_of_tensor
+from tallystick.program.capture.model import Model, declare, loss_and_metrics, lower
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
-from tallystick.program.capture.trace import BatchLoss, Request, Trace, meta_like, trace
-from tallystick.program.check import check_name, check_program
+from tallystick.program.capture.step import Step, emit_probes, emit_step
+from tallystick.program.capture.trace import BatchLoss, Request, trace
+from tallystick.program.capture.updates import Groups, StepFunction, without_updates
+from tallystick.program.check import check_program
 from tallystick.program.ir import Program, Value
 from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import LEARNING_RATE, SlotRule, emit_update, optimizer_slots
+from tallystick.program.update import SlotRule
 
 
 @dataclass(frozen=True)
@@ -66,104 +67,6 @@ class CapturedStep:
         return {name: state[name] for name in self.program.state_types}
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The module's parameters and buffers under their first names; tied ones appear once."""
-
-    module: nn.Module
-    parameters: dict[str, Tensor]
-    buffers: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, module: nn.Module) -> _Model:
-        if not isinstance(module, nn.Module):
-            raise UsageError(
-                f"capture needs a torch.nn.Module, got {type(module).__name__}.",
-                "Pass the module itself, not its class or its weights.",
-            )
-        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        for kind, tensors in (("param", parameters), ("buffer", buffers)):
-            for name, tensor in tensors.items():
-                if is_lazy(tensor):
-                    raise UsageError(
-                        f"The {kind} {name} of a lazy module has no shape yet.",
-                        "Run the module on one batch before capture.",
-                    )
-                check_name(f"{kind}.{name}")
-                type_of_tensor(tensor, f"{kind} {name}")
-        return cls(module, dict(sorted(parameters.items())), dict(sorted(buffers.items())))
-
-    def slot_types(self) -> dict[str, TensorType]:
-        slots = {f"param.{k}": type_of_tensor(v) for k, v in self.parameters.items()}
-        return slots | {f"buffer.{k}": type_of_tensor(v) for k, v in self.buffers.items()}
-
-    def weights(self) -> dict[str, np.ndarray] | None:
-        tensors = {f"param.{k}": v for k, v in self.parameters.items()}
-        tensors |= {f"buffer.{k}": v for k, v in self.buffers.items()}
-        if any(t.is_meta for t in tensors.values()):
-            return None
-        return {
-            name: np.array(t.detach().cpu().contiguous().numpy(), order="C")
-            for name, t in tensors.items()
-        }
-
-
-def _request(
-    model: _Model, run: BatchLoss, batch: dict[str, Tensor], trained: tuple[str, ...]
-) -> Request:
-    return Request(
-        model.module,
-        run,
-        {k: meta_like(v) for k, v in model.parameters.items()},
-        {k: meta_like(v) for k, v in model.buffers.items()},
-        batch,
-        trained,
-    )
-
-
-def _declare(
-    b: Builder, model: _Model, extra: Mapping[str, SlotRule], batch: Mapping[str, Tensor]
-) -> dict[str, Value]:
-    """Every state slot and batch tensor as a program input; the state slots' values."""
-    state = {name: b.state(name, type_) for name, type_ in model.slot_types().items()}
-    state |= {name: b.state(name, rule.type) for name, rule in extra.items()}
-    for name, type_ in batch_types(batch).items():
-        check_name(f"batch.{name}")
-        b.batch(name, type_)
-    return state
-
-
-def _lower(b: Builder, traced: Trace, state: Mapping[str, Value]) -> dict[str, Value]:
-    """Emit the traced graph; its outputs by name."""
-    inputs = [state[name] if name in state else b.input(name) for name in traced.inputs]
-    values = Lowerer(b, traced.origin, traced.lines).run(traced.graph.graph, inputs)
-    return dict(zip(traced.outputs, values, strict=True))
-
-
-def _loss_and_metrics(returned: Any) -> dict[str, Tensor]:
-    """`loss`, or `(loss, {name: tensor})`, as named outputs."""
-    loss, metrics = (
-        returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, {})
-    )
-    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
-        found = f"{str(loss.dtype)[6:]}{list(loss.shape)}" if isinstance(loss, Tensor) else None
-        raise UsageError(
-            "The loss function must return one scalar tensor, or (loss, {name: tensor}). It "
-            f"returns {found or type(loss).__name__}.",
-            "Reduce it with .mean() or .sum()." if found else "Return the loss, not an output.",
-        )
-    if not isinstance(metrics, Mapping) or not all(isinstance(t, Tensor) for t in metrics.values()):
-        raise UsageError(
-            "The loss function returns metrics that are no dict of tensors.",
-            "Return (loss, {name: tensor}), or the loss alone.",
-        )
-    named = {"loss": loss.reshape(())}
-    for name, tensor in metrics.items():
-        check_name(f"metric.{name}")
-        named[f"metric.{name}"] = tensor
-    return named
-
-
 def _finish(b: Builder, outputs: Mapping[str, Value]) -> Program:
     program = canonicalize(b.finish(outputs))
     check_program(program)
@@ -183,9 +86,9 @@ def _evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 def capture(
     module: nn.Module,
-    loss: BatchLoss,
+    loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer,
+    optimizer: Optimizer | Mapping[str, Optimizer],
     *,
     clip_norm: float | None = None,
     outputs_grads: bool = False,
@@ -195,11 +98,14 @@ def capture(
     """Capture one training step: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor, or that and a
-    dict of named metrics. `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
+    dict of named metrics. With a dict of optimizers (by submodule or parameter) it is a step
+    function `loss(module, batch, update)` that calls `update(name, loss)` once or more for each
+    (PROGRAM 5.16). `batch` names example tensors, meta tensors, or (shape, dtype) pairs.
     `mode` says which mode the module is in, "train" or "eval": capture refuses another one and
     switches none, so submodules keep theirs. Two traces must be equal. `clip_norm` clips the
-    global gradient norm and reports it as `metric.grad_norm`. With `outputs_grads` the program also
-    outputs `grad.<parameter>`. `contract` changes the program's meaning, not its nodes.
+    global gradient norm and reports it as `metric.grad_norm` (that of update N as
+    `metric.grad_norm.N`). With `outputs_grads` the program also outputs `grad.<parameter>`
+    (`grad.N.<parameter>`). `contract` changes the program's meaning, not its nodes.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
@@ -207,81 +113,60 @@ def capture(
     module = original(module)
     check_loss(loss)
     with uncompiled(module):
-        return _capture(
-            module,
-            loss,
-            batch,
-            optimizer,
-            clip_norm,
-            outputs_grads,
-            resolve_contract(contract),
-            mode,
-        )
+        model = Model.of(module)
+        check_mode(module, mode)
+        trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
+        if not trainable:
+            raise UsageError(
+                "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
+            )
+        groups = None
+        if isinstance(optimizer, Mapping):
+            groups = Groups.of(optimizer, trainable, clip_norm)
+        request = model.request(loss, meta_batch(batch), trainable, groups)
+        traced = settled_trace(request, loss_and_metrics)
+        b = Builder(resolve_contract(contract))
+        step = emit_step(b, model, request, traced, optimizer, clip_norm)
+        return _captured(b, model, request, step, outputs_grads)
 
 
-def _capture(
-    module: nn.Module,
-    loss: BatchLoss,
-    batch: Mapping[str, Any],
-    optimizer: Optimizer,
-    clip_norm: float | None,
-    outputs_grads: bool,
-    contract: str,
-    mode: str,
+def _captured(
+    b: Builder, model: Model, request: Request, step: Step, outputs_grads: bool
 ) -> CapturedStep:
-    model = _Model.of(module)
-    check_mode(module, mode)
-    trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
-    if not trainable:
-        raise UsageError("No parameter requires a gradient.", "Unfreeze one, or use capture_eval.")
-    meta = meta_batch(batch)
-    traced = settled_trace(_request(model, loss, meta, trainable), _loss_and_metrics)
-    trained = [k for k in trainable if f"grad.{k}" in traced.outputs]
-    rules = optimizer_slots(optimizer, {k: type_of_tensor(model.parameters[k]) for k in trained})
-    b = Builder(contract)
-    state = _declare(b, model, rules, meta)
-    outputs = _lower(b, traced, state)
-    gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
-    changed, metrics = emit_update(b, optimizer, state, gradients, clip_norm)
-    outputs |= {f"metric.{k}": v for k, v in metrics.items()}
-    next_state = {name: outputs.get(name, value) for name, value in state.items()} | changed
-    named = {f"grad.{k}": v for k, v in gradients.items()}
-    b.commit(next_state)
-    outputs |= next_state
-    program = _finish(b, outputs | named if outputs_grads else outputs)
-    weights = model.weights()
+    b.commit(step.next_state)
+    outputs = step.outputs | step.next_state
+    program = _finish(b, outputs | step.gradients if outputs_grads else outputs)
     captured = CapturedStep(
         program,
         None,
         program.batch_types,
-        {LEARNING_RATE: optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)},
-        rules,
-        tuple(sorted(set(trainable) - set(trained))),
+        step.scalars,
+        step.rules,
+        tuple(sorted(set(request.trained) - step.trained)),
         FirstStep(
-            module,
-            loss,
-            lambda returned: _loss_and_metrics(returned)["loss"],
-            trainable,
-            lambda: _finish(b, outputs | named),
-            lambda: _probes(model, loss, meta, program.contract),
-            {path: child.training for path, child in module.named_modules()},
+            request,
+            lambda: _finish(b, outputs | step.gradients | step.updated),
+            lambda: _probes(model, request, step.rules, program.contract),
+            {path: child.training for path, child in model.module.named_modules()},
         ),
     )
+    weights = model.weights()
     if weights is None:
         return captured
     return replace(captured, initial_state=captured.state_for(weights))
 
 
 def _probes(
-    model: _Model, loss: BatchLoss, batch: dict[str, Tensor], contract: str
+    model: Model, request: Request, rules: Mapping[str, SlotRule], contract: str
 ) -> tuple[Program, list[str]]:
     """The forward pass with every module's output, and the modules' paths in their order."""
     paths: list[str] = []
-    request = replace(_request(model, loss, batch, ()), probes=paths)
-    traced = trace(request, _loss_and_metrics)
+    trained = request.trained if request.groups else ()
+    probing = replace(request, trained=trained, probes=paths)
+    traced = trace(probing, loss_and_metrics)
     b = Builder(contract)
-    found = _lower(b, traced, _declare(b, model, {}, batch))
-    return _finish(b, {k: v for k, v in found.items() if k.startswith("output.")}), paths
+    rules = rules if request.groups else {}
+    return _finish(b, emit_probes(b, model, probing, traced, rules)), paths
 
 
 def _capture_without_step(
@@ -294,24 +179,31 @@ def _capture_without_step(
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
-        model = _Model.of(module)
+        model = Model.of(module)
         with _evaluation_mode(module):
-            traced = settled_trace(_request(model, run, meta, ()), collect)
+            traced = settled_trace(model.request(run, meta), collect)
     b = Builder(contract)
-    state = _declare(b, model, {}, meta)
-    outputs = _lower(b, traced, state)
+    state = declare(b, model, {}, meta)
+    outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith("buffer.")}
     return _finish(b, kept)
 
 
 def capture_eval(
-    module: nn.Module, loss: BatchLoss, batch: Mapping[str, Any], contract: str = ORDERED_1
+    module: nn.Module,
+    loss: BatchLoss | StepFunction,
+    batch: Mapping[str, Any],
+    contract: str = ORDERED_1,
+    *,
+    has_updates: bool = False,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
-    It reads the `param.` and `buffer.` slots of the training state. Output: `loss`.
+    It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
+    is a step function: its updates do nothing here. Output: `loss`.
     """
-    return _capture_without_step(module, loss, batch, _loss_and_metrics, resolve_contract(contract))
+    run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
+    return _capture_without_step(module, run, batch, loss_and_metrics, resolve_contract(contract))
 
 
 def capture_forward(

@@ -1,8 +1,8 @@
 """Operators torch lacks, as opaque nodes with derivatives, for tracing only.
 
-They exist so that a trace carries our own random numbers (NUMERICS 8.4 to 8.7), cross-entropy (7.1)
-and constants as single nodes. Their eager bodies never run: capture traces on meta tensors, and the
-contract's kernels compute a program.
+They exist so that a trace carries our own random numbers (NUMERICS 8.4 to 8.7), cross-entropy
+(7.1), constants, and the updates of a step with several optimizers as single nodes. Their eager
+bodies never run: capture traces on meta tensors, and the contract's kernels compute a program.
 """
 
 from __future__ import annotations
@@ -144,3 +144,14 @@ def _cross_entropy_backward(
 
 
 cross_entropy.register_autograd(_cross_entropy_backward, setup_context=_cross_entropy_setup)
+
+
+@torch.library.custom_op("tallystick::update", mutates_args=())
+def update(parameters: list[Tensor], gradients: list[Tensor], number: int) -> list[Tensor]:
+    """The parameters after update `number` of the step, by their gradients."""
+    raise _no_eager("update")
+
+
+@update.register_fake
+def _(parameters: list[Tensor], gradients: list[Tensor], number: int) -> list[Tensor]:
+    return [torch.empty_like(p) for p in parameters]

@@ -127,6 +127,8 @@ class Lowerer:
         self.is_part = False  # whether it lowers the parts of an operator, not a model's calls
         # The operators that are being taken apart around this walk: none stands in its own parts.
         self.inside: frozenset[Any] = frozenset()
+        # Writes update `number`, given parameters and gradients: the new parameters (updates.py).
+        self.updates: Callable[[int, list[Value], list[Value]], list[Value]] | None = None
         # By a missing operator's message, where it stands: all are named in one refusal.
         self.missing: dict[str, list[tuple[str, UnsupportedOperatorError]]] = {}
 

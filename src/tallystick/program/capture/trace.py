@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import (
+    FunctionalizeInterpreter,
+    retrieve_current_functorch_interpreter,
+)
+from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 from torch.func import functionalize
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -32,6 +37,7 @@ from tallystick.program.capture.guard import (
 )
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.transformers_calls import traced_as_called
+from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
@@ -50,6 +56,8 @@ class Trace:
     outputs: list[str]
     origin: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    # The group of each update in the step, and the parameters that it changes.
+    updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
 
 def meta_like(tensor: Tensor) -> Tensor:
@@ -173,16 +181,27 @@ def _capture_settings() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to trace. `trained` are the parameters to differentiate by, if any."""
+    """A request to trace. `trained` are the parameters to differentiate by, if any.
+
+    With `groups`, `run` is a step function: it takes `update` as its third argument, and the trace
+    differentiates where it calls that.
+    """
 
     module: nn.Module
-    run: BatchLoss
+    run: Callable[..., Any]
     parameters: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
     batch: Mapping[str, Tensor]
     trained: tuple[str, ...]
     # Gets the path of every module call; their tensors then are the outputs, and no others.
     probes: list[str] | None = None
+    groups: Groups | None = None
+
+    def with_update(self, update: Updates | None) -> BatchLoss:
+        """`run` of a module and a batch, with `update` where it takes one."""
+        if update is None:
+            return self.run
+        return lambda module, batch: self.run(module, batch, update)
 
 
 def _check_loss(loss: Tensor) -> None:
@@ -197,7 +216,8 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     """Trace `request` on meta tensors.
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
-    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer.
+    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
+    `grad.<number of the update>.<name>`, and `param.<name>` for every parameter.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
     refuse_around()
@@ -208,16 +228,17 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
-    body = Body(request.module, request.run)
+    updates: list[tuple[str, tuple[str, ...]]] = []
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
     real |= {f"module.{k}": v for k, v in request.module.named_buffers()}
 
     def step(*flat: Tensor) -> list[Tensor]:
         given = dict(zip(sources, flat, strict=True))
-        parameters = {
-            k: given[f"param.{k}"].detach().requires_grad_(k in request.trained)
-            for k in request.parameters
-        }
+        parameters = {}
+        for k in request.parameters:
+            # Updates change a clone, so that the input stays the old state.
+            own = given[f"param.{k}"].clone() if request.groups else given[f"param.{k}"]
+            parameters[k] = own.detach().requires_grad_(k in request.trained)
         placed = {f"module.{k}": v for k, v in parameters.items()}
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
@@ -228,9 +249,13 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         lowering = GuardedLowering(given["rng"], _traced_nodes, stand_ins)
         lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
+        updating = None
+        if request.groups is not None:
+            updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
+        body = Body(request.module, request.with_update(updating))
         with lowering.installed(), _module_spans(request.module, results) as found:
             returned, present, buffers = call_with(body, placed, batch)
-            placed_parameters.check(present)
+            (updating.placed if updating else placed_parameters).check(present)
             check_buffers(buffers, request.buffers)
             outputs = {
                 k: lowering.constants.place(v) if has_content(v) else v
@@ -242,7 +267,11 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
             spans.extend(found)
             lines.extend(lowering.lines)
             lowering.in_backward = True
-            if request.trained:
+            if updating is not None:
+                updates[:] = updating.done
+                if request.probes is None:
+                    outputs |= updating.results()
+            elif request.trained:
                 _check_loss(outputs["loss"])
                 wanted = [parameters[k] for k in request.trained]
                 gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
@@ -260,7 +289,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
             first = make_fx(step, tracing_mode="real")(*sources.values())
             graph = first.graph
             result = Trace(
-                first, list(sources), names, _origins(graph, spans), _origins(graph, lines)
+                first, list(sources), names, _origins(graph, spans), _origins(graph, lines), updates
             )
             return _without_mutation(result, list(sources.values()))
     except UsageError as error:
@@ -279,6 +308,11 @@ def _mutates(graph: torch.fx.Graph) -> bool:
     )
 
 
+def _shares_memory(target: torch._ops.OpOverload) -> bool:
+    schema = target._schema
+    return any(a.alias_info is not None for a in (*schema.arguments, *schema.returns))
+
+
 class _Retrace(torch.fx.Interpreter):
     """Runs a traced graph under a second trace, and notes the first node behind each new one."""
 
@@ -287,6 +321,20 @@ class _Retrace(torch.fx.Interpreter):
         self.origin, self.lines = traced.origin, traced.lines
         self.spans: list[tuple[int, int, str]] = []
         self.line_spans: list[tuple[int, int, str]] = []
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Below functionalization where nothing is changed and nothing shares memory.
+
+        Above it, torch takes operators apart that have a backend of composite kind, and the program
+        would depend on an in-place change elsewhere in the model.
+        """
+        if not isinstance(target, torch._ops.OpOverload) or _shares_memory(target):
+            return super().call_function(target, args, kwargs)
+        level = cast(FunctionalizeInterpreter, retrieve_current_functorch_interpreter())
+        functional = FunctorchFunctionalizeAPI(level)
+        args, kwargs = functional.unwrap_tensors((args, kwargs))
+        with functional.redispatch_to_next():
+            return functional.wrap_tensors(target(*args, **kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
         start = _traced_nodes()
@@ -323,4 +371,5 @@ def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
         traced.outputs,
         _origins(graph, interpreter.spans),
         _origins(graph, interpreter.line_spans),
+        traced.updates,
     )

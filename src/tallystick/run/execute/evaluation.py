@@ -16,7 +16,8 @@ from tallystick.program.executor import Executor
 class Evaluator:
     """Mean loss over the job's validation records, in batches of the captured size.
 
-    Records that do not fill a last batch are left out.
+    Records that do not fill a last batch are left out. A loss that draws random numbers gets those
+    of the job's seed and the batch's number, so that every evaluation has the same ones.
     """
 
     def __init__(self, job: Job, context: ExecutionContext = DEFAULT) -> None:
@@ -44,7 +45,8 @@ class Evaluator:
         for index in range(count):
             part = slice(index * self._size, (index + 1) * self._size)
             batch = {name: np.ascontiguousarray(column[part]) for name, column in columns.items()}
-            result = self._executor.run_step(state, batch)
+            key = (self._job.commitment.rng_seed, index) if program.uses_rng else None
+            result = self._executor.run_step(state, batch, rng=key)
             total += np.float64(result.loss if result.loss is not None else np.nan)
         with np.errstate(over="ignore"):
             return float(np.float32(total / count))

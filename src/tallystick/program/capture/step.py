@@ -1,0 +1,110 @@
+"""The program of a training step, with one update at its end or several on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tallystick.numerics.types import TensorType
+from tallystick.program.build import Builder
+from tallystick.program.capture.lower import type_of_tensor
+from tallystick.program.capture.model import Model, declare, lower
+from tallystick.program.capture.trace import Request, Trace
+from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
+from tallystick.program.ir import Value
+from tallystick.program.optimizers import Optimizer
+from tallystick.program.update import SlotRule, emit_update, optimizer_slots, rate_name
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
+
+    `updated` are the parameters after each of several updates, which the comparison of the first
+    step reads.
+    """
+
+    next_state: dict[str, Value]
+    outputs: dict[str, Value]
+    gradients: dict[str, Value]
+    rules: dict[str, SlotRule]
+    scalars: dict[str, float | str]
+    trained: set[str]
+    updated: dict[str, Value] = field(default_factory=dict)
+
+
+def rate_of(optimizer: Optimizer) -> float | str:
+    return optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)
+
+
+def emit_step(
+    b: Builder,
+    model: Model,
+    request: Request,
+    traced: Trace,
+    optimizer: Optimizer | Mapping[str, Optimizer],
+    clip_norm: float | None,
+) -> Step:
+    """Write the traced step with its updates into `b`."""
+    types = {k: type_of_tensor(model.parameters[k]) for k in request.trained}
+    if request.groups is not None:
+        return _several_updates(b, model, request, request.groups, traced, types)
+    assert not isinstance(optimizer, Mapping)
+    trained = [k for k in types if f"grad.{k}" in traced.outputs]
+    rules = optimizer_slots(optimizer, {k: types[k] for k in trained})
+    state = declare(b, model, rules, request.batch)
+    outputs = lower(b, traced, state)
+    gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
+    rate = b.scalar(rate_name())
+    changed, metrics = emit_update(b, optimizer, state, gradients, clip_norm, rate)
+    next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
+    return Step(
+        next_state,
+        outputs | {f"metric.{k}": v for k, v in metrics.items()},
+        {f"grad.{k}": v for k, v in gradients.items()},
+        rules,
+        {rate_name(): _rate(optimizer)},
+        set(trained),
+    )
+
+
+def _several_updates(
+    b: Builder,
+    model: Model,
+    request: Request,
+    groups: Groups,
+    traced: Trace,
+    types: Mapping[str, TensorType],
+) -> Step:
+    rules = update_slots(groups, traced.updates, types)
+    state = declare(b, model, rules, request.batch)
+    updates = EmittedUpdates(b, groups, traced.updates, {name: state[name] for name in rules})
+    outputs = lower(b, traced, state, updates)
+    next_state = {name: outputs.pop(name, value) for name, value in state.items()}
+    gradients = {k: outputs.pop(k) for k in list(outputs) if k.startswith("grad.")}
+    return Step(
+        next_state | updates.slots,
+        outputs | updates.metrics,
+        gradients,
+        rules,
+        {rate_name(group): _rate(o) for group, o in groups.optimizers.items()},
+        {name for _, names in traced.updates for name in names},
+        updates.updated,
+    )
+
+
+def _rate(optimizer: Optimizer) -> float | str:
+    return optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)
+
+
+def emit_probes(
+    b: Builder, model: Model, request: Request, traced: Trace, rules: Mapping[str, SlotRule]
+) -> dict[str, Value]:
+    """Write a trace of the modules' outputs into `b`, with the updates before them."""
+    state = declare(b, model, rules, request.batch)
+    updates = None
+    if request.groups is not None:
+        slots = {name: state[name] for name in rules}
+        updates = EmittedUpdates(b, request.groups, traced.updates, slots)
+    found = lower(b, traced, state, updates)
+    return {k: v for k, v in found.items() if k.startswith("output.")}

@@ -1,0 +1,218 @@
+"""One step of a captured module by torch, with the contract's random numbers (PROGRAM 5.9)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tallystick.kernels.evaluate import evaluate
+from tallystick.program.capture.constants import replaced
+from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.guard import carry_hooks
+from tallystick.program.capture.model import loss_and_metrics
+from tallystick.program.capture.settled import PythonState
+from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
+from tallystick.program.capture.updates import Groups, Updates
+
+Array = np.ndarray
+SHAKE = 2.0**-22
+
+_cross_entropy, _batch_norm = F.cross_entropy, F.batch_norm
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a job's first step. `updated` has the parameters after each of its updates.
+
+    Its keys are `NUMBER.NAME`. The contract's own results stand there, so that every gradient is
+    compared on the same weights.
+    """
+
+    state: Mapping[str, Array]
+    batch: Mapping[str, Array]
+    scalars: Mapping[str, float]
+    rng: tuple[int, int]
+    updated: Mapping[str, Array] = field(default_factory=dict)
+
+
+class _Eager(Lowering):
+    """torch's own functionals in one dtype, with the contract's random numbers.
+
+    Where the model asks for float32 by name, it gets that dtype; so do its constants. `stand_ins`
+    has the tensor in the place of each parameter and buffer.
+    """
+
+    def __init__(
+        self, rng: Sequence[int], dtype: torch.dtype, stand_ins: Mapping[int, Tensor]
+    ) -> None:
+        super().__init__(torch.tensor(list(rng), dtype=torch.int64))
+        self.dtype = dtype
+        self.stand_ins = stand_ins
+
+    def _mapped(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            value = self.stand_ins.get(id(value), value)
+            wide = value.dtype == torch.float32 and not value.requires_grad
+            return value.to(self.dtype) if wide else value
+        return self.dtype if value is torch.float32 else value
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") in ("__get__", "__set__"):
+            return func(*args, **(kwargs or {}))
+        args = tuple(replaced(a, self._mapped) for a in args)
+        named = {k: replaced(v, self._mapped) for k, v in (kwargs or {}).items()}
+        if func is Tensor.float:
+            return args[0].to(self.dtype)
+        return super().__torch_function__(func, types, args, named)
+
+    def _drawn(self, op: str, shape: Sequence[int], **attrs: Any) -> Tensor:
+        found = evaluate(
+            f"tallystick.{op}", self.rng.numpy(), draw=self.next_draw(), shape=tuple(shape), **attrs
+        )
+        assert isinstance(found, np.ndarray)
+        made = torch.from_numpy(found)
+        return made.to(self.dtype) if made.is_floating_point() else made
+
+    def keep(self, p: float, shape: Sequence[int]) -> Tensor:
+        return self._drawn("dropout_mask", shape, p=float(p))
+
+    def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Tensor:
+        return self._drawn("uniform", shape, low=float(low), high=float(high))
+
+    def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Tensor:
+        return self._drawn("normal", shape, mean=float(mean), std=float(std))
+
+    def scaled(self, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+        return torch.where(mask, x * scale, 0.0)
+
+    def cross_entropy(self, *args: Any, **kwargs: Any) -> Tensor:
+        return _cross_entropy(*args, **kwargs)
+
+    def batch_norm(self, *args: Any, **kwargs: Any) -> Tensor:
+        return _batch_norm(*args, **kwargs)
+
+
+class _Updates(Updates):
+    """The gradients of every update; its results are given."""
+
+    def __init__(
+        self, groups: Groups, parameters: Mapping[str, Tensor], updated: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(groups, parameters)
+        self.updated = updated
+        self.found: dict[str, Tensor] = {}
+
+    def stepped(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        number = len(self.done)
+        self.found |= {gradient_name(number, n): g for n, g in gradients.items()}
+        return {n: self.updated[f"{number}.{n}"] for n in gradients}
+
+
+def gradient_name(number: int, parameter: str) -> str:
+    """The gradient of one of several updates. Up to its last dot it is the module's path."""
+    return f"{parameter} (update {number})"
+
+
+@dataclass
+class Results:
+    """Of one run: the loss, gradients by parameter, and outputs in order, each with its module."""
+
+    loss: float
+    gradients: dict[str, Array]
+    outputs: list[tuple[str, Array]] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def torch_step(
+    request: Request,
+    modes: Mapping[str, bool],
+    dtype: torch.dtype,
+    inputs: Inputs,
+    shake: int | None = None,
+) -> Results:
+    """One forward and backward pass of what was traced, by torch on the CPU in `dtype`.
+
+    With `shake`, that seed's numbers of up to 2⁻²² times each weight and batch element are added.
+    After an update it goes on with `inputs.updated`. Raises what the model raises.
+    """
+    module = request.module
+    drawn = np.random.default_rng(shake)
+
+    def tensor(array: Array) -> Tensor:
+        made = torch.from_numpy(np.array(array))
+        if made.dtype != torch.float32:
+            return made
+        made = made.to(dtype)
+        if shake is not None:
+            made *= torch.from_numpy(1.0 + SHAKE * drawn.uniform(-1.0, 1.0, array.shape))
+        return made
+
+    parameters = {
+        k[6:]: tensor(v).requires_grad_(k[6:] in request.trained)
+        for k, v in inputs.state.items()
+        if k.startswith("param.")
+    }
+    buffers = {k[7:]: tensor(v) for k, v in inputs.state.items() if k.startswith("buffer.")}
+    placed = {f"module.{k}": v for k, v in (parameters | buffers).items()}
+    outputs: list[tuple[str, Tensor]] = []
+
+    def note(path: str, output: Any) -> None:
+        found = first_tensor(output)
+        if found is not None:
+            outputs.append((path, found.detach()))
+
+    python = PythonState(module)
+    real = dict(module.named_parameters()) | dict(module.named_buffers())
+    stand_ins = {id(v): placed[f"module.{k}"] for k, v in real.items()}
+    lowering = _Eager(inputs.rng, dtype, stand_ins)
+    carry_hooks(dict(module.named_parameters()), parameters)
+    handles = [
+        child.register_forward_hook(lambda _m, _a, y, path=path: note(path, y))
+        for path, child in module.named_modules()
+    ]
+    try:
+        for path, child in module.named_modules():
+            child.training = modes.get(path, child.training)
+        with _default_dtype(dtype), torch.enable_grad(), lowering.installed():
+            given = {k: tensor(v) for k, v in inputs.batch.items()}
+            updates = None
+            if request.groups is not None:
+                updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
+                updates = _Updates(request.groups, parameters, updated)
+            body = Body(module, request.with_update(updates))
+            loss = loss_and_metrics(call_with(body, placed, given)[0])["loss"]
+            if updates is not None:
+                found = updates.found
+            else:
+                wanted = [parameters[k] for k in request.trained]
+                all_of_them = torch.autograd.grad(loss, wanted, allow_unused=True)
+                found = dict(zip(request.trained, all_of_them, strict=True))
+    finally:
+        for handle in handles:
+            handle.remove()
+        python.restore()
+    gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
+    seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]
+    return Results(float(loss.detach()), gradients, seen)
