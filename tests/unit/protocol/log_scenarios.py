@@ -231,6 +231,9 @@ BOUNDED: dict[str, LogScenario] = {
     "false hashes of a part of the entry's value": of_the_value(second_hashes_wrong),
     "too few hashes of the entry's value": replace(of_the_value(one_less), clause="2.7"),
     "a false leaf of the entry's value": of_the_value(flipped, q.Leaf),
+    "a false leaf of a value in a tensor of one leaf": LogScenario(
+        "6.13", "", {**EXTRA, "answer": answering(q.Leaf, flipped)}, zero_only=True
+    ),
     "a leaf of another length of the entry's value": replace(
         of_the_value(lambda _, b: BytesBody(b.data[:-4]), q.Leaf), clause="2.7"
     ),
