@@ -45,6 +45,7 @@ TESTS = (
     "tests/unit/protocol/test_judge.py",
     "tests/unit/protocol/test_protocol_logs.py",
     "tests/unit/protocol/test_sizes.py",
+    "tests/unit/protocol/test_show.py",
     "tests/unit/numerics/test_grid.py",
     "tests/unit/commit/test_commit_members.py",
     "tests/unit/opening",
