@@ -225,7 +225,11 @@ BOUNDED: dict[str, LogScenario] = {
         },
     ),
     "a false record of the output's node": LogScenario(
-        "6.13", "", {**EXTRA, "answer": answering(q.NodeRecord, false_node)}, zero_only=True
+        "6.13",
+        "",
+        {**EXTRA, "answer": answering(q.NodeRecord, false_node)},
+        zero_only=True,
+        says="not the one in its tree",
     ),
     "false hashes of the entry's value": of_the_value(first_hash_wrong),
     "false hashes of a part of the entry's value": of_the_value(second_hashes_wrong),
