@@ -31,6 +31,8 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch numpy cryptography click rich safetensors \
 	  pytest pytest-xdist hypothesis mpmath zstandard
+	@echo "installing the libraries whose models the tests capture ..."
+	$(PIP) install -q -c constraints.txt transformers peft onnx
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.deps $(NATIVE)
