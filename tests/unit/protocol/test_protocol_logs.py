@@ -35,7 +35,7 @@ from tallystick.program.ir import COMMIT as COMMIT_OP
 from tallystick.program.ir import Node
 from tallystick.protocol import phase_log
 from tallystick.protocol import queries as q
-from tallystick.protocol.bodies import LogBody, NodeBody
+from tallystick.protocol.bodies import LogBody, NodeBody, RootsBody
 from tallystick.protocol.game import Guilty
 from tallystick.protocol.judge import judge
 from tallystick.protocol.referee import Referee
@@ -177,6 +177,20 @@ def test_another_log_chain_goes_in_past_a_withheld_log(bounded: Job, seat: int) 
     verdict = judged(bounded, (cheat, honest) if seat == 0 else (honest, cheat))
     assert [(c.party, c.clause) for c in verdict.convicted] == [(seat, "5.6.1")]
     assert "not the one in its state" in verdict.convicted[0].sentence
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_checkpoint_past_a_withheld_log_is_proved(bounded: Job, seat: int) -> None:
+    """6.14 pins a checkpoint by its proof (3.3). Halving left the one after step 4 out before."""
+
+    def false_root(query: q.Checkpoints, body: RootsBody) -> RootsBody:
+        return RootsBody((WRONG,), body.proof) if query.indices == (2,) else body
+
+    hooks = {**FALSE, "answer": answering(q.Checkpoints, false_root)}
+    cheat = LogParty(bounded, Lie(**hooks), choose=down)
+    honest = LogParty(bounded, follows=cheat, withheld={EARLY})
+    played = play(bounded.terms, (cheat, honest) if seat == 0 else (honest, cheat), arity=2)
+    assert [(c.party, c.clause) for c in played.verdict.convicted] == [(seat, "3.3")]
 
 
 @pytest.mark.parametrize("seat", [0, 1])
