@@ -37,6 +37,27 @@ def test_integers(name: str) -> None:
     assert "aten.floor_divide" in check(call, *operands)
 
 
+NARROW: dict[str, Call] = {
+    "i32": (lambda a: a.int().long(), (torch.tensor([2**31, -(2**31), 2**32 + 7, -1, 5]),)),
+    "u8": (lambda a: a.to(torch.uint8).long(), (torch.tensor([256, -1, 255, 7, 2**40 + 3]),)),
+    "i32 of f32": (
+        lambda x: x.int().long(), (torch.tensor([1.9, -1.9, 3e9, -3e9, float("nan"), 2.0**31]),)),
+    "i32 of truth values": (lambda a: (a > 0).int().long(), (A,)),
+    "i32 from u8": (lambda a: a.to(torch.uint8).int().long(), (A,)),
+    "a range": (lambda a: torch.arange(1, 9, 2, dtype=torch.int32).long() + a.long().sum(), (A,)),
+    "a power of a range": (
+        lambda x: torch.pow(x, torch.arange(4, dtype=torch.int32)),
+        (torch.tensor([0.5, 2.0, 3.0, -1.5]),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_integers(name: str) -> None:
+    """NUMERICS 10.7: bloom and mpt make their slopes from a range of i32."""
+    call, operands = NARROW[name]
+    check(call, *operands)
+
+
 BITS: dict[str, Call] = {
     "and, or, xor": (lambda a, b: torch.stack([a & b, a | b, a ^ b]), (A, B)),
     "and, or, xor with a number": (lambda a: torch.stack([a & 6, a | 6, a ^ -2]), (A,)),

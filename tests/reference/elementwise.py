@@ -132,6 +132,10 @@ def _to_copy(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
         flat = np.array([rn32_int(int(v)) for v in x.reshape(-1)], F32)
         return [flat.reshape(x.shape)]
     values = [int(v) for v in x.reshape(-1)]  # int() truncates toward zero
+    if wanted == "u8":
+        values = [v % 2**8 for v in values]
+    if wanted == "i32":
+        values = [(v + 2**31) % 2**32 - 2**31 for v in values]
     return [np.array(values, DTYPES[wanted]).reshape(x.shape)]
 
 

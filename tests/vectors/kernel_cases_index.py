@@ -79,6 +79,20 @@ def whole() -> Iterator[Call]:
     yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
 
 
+def narrow() -> Iterator[Call]:
+    """NUMERICS 10.7, its last row: the ends of each integer type, and values beyond them."""
+    g = Gen("narrow")
+    ends = np.array([-(2**63), -(2**32) - 1, -(2**31) - 1, -(2**31), -257, -1, 0, 1, 255, 256,
+                     2**31 - 1, 2**31, 2**32, 2**32 + 7, 2**63 - 1], I64)  # fmt: skip
+    for dtype in ("i32", "u8"):
+        op, attrs = "aten._to_copy", {"dtype": dtype}
+        yield op, attrs, [ends]
+        yield op, attrs, [g.any_ints(300)]
+        yield op, attrs, [g.ints(-500, 500, 3, 5, 2)]
+        yield op, attrs, [g.any_ints()]
+        yield op, attrs, [np.zeros((0, 3), I64)]
+
+
 def bits() -> Iterator[Call]:
     """NUMERICS 10.11: signs, shifts at and beyond their ends, broadcasting, no elements."""
     g = Gen("bits")

@@ -37,6 +37,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "rank": (index.rank,),
     "whole": (index.whole,),
     "whole-bits": (index.bits,),
+    "whole-narrow": (index.narrow,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

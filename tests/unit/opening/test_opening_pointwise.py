@@ -139,6 +139,7 @@ def test_conversions() -> None:
         (flags, ("f32", "i64")),
         (gen.ints(-100, 100, 7).astype(np.int32), ("i64",)),
         (gen.ints(0, 256, 7).astype(np.uint8), ("i64",)),
+        (gen.any_ints(9), ("i32", "u8")),
     ):
         for dtype in dtypes:
             check_values("aten._to_copy", {"dtype": dtype}, (operand,))

@@ -15,13 +15,16 @@ from unit.protocol.simulator import Party
 from tallystick.commit.checkpoint import checkpoint_count
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment
+from tallystick.commit.tensor import LEAF_BYTES
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
+from tallystick.numerics.types import TensorType
 from tallystick.protocol import sizes
 from tallystick.protocol.answers import ANSWERED, Answer, make_answer, sign_answer
 from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.evidence import Evidence, evidence_of
+from tallystick.protocol.facts import Facts
 from tallystick.protocol.forfeit import Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
 from tallystick.protocol.queries import Leaf, decode_query
@@ -93,6 +96,17 @@ def test_a_job_whose_records_are_too_long_has_no_game(
     monkeypatch.setattr(sizes, "LIMITS", replace(LIMITS, answer_bytes=400))
     with pytest.raises(CannotCheckError, match="No game about this job can be played"):
         Referee(game_job.terms, commitments)
+
+
+def test_an_output_that_no_node_reads_counts(game_job: Job) -> None:
+    """The game may descend into it: its leaves decide how long an opening gets."""
+    program = game_job.program
+    node = program.nodes[0]
+    large = replace(node, out_types=(*node.out_types, TensorType("f32", (2**28,))))
+    terms = game_job.terms
+    longer = replace(terms, program=replace(program, nodes=(large, *program.nodes[1:])))
+    before, after = (sizes.game_bounds(Facts(t), 20) for t in (terms, longer))
+    assert after.messages > before.messages and after.size > before.size + LEAF_BYTES
 
 
 def test_the_judge_ends_where_the_referee_would(

@@ -221,9 +221,10 @@ class Lowerer:
         held = self.type(x).dtype
         if held == dtype:
             return x
-        if held in ("i32", "u8") and dtype in ("f32", "bool"):
+        narrow = ("i32", "u8")
+        if (held in narrow and dtype != "i64") or (held == "f32" and dtype in narrow):
             x = self.emit("aten._to_copy", x, dtype="i64")
-        if held == "bool" and dtype in ("i32", "u8"):
+        if held == "bool" and dtype in narrow:
             one, zero = (self.full((), n, dtype) for n in (1, 0))
             return self.emit("aten.where", x, one, zero)
         return self.emit("aten._to_copy", x, dtype=dtype)

@@ -32,16 +32,23 @@ def _compute_dtype(node: fx.Node, left: Any, right: Any) -> str:
 
 
 def _binary(lo: Lowerer, node: fx.Node, left: Any, right: Any, **attrs: Any) -> Value:
-    """`op(left, right)`: the Scalar form where the right operand is a Python number."""
+    """`op(left, right)`: the Scalar form where the right operand is a Python number.
+
+    Narrow integers are computed as i64 and made narrow again: modulo 2³² or 2⁸ that is the same.
+    """
     dtype = _compute_dtype(node, left, right)
+    if dtype in ("i32", "u8") and _base(node) not in _COMPARISONS:
+        dtype = "i64"
     if not isinstance(left, fx.Node):
         x = lo.full((), left, dtype)
     else:
         x = lo.cast(lo.value(left), dtype)
     op = f"aten.{_base(node)}"
     if not isinstance(right, fx.Node):
-        return lo.emit(f"{op}.Scalar", x, other=right, **attrs)
-    return lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
+        found = lo.emit(f"{op}.Scalar", x, other=right, **attrs)
+    else:
+        found = lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
+    return lo.cast(found, DTYPES[node.meta["val"].dtype])
 
 
 def _of_bools(lo: Lowerer, op: str, a: Arguments) -> Value:

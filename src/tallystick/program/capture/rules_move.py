@@ -27,18 +27,19 @@ def _identity(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten._to_copy", "aten.to.dtype")
 def _to_copy(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, dtype = lo.value(a["self"]), lo.result(node).dtype
-    if (lo.type(x).dtype, dtype) == ("f32", "i64") and not lo.is_part:
-        return _whole(lo, x)
+    if lo.type(x).dtype == "f32" and dtype in ("i64", "i32", "u8") and not lo.is_part:
+        # torch's u8 is the low byte of an i32.
+        return lo.cast(_whole(lo, x, 63 if dtype == "i64" else 31), dtype)
     return lo.cast(x, dtype)
 
 
-def _whole(lo: Lowerer, x: Value) -> Value:
-    """f32 as i64; −2⁶³ where there is no such integer, as torch has it on x86-64.
+def _whole(lo: Lowerer, x: Value, bits: int) -> Value:
+    """f32 as i64; −2^bits where it is no integer of `bits` and a sign, as torch has it on x86-64.
 
     Models convert such values and select others (T5 converts the logarithm of a distance of 0). The
     contract's conversion refuses them (NUMERICS 10.7). Parts of operators keep within its range.
     """
-    limit = 2.0**63
+    limit = 2.0**bits
     inside = lo.emit(
         "aten.logical_and",
         lo.emit("aten.ge.Scalar", x, other=-limit),
