@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tallystick.opening.quantity import REAL
+from tallystick.opening.quantity import ACCUMULATOR, REAL
 from tallystick.protocol.game import show
 
 
@@ -17,6 +17,7 @@ from tallystick.protocol.game import show
         (np.int64(-3), "-3"),
         (np.bool_(True), "True"),
         (np.array((0.25, 2.0**-30), REAL)[()], "0.25 within 9.31e-10"),
+        (np.zeros((), ACCUMULATOR)[()], "the exact sum 0.0 (0x0 * 2^-298, flags 0)"),
     ],
 )
 def test_show(value: np.generic, words: str) -> None:
