@@ -41,8 +41,6 @@ def test_every_block_runs(ran: Ran) -> None:
 def test_the_page_shows_what_is_printed(ran: Ran) -> None:
     """All but numbers and digests, which are those of one machine (tests/e2e/tutorials.py)."""
     page, _, printed = ran
-    if page == "own-model.md":
-        pytest.skip("own-model.md shows no output")
     for block, output in zip(blocks(page), printed, strict=True):
         assert form(block.shown or "") == form(output)
 
