@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tutorials import PAGES, blocks, execute, form, packages, until_saved  # noqa: E402
+from tutorials import PAGES, blocks, execute, form, packages, until_saved
 
 EVERY = sorted(p.name for p in PAGES.glob("*.md"))
 Ran = tuple[str, dict[str, Any], list[str]]

@@ -17,9 +17,9 @@ if __name__ == "__main__":
 import torch
 from model.refusals import EXPRESSIONS, STATEMENTS, Refusal, listed, refusals, refused
 from torch._decomp import decomposition_table
-from vectors.kernel_format import Case, groups, load
+from vectors.kernel_format import CONTRACT, Case, groups, load
 
-from tallystick.errors import TallystickError
+from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, TensorType, type_of
 from tallystick.program.capture import randomness
@@ -35,8 +35,9 @@ TORCH = torch.__version__.split("+")[0]
 _ORDER = ("f32", "i64", "bool", "i32", "u8", "f64")
 _HEAD = """# Operators and refusals
 
-Made from the code by `python tests/model/operators_page.py`; `tests/model/test_operators_page.py` keeps it so. *A name that is missing here
-is refused by name.* What an operator means to the bit stands in [NUMERICS](../spec/NUMERICS.md); how capture lowers a model in
+Made from the code by `python tests/model/operators_page.py`; `tests/model/test_operators_page.py`
+keeps it so. *A name that is missing here is refused by name.* What an operator means to the bit
+stands in [NUMERICS](../spec/NUMERICS.md); how capture lowers a model in
 [PROGRAM 5](../spec/PROGRAM.md); how an operator is added in [ADD-AN-OPERATOR](ADD-AN-OPERATOR.md).
 
 1. [Operators of the contracts](#1-operators-of-the-contracts)
@@ -52,12 +53,6 @@ def code(names: Iterable[str]) -> str:
 
 def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def about(module: Any) -> str:
-    """The first sentence of a module's docstring."""
-    first = " ".join(str(inspect.getdoc(module)).split("\n\n")[0].split())
-    return first.split(". ")[0].rstrip(".")
 
 
 # -- 1. the contracts ------------------------------------------------------------------------------
@@ -78,11 +73,12 @@ def operand_dtypes(spec: OpSpec, cases: list[Case]) -> str:
     last = len(spec.operands) - 1
     tried: set[Any] = set()
     for case in cases:
+        # One call for each choice of dtypes and of operands that are there: shapes decide nothing.
+        form = tuple(None if x is None else (x.dtype, x.size > 0) for x in case.inputs)
+        if form in tried:
+            continue
+        tried.add(form)
         for types in _swaps(case):
-            key = (types, tuple(sorted(case.attrs.items())))
-            if key in tried:
-                continue
-            tried.add(key)
             try:
                 spec.infer(case.attrs, types)
             except TallystickError:
@@ -105,18 +101,18 @@ def contract_operators() -> str:
     lines = [
         "## 1. Operators of the contracts",
         "",
-        f"{len(kinds)} operators. All contracts have all of them. Under `rounded/1` and `replay/1` the f32 elements of those marked *rounded* are the",
-        "true value, rounded once or by a log (NUMERICS 13.1, 14); the others are computed as under `ordered/1`. A `?` after an operand says that it",
-        "may be absent, a `*` that any number may follow.",
+        f"{len(kinds)} operators. All contracts have all of them. Under `rounded/1` and `replay/1`",
+        "the f32 elements of those marked *rounded* are the true value, rounded once or by a log",
+        "(NUMERICS 13.1, 14); the others are computed as under `ordered/1`. A `?` after an",
+        "operand says that it may be absent, a `*` that any number may follow.",
         "",
         "| operator | clause | operands and their dtypes | `rounded/1`, `replay/1` |",
         "|---|---|---|---|",
     ]
     for name, spec in sorted(all_ops().items()):
         mark = "rounded" if spec.rounded else ""
-        lines.append(
-            f"| `{name}` | {spec.clause} | {operand_dtypes(spec, calls[name])} | {mark} |"
-        )
+        dtypes = operand_dtypes(spec, calls[name])
+        lines.append(f"| `{name}` | {spec.clause} | {dtypes} | {mark} |")
     return "\n".join(lines)
 
 
@@ -141,12 +137,16 @@ def by_family(table: Any, names: Iterable[str]) -> list[str]:
         families[table[name].__module__].append(name)
     lines = ["| rules | operators |", "|---|---|"]
     for module, members in sorted(families.items()):
-        short = module.rpartition(".")[2]
-        lines.append(f"| `{short}` | {code(sorted(members))} |")
+        lines.append(f"| `{module.rpartition('.')[2]}` | {code(sorted(members))} |")
     return lines
 
 
-_SHAPES = ((4,), (4, 4), (2, 4, 4), (2, 4, 4, 4), (2, 4, 4, 4, 4))
+# The operands of a made-up call.
+_TRIED = (
+    ((4, 4), torch.float32), ((2, 4, 4, 4), torch.float32), ((2, 4, 4), torch.float32),
+    ((4,), torch.float32), ((4, 4), torch.int64), ((4, 4), torch.bool),
+    ((2, 4, 4, 4, 4), torch.float32),
+)  # fmt: skip
 _NUMBERS = {"int": 1, "float": 0.5, "number": 1, "bool": True, "Scalar": 1, "SymInt": 1}
 
 
@@ -163,7 +163,7 @@ def _example(kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
 
 def is_captured(func: Any) -> bool:
     """Whether a call of `func`, made up from its schema, becomes a program."""
-    for shape, dtype in itertools.product(_SHAPES, (torch.float32, torch.int64, torch.bool)):
+    for shape, dtype in _TRIED:
         positional, named = [], {}
         for argument in func._schema.arguments:
             if argument.has_default_value():
@@ -174,25 +174,30 @@ def is_captured(func: Any) -> bool:
             else:
                 positional.append(made)
         try:
-            OneCall(func, tuple(positional), named, "ordered/1")
-        except Exception:  # torch's own complaint about the call, or our refusal
+            OneCall(func, tuple(positional), named, CONTRACT)
+        except (UsageError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             continue
         return True
     return False
 
 
-def decomposed() -> list[str]:
-    """Operators without a rule that torch's decompositions bring to ours, by one call each."""
-    found = []
+def candidates() -> dict[str, Any]:
+    """What torch has a decomposition of, and neither a rule nor the contract knows, by name."""
+    found = {}
     for func in decomposition_table:
         if not isinstance(func, torch._ops.OpOverload) or func._schema.is_mutable:
             continue
         name = op_name(func)
         if name in lowering or name in composition or name in all_ops():
             continue
-        if name.startswith("aten.") and is_captured(func):
-            found.append(name)
-    return sorted(found)
+        if name.startswith("aten."):
+            found[name] = func
+    return found
+
+
+def decomposed() -> list[str]:
+    """Operators without a rule that torch's decompositions bring to ours, by one call each."""
+    return sorted(name for name, func in candidates().items() if is_captured(func))
 
 
 def functional_names() -> tuple[list[str], list[str]]:
@@ -208,18 +213,21 @@ def functional_names() -> tuple[list[str], list[str]]:
     return named(others), named(f for f in COMPOSITES if f in table)
 
 
-def lowered() -> str:
+def lowered(by_torch: list[str]) -> str:
     without = refusing() | {"get_attr"}
     ruled = [name for name in lowering if name not in without]
-    ours = [name for name in composition if name not in lowering]
+    # A prim is a part of torch's decompositions; no model calls one.
+    ours = [n for n in composition if n not in lowering and n.startswith("aten.")]
     own = [n for n in all_ops() if n not in lowering and n not in composition]
     reached = [n for n in own if n.startswith("aten.")]
     functions, composed = functional_names()
     return "\n".join([
         "## 2. What capture lowers",
         "",
-        "A call of torch becomes ATen operators, forward and backward; these go, in this order, by a rule, by a composition of ours, by the contract's",
-        "own operator of that name, or by torch's reference decomposition. Names are ATen's, with the overload unless it is `default`.",
+        "A call of torch becomes ATen operators, forward and backward; these go, in this order,",
+        "by a rule, by a composition of ours, by the contract's own operator of that name, or by",
+        "torch's reference decomposition. Names are ATen's, with the overload unless it is",
+        "`default`.",
         "",
         f"### By a rule ({len(ruled)})",
         "",
@@ -235,12 +243,14 @@ def lowered() -> str:
         "",
         "### By torch's reference decomposition",
         "",
-        f"With torch {TORCH}, each of these became a program in one call that was made as this page was made. A decomposition may take other calls,",
-        "and torch has more of them; where a part is missing, the part is refused by name.",
+        f"With torch {TORCH}, each of these became a program in one call that was made as this",
+        "page was made. A decomposition may take other calls, and torch has more of them; where a",
+        "part is missing, the part is refused by name.",
         "",
-        code(decomposed()),
+        code(by_torch),
         "",
-        "In-place forms (`add_`), `out=` forms and `_foreach_` forms go by the operator that they are made of.",
+        "In-place forms (`add_`), `out=` forms and `_foreach_` forms go by the operator that they",
+        "are made of.",
         "",
         "### Torch functions that are replaced before they are traced",
         "",
@@ -271,7 +281,7 @@ def examples() -> dict[Refusal, list[str]]:
     found: dict[Refusal, list[str]] = defaultdict(list)
     for example in (*EXPRESSIONS, *STATEMENTS):
         error = refused(example)
-        refusal = listed(error) if error is not None else None
+        refusal = None if error is None else listed(error)
         if refusal is not None:
             found[refusal].append(example)
     return found
@@ -282,9 +292,11 @@ def refused_calls() -> str:
     lines = [
         "## 3. What is refused",
         "",
-        "Every refusal of capture and of `reproducible()`, in the words of the code that raises it; `…` is what a call puts in. Each is an error of",
-        "`tallystick.errors`, with `.message` and `.next_action`; it names the module and the line of the model where one is known. In the examples,",
-        "`h` is `f32[4, 6]`, the output of `model = nn.Linear(6, 6)`, `i` is `i64[4]`, `batch` holds `x` and `i`, and the loss is the sum.",
+        "Every refusal of capture and of `reproducible()`, in the words of the code that raises",
+        "it; `…` is what a call puts in. Each is an error of `tallystick.errors`, with `.message`",
+        "and `.next_action`; it names the module and the line of the model where one is known. In",
+        "the examples, `h` is `f32[4, 6]`, the output of `model = nn.Linear(6, 6)`, `i` is",
+        "`i64[4]`, `batch` holds `x` and `i`, and the loss is the sum.",
         "",
     ]
     titles = {
@@ -298,9 +310,8 @@ def refused_calls() -> str:
             about_ = _calls(refusal)
             message = cell(refusal.message) + (f" ({about_})" if about_ else "")
             given = "<br>".join(f"`{e}`" for e in shown.get(refusal, []))
-            lines.append(
-                f"| {message} | {cell(refusal.action)} | {given} | `{refusal.where}` |"
-            )
+            action = cell(refusal.action)
+            lines.append(f"| {message} | {action} | {given} | `{refusal.where}` |")
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -316,10 +327,13 @@ def onnx_operators() -> str:
     lines = [
         "## 4. ONNX",
         "",
-        f"`from_onnx` has a rule for {len(rules)} operators, each with the versions that the rule covers; an operator without one is replaced by the",
-        "standard's own body, where it has one. Any other is refused with its node ([INTERFACE](INTERFACE.md#onnx-files)).",
+        f"`from_onnx` has a rule for {len(rules)} operators, each with the versions that the rule",
+        "covers; an operator without one is replaced by the standard's own body, where it has",
+        "one. Any other is refused with its node ([INTERFACE](INTERFACE.md#onnx-files)).",
         "",
-        known,
+        known + ".",
+        "",
+        "Where no next action stands here, the list of all nodes that are not covered has one.",
         "",
         "| refused | next action | raised in |",
         "|---|---|---|",
@@ -331,7 +345,7 @@ def onnx_operators() -> str:
 
 def sections() -> dict[str, str]:
     """The page by heading."""
-    made = (contract_operators(), lowered(), refused_calls(), onnx_operators())
+    made = (contract_operators(), lowered(decomposed()), refused_calls(), onnx_operators())
     return {text.splitlines()[0]: text for text in made}
 
 

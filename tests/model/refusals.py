@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import tallystick.program.capture as package
 from tallystick.errors import TallystickError
+from tallystick.program.capture.onnx.call import Call
 
 CAPTURE = Path(package.__file__).parent
 _CLASSES = ("UnsupportedOperatorError", "UsageError")
@@ -76,14 +78,21 @@ class _Reader:
             return f"{self.text(node.body, local)} Or: {self.text(node.orelse, local)}"
         return "\x00"
 
-    def hints(self, function: ast.AST) -> dict[str, list[str]]:
-        """The texts that a function gives to the name `hint`."""
-        found = [
-            self.text(n.value, {})
-            for n in ast.walk(function)
-            if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "hint"
-        ]
-        return {"hint": found} if found else {}
+    def texts(self, function: ast.AST) -> dict[str, list[str]]:
+        """The texts that a function gives to a local name: one, or the choices of a `hint`."""
+        found: dict[str, list[str]] = {}
+        for n in ast.walk(function):
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name):
+                made = isinstance(n.value, (ast.Constant, ast.JoinedStr))
+                text = self.text(n.value, {}) if made else "\x00"
+                found.setdefault(n.targets[0].id, []).append(text)
+        return {k: v for k, v in found.items() if k == "hint" or len(v) == 1}
+
+    def action(self, call: ast.Call, local: dict[str, list[str]]) -> str:
+        if len(call.args) > 1:
+            return re.sub(r"\x00+", _GAP, self.text(call.args[1], local))
+        refuses = getattr(call.func, "attr", "") == "refuse"
+        return str(signature(Call.refuse).parameters["action"].default) if refuses else ""
 
     def raised(self, call: ast.Call) -> str:
         """The class of the error that a call makes, if it makes one of ours."""
@@ -98,13 +107,12 @@ class _Reader:
                 yield from self.calls(child, (*path, child.name))
                 continue
             if isinstance(child, ast.Call) and self.raised(child):
-                local = self.hints(self.function(path))
-                texts = [self.text(argument, local) for argument in child.args]
+                local = self.texts(self.function(path))
                 yield Refusal(
                     ".".join((self.name, *path)),
                     self.raised(child),
-                    texts[0],
-                    re.sub(r"\x00+", _GAP, texts[1]) if len(texts) > 1 else "",
+                    self.text(child.args[0], local),
+                    self.action(child, local),
                 )
             yield from self.calls(child, path)
 
@@ -199,7 +207,8 @@ STATEMENTS = (
     "model.weight.register_post_accumulate_grad_hook(print); capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y * random.random()); "
     "capture(model, loss, batch, sgd)",
-    "model.register_forward_hook(lambda m, a, y: y * time.time()); capture(model, loss, batch, sgd)",
+    "model.register_forward_hook(lambda m, a, y: y * time.time()); "
+    "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: setattr(m, 'n', getattr(m, 'n', 0) + 1)); "
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
