@@ -45,6 +45,11 @@ class Refusal:
         parts = (re.escape(part) for part in self.template.split("\x00"))
         return re.fullmatch(".*".join(parts), message, re.S) is not None
 
+    def tells(self, action: str) -> bool:
+        """Whether `action` is the refusal's, or one of its choices, piece by piece."""
+        choices = self.action.split(" Or: ")
+        return any(all(part in action for part in c.split(_GAP)) for c in choices)
+
     @property
     def weight(self) -> int:
         """How much of the message is literal."""
@@ -134,14 +139,16 @@ def refusals(room: str = "") -> tuple[Refusal, ...]:
 
 
 def listed(error: TallystickError) -> Refusal | None:
-    """The refusal that raised `error`: the one that fits with the most literal characters."""
+    """The refusal that raised `error`: the fitting one with the most literal characters."""
     # A list of missing operators stands for its first; the lowering adds where the operator
     # stands, and explain.py the line.
     message = re.sub(r"^\d+ operators of the model are missing:\n  - ([^\n]*).*", r"\1",
                      error.message, flags=re.S)  # fmt: skip
     plain = re.sub(r" \((?:operator |from module |outside )[^\n]*\)$", "", message)
     texts = {plain, error.message, re.sub(r" \(\S*:\d+\)", "", plain)}
-    fitting = [r for r in refusals() if any(r.fits(text) for text in texts)]
+    fitting = [
+        r for r in refusals() if any(r.fits(text) for text in texts) and r.tells(error.next_action)
+    ]
     return max(fitting, key=lambda r: r.weight, default=None)
 
 
@@ -170,7 +177,6 @@ EXPRESSIONS = (
     "nn.utils.rnn.pack_padded_sequence(h[None], torch.tensor([4]), batch_first=True).data",
     "F.embedding(i, model.weight, max_norm=1.0)",
     "F.embedding(i, h, max_norm=1.0)",
-    "h * torch.rand(6, pin_memory=True)",
     "F.embedding_bag(i, model.weight, i[:1] * 0, sparse=True)",
     "torch.linalg.cholesky(torch.eye(65) * h.sum())",
     "h.scatter_reduce(0, i[:, None], h, 'prod')",
@@ -213,7 +219,7 @@ STATEMENTS = (
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
     "capture(model, loss, batch, sgd)",
-    "model.big = torch.ones(99999); model.register_forward_hook(lambda m, a, y: y * m.big[0]); "
+    "model.big = torch.ones(9999); model.register_forward_hook(lambda m, a, y: y.sum() * m.big); "
     "capture(model, loss, batch, sgd)",
     "with reproducible(): torch.ones(3).to_sparse() * 2",
 )  # fmt: skip

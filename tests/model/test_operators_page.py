@@ -21,7 +21,7 @@ _BY_TORCH = r"(?s)(?<=the part is refused by name\.\n\n)[^\n]*"
 
 def test_the_page_is_up_to_date() -> None:
     """All but what torch's own table has, which is another one in each release of torch."""
-    for text in (made.contract_operators(), made.lowered([]), made.refused_calls(),
+    for text in (made._HEAD, made.contract_operators(), made.lowered([]), made.refused_calls(),
                  made.onnx_operators()):  # fmt: skip
         found = re.sub(_BY_TORCH, "", TEXT, count=1)
         assert re.sub(r"With torch \S+,", "", text) in re.sub(r"With torch \S+,", "", found)
@@ -50,10 +50,7 @@ def test_an_example_is_refused_as_the_page_says(example: str) -> None:
     refusal = listed(error)
     assert refusal is not None, error.message
     row = next(row for row in TEXT.splitlines() if f"`{example}`" in row.replace("\\|", "|"))
-    assert made.cell(refusal.message) in row
-    # The action is the refusal's own: every literal piece of it is in the text that was raised.
-    choices = refusal.action.split(" Or: ")
-    assert any(all(part in error.next_action for part in c.split("…")) for c in choices)
+    assert made.cell(refusal.message) in row and made.cell(refusal.action) in row
 
 
 def test_every_refusal_tells_the_next_action() -> None:
