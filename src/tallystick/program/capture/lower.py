@@ -37,6 +37,8 @@ DTYPES: dict[torch.dtype, str] = {
 # Arguments that name a place or a method, not a value; they change no bit.
 _PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
 
+_OURS = "This is a fault of a lowering rule: report the operator, and leave it out until then."
+
 # By the names of ATen's operators. A program has fewer operators than ATen.
 lowering: Attachments[Rule] = Attachments("lowering", "tallystick.program.capture.rules_*")
 
@@ -82,7 +84,9 @@ def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
     kind = spec.attrs[name].kind
     if kind == "float" and isinstance(value, (int, float)):
         if isinstance(value, int) and int(float(value)) != value:
-            raise UsageError(f"{spec.name}: {name}={value} is not exact in binary64.")
+            raise UsageError(
+                f"{spec.name}: {name}={value} is not exact in binary64.", "Use a smaller number."
+            )
         return float(value)
     if kind == "int" and isinstance(value, (int, float)) and int(value) == value:
         return int(value)
@@ -96,7 +100,10 @@ def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
         return tuple(int(v) for v in value)
     if kind == "bools" and isinstance(value, (list, tuple)):
         return tuple(bool(v) for v in value)
-    raise UsageError(f"{spec.name}: {name}={value!r} cannot be written as {kind}.")
+    raise UsageError(
+        f"{spec.name}: {name}={value!r} cannot be written as {kind}.",
+        "Give that argument a plain Python value.",
+    )
 
 
 def _needed(graph: fx.Graph) -> set[fx.Node]:
@@ -138,7 +145,7 @@ class Lowerer:
         """The value of a tensor argument."""
         found = self.env[argument]
         if not isinstance(found, Value):
-            raise UsageError(f"{argument} is a list where one tensor is expected.")
+            raise UsageError(f"{argument} is a list where one tensor is expected.", _OURS)
         return found
 
     def optional(self, argument: Any) -> Value | None:
@@ -165,11 +172,13 @@ class Lowerer:
     def _attrs(self, op: str, attrs: Arguments) -> dict[str, AttrValue]:
         spec = self.ops.get(op)
         if spec is None:
-            raise UnsupportedOperatorError(f"{op} is not defined by contract {self.b.contract}.")
+            raise UnsupportedOperatorError(
+                f"{op} is not defined by contract {self.b.contract}.", _OURS
+            )
         known = {k: v for k, v in attrs.items() if k in spec.attrs or v is not None}
         for name in known:
             if name not in spec.attrs:
-                raise UnsupportedOperatorError(f"{op} has no attribute {name!r}.")
+                raise UnsupportedOperatorError(f"{op} has no attribute {name!r}.", _OURS)
         return {k: convert_attr(spec, k, v) for k, v in known.items() if v is not None}
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
@@ -401,7 +410,8 @@ class Lowerer:
         if argument.has_default_value() and given == argument.default_value:
             return
         raise UnsupportedOperatorError(
-            f"{name} with {argument.name}={given!r} is not defined by contract {self.b.contract}."
+            f"{name} with {argument.name}={given!r} is not defined by contract {self.b.contract}.",
+            "Leave that argument at its default.",
         )
 
     def _compare(self, node: fx.Node, results: Results) -> None:
@@ -417,4 +427,6 @@ class Lowerer:
                 continue
             wanted = type_of_tensor(tensor, "the result")
             if self.type(value) != wanted:
-                raise UsageError(f"lowering gave {self.type(value)} where torch has {wanted}")
+                raise UsageError(
+                    f"The lowering gave {self.type(value)} where torch has {wanted}.", _OURS
+                )

@@ -123,7 +123,9 @@ class Draws:
         for key in ("device", "layout", "pin_memory", "memory_format"):
             options.pop(key, None)
         if options:
-            raise UsageError(f"{name} has {sorted(options)[0]}=, which capture does not know.")
+            raise UsageError(
+                f"{name} has {sorted(options)[0]}=, which capture does not know.", "Leave it out."
+            )
         if dtype is not None and dtype != drawn.dtype:
             drawn = drawn.to(dtype)
         if out is not None:

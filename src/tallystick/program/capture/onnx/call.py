@@ -21,6 +21,7 @@ from tallystick.program.capture.onnx.graph import DTYPES, Node
 from tallystick.program.capture.onnx.table import Rule
 
 Value = Tensor | Known | None
+_COVERED = "docs/INTERFACE.md tells what from_onnx covers: export the node in another form."
 
 
 class Call:
@@ -44,7 +45,7 @@ class Call:
     def version(self) -> int:
         return self.node.version
 
-    def refuse(self, text: str, action: str = "") -> UnsupportedOperatorError:
+    def refuse(self, text: str, action: str = _COVERED) -> UnsupportedOperatorError:
         """The refusal of this node: `raise c.refuse(...)`."""
         return UnsupportedOperatorError(f"{self.node}: {text}", action)
 
