@@ -62,21 +62,44 @@ def with_checks(y: Tensor) -> Tensor:
     return y
 
 
+def with_checks_of_numbers(y: Tensor) -> Tensor:
+    assert y.abs().max().item() + 1 <= 1e6 and y.sum().item() == y.sum().item()
+    if y.max().item() > 1e6:
+        raise ValueError("too large")
+    return y
+
+
+def with_an_index(y: Tensor) -> Tensor:
+    """As DeBERTa and Falcon index."""
+    width = torch.tensor(min(y.shape[-1], 3))
+    return y[..., [-2]] * y[..., [0, 1]] + y[..., 4 - width : 4 - width + 2]
+
+
+def by_a_number(y: Tensor) -> Tensor:
+    assert keeps(y.max().item()) < 1e6
+    return y
+
+
+def keeps(number: float) -> float:
+    return number
+
+
 def by_value(y: Tensor) -> Tensor:
     if (y > 0).all():
         return y
     return -y
 
 
-@pytest.mark.parametrize("look", [by_a_table, with_checks])
+@pytest.mark.parametrize("look", [by_a_table, with_checks, with_checks_of_numbers, with_an_index])
 def test_a_question_with_one_answer_is_answered(look: Any) -> None:
     ours, eager = captured_and_eager(Asks(look))
     assert ours == pytest.approx(eager, rel=1e-5)
 
 
-def test_a_branch_on_values_is_refused() -> None:
+@pytest.mark.parametrize("look", [by_value, by_a_number])
+def test_a_branch_on_values_is_refused(look: Any) -> None:
     with pytest.raises(UsageError, match="looks at the values"):
-        captured_and_eager(Asks(by_value))
+        captured_and_eager(Asks(look))
 
 
 def test_a_number_of_an_input_is_refused() -> None:

@@ -36,7 +36,7 @@ _READS = frozenset({
     Tensor.is_floating_point, torch.is_tensor, torch.is_floating_point, torch.numel, torch.equal,
     Tensor.is_contiguous, Tensor.storage_offset, Tensor.__array__, Tensor.__contains__,
 })  # fmt: skip
-_INDEXES = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+INDEXES = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 # These move content and compute nothing: floats too keep every bit.
 _MOVES = frozenset({
     Tensor.__getitem__, Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unsqueeze,
@@ -172,12 +172,12 @@ class Constants:
         leaves = list(each((*args, *kwargs.values())))
         real = [v for v in leaves if has_content(v)]
         known = [v for v in leaves if isinstance(v, Tensor) and id(v) in self.stand_ins]
-        if self.numbers and func in _READS | _INDEXES:
+        if self.numbers and func in _READS | INDEXES:
             leaves, args = self._with_numbers(leaves, args)
             real = [v for v in leaves if has_content(v)]
         if not real and not known:
             return run(*args, **kwargs)
-        if func in _INDEXES:
+        if func in INDEXES:
             index = (replaced(a, self._position) for a in args[1:2])
             args = (args[0], *index, *args[2:])
         tensors = sum(isinstance(v, Tensor) for v in leaves)

@@ -7,6 +7,7 @@ has no effect there, and hooks of the real parameters do not run by themselves.
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.constants import Constants, has_content
+from tallystick.program.capture.constants import INDEXES, Constants, each, has_content
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
@@ -103,6 +104,22 @@ class GuardedLowering(Lowering):
 
         return made
 
+    def _index(self, index: Any) -> Any:
+        """An index with tensors for its lists, and numbers for tensors that bound a slice.
+
+        Torch's own code would make the one on the meta device, without content, and read the other.
+        """
+        if isinstance(index, tuple):
+            return tuple(self._index(part) for part in index)
+        if isinstance(index, list) and index:
+            whole = all(isinstance(v, (bool, int)) for v in each(index))
+            return self.table[torch.tensor](index) if whole else index
+        if isinstance(index, slice):
+            bounds = (index.start, index.stop, index.step)
+            ask = self.table.get(Tensor.__index__, operator.index)
+            return slice(*(ask(b) if isinstance(b, Tensor) else b for b in bounds))
+        return index
+
     def __torch_function__(
         self,
         func: Any,
@@ -115,6 +132,8 @@ class GuardedLowering(Lowering):
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
         start = self.count()
+        if func in INDEXES and args[0].is_meta:
+            args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
         result = self.constants.call(func, run, args, kwargs or {})
         end = self.count()

@@ -146,21 +146,56 @@ def _passing(test: ast.expr, wanted: bool) -> bool | None:
     return wanted
 
 
+def _only_compares(test: ast.expr) -> bool:
+    """Whether numbers read in `test` go into its comparisons and sums, and into no function."""
+    calls = [node for node in ast.walk(test) if isinstance(node, ast.Call)]
+    own = all(isinstance(call.func, ast.Attribute) and not call.keywords for call in calls)
+    return own and not any(isinstance(node, (ast.NamedExpr, ast.Lambda)) for node in ast.walk(test))
+
+
 @lru_cache(maxsize=1024)
-def check_answer(filename: str, line: int) -> bool | None:
-    """How a check at `line` asks of its operands to pass, or None where there is no check."""
+def check_answer(filename: str, line: int, numbers: bool = False) -> bool | None:
+    """How a check at `line` asks of its operands to pass, or None where there is no check.
+
+    With `numbers`, only a check that does no more with a number than compare it.
+    """
     for statement in reversed(_statements(filename)):
         if isinstance(statement, ast.Assert):
             if statement.lineno <= line <= (statement.end_lineno or line):
+                if numbers and not _only_compares(statement.test):
+                    return None
                 return _passing(statement.test, True)
         elif isinstance(statement, ast.If):
             test = statement.test
             if not test.lineno <= line <= (test.end_lineno or line):
                 continue
-            if statement.body and not statement.orelse and _raises(statement.body):
+            fits = not numbers or _only_compares(test)
+            if statement.body and not statement.orelse and _raises(statement.body) and fits:
                 return _passing(test, False)
             return None
     return None
+
+
+class Passing(int):
+    """A number that a check asks for: every comparison with it answers as the check needs.
+
+    Arithmetic on it gives it again. An `assert` and the condition of an `if` keep no value, so it
+    goes nowhere else.
+    """
+
+    def __new__(cls, answer: bool) -> Passing:
+        return super().__new__(cls, answer)
+
+    def _answer(self, _: object) -> bool:
+        return bool(int(self))
+
+    def _same(self, _: object = None) -> Passing:
+        return self
+
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _answer
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
+    __neg__ = __abs__ = _same
+    __hash__ = int.__hash__
 
 
 def _asking() -> tuple[FrameType | None, bool]:
@@ -178,15 +213,18 @@ def _answer(known: KnownValues, tensor: Tensor, element: bool) -> Any:
     value = known.of(tensor)
     if value is not None:
         return value
-    if tensor.numel() != 1 or not (element or tensor.dtype == torch.bool):
+    if tensor.numel() != 1:
         return None
     frame, checks = _asking()
-    if checks:
+    is_truth = element or tensor.dtype == torch.bool
+    if checks and is_truth:
         return True
     if frame is None:
         return None
-    found = shortcut(frame)
-    return check_answer(frame.f_code.co_filename, frame.f_lineno) if found is None else found
+    found = shortcut(frame) if is_truth else None
+    if found is None:
+        found = check_answer(frame.f_code.co_filename, frame.f_lineno, not is_truth)
+    return found if is_truth or found is None else Passing(found)
 
 
 def value_questions() -> dict[Any, Callable[..., Any]]:
@@ -198,7 +236,7 @@ def value_questions() -> dict[Any, Callable[..., Any]]:
 
         def ask(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             found = _answer(known, tensor, is_truth) if tensor.is_meta else None
-            if isinstance(found, bool):
+            if isinstance(found, (bool, Passing)):
                 return found
             if isinstance(found, Tensor):
                 with torch._C.DisableTorchFunction():

@@ -28,6 +28,8 @@ _GENERAL_PATH: dict[tuple[str, str], bool] = {
     ("transformers.masking_utils", "_ignore_bidirectional_mask_sdpa"): False,
     # 5.x: "has no row several sequences?" False keeps the row numbers, which are then all equal.
     ("transformers.masking_utils", "find_packed_sequence_indices"): False,
+    # 5.x: "is all attended to, so that a state-space layer needs no mask?"
+    ("transformers.masking_utils", "create_recurrent_attention_mask"): False,
     # 4.50
     ("transformers.modeling_attn_mask_utils", "_ignore_causal_mask_sdpa"): False,
     ("transformers.modeling_attn_mask_utils", "_prepare_4d_attention_mask_for_sdpa"): False,
