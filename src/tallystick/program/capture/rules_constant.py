@@ -12,14 +12,8 @@ from torch import fx
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, bits_of
-from tallystick.program.capture.lower import (
-    DTYPES,
-    Arguments,
-    Lowerer,
-    Results,
-    lowering,
-    type_of_tensor,
-)
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import DTYPES, type_of_tensor
 from tallystick.program.ir import Value
 
 _EXACT_F32, _EXACT_F64 = 1 << 24, 1 << 53
@@ -50,7 +44,7 @@ def write_constant(lo: Lowerer, bits: Sequence[int], shape: Sequence[int], dtype
     if not bits:
         return lo.full(shape, 0, dtype)
     if bits.count(bits[0]) == len(bits):
-        return _filled(lo, shape, _values(bits[:1], dtype)[0], dtype)
+        return lo.full(shape, _values(bits[:1], dtype)[0], dtype)
     rows = shape[0] if shape else 1
     width = len(bits) // rows
     if rows > 1 and all(
@@ -90,7 +84,7 @@ def _parts(lo: Lowerer, bits: Sequence[int], dtype: str) -> Iterator[Value]:
             )
             end = far
         else:
-            yield _filled(lo, (end - at,), values[at], dtype)
+            yield lo.full((end - at,), values[at], dtype)
         at = end
 
 
@@ -112,12 +106,3 @@ def _range_end(values: Sequence[Any], bits: Sequence[int], at: int, dtype: str) 
     while end < len(values) and fits(end) and values[end] - values[end - 1] == step:
         end += 1
     return end if abs(values[end - 1] + step) < limit else at + 1
-
-
-def _filled(lo: Lowerer, shape: Sequence[int], value: Any, dtype: str) -> Value:
-    low = int(value) & 0xFFFFFFFF if dtype == "i64" and abs(value) > _EXACT_F64 else 0
-    if not low:
-        return lo.full(shape, value, dtype)
-    # An attribute is binary64; the two halves of a large number are exact in it.
-    halves = [lo.full(shape, part, dtype) for part in (value - low, low)]
-    return lo.emit("aten.add.Tensor", *halves, alpha=1)

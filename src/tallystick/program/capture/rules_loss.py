@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from tallystick.program.capture.decompose import composition
-from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering, op_name
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import op_name
 
 _REDUCTIONS = ("none", "mean", "sum")
 _NONE, _MEAN, _SUM = range(3)
