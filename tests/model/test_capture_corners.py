@@ -63,6 +63,9 @@ VALUES: dict[str, Call] = {
     "a number minus a tensor": (lambda a: BIG - a, (WHOLE,)),
     "scatter of a number": (lambda a: a.scatter(0, a.abs() % 2, BIG), (WHOLE,)),
     "index_fill": (lambda a: a.index_fill(0, torch.tensor([0]), BIG), (WHOLE,)),
+    # A pool to nothing ended in an IndexError, a distance of points without coordinates too.
+    "adaptive pool to nothing": (lambda a: F.adaptive_avg_pool2d(a, 0), (torch.zeros(1, 2, 4, 4),)),
+    "pdist": (lambda a: F.pdist(a, p=INF), (torch.zeros(3, 0),)),
     # These were refused.
     "add of a number": (lambda a: a + BIG, (WHOLE,)),
     "comparison with a number": (lambda a: (a + 2**53) == BIG, (WHOLE,)),
@@ -167,6 +170,21 @@ def test_out_of_a_function_made_of_others() -> None:
     torch.testing.assert_close(place, X.prod(0))
     with tallystick.reproducible(), pytest.raises(UsageError, match="out= has the shape"):
         torch.cumprod(X, 0, out=torch.empty(5))
+
+
+def test_a_fault_in_a_rule_of_ours_is_told_as_one(monkeypatch: Any) -> None:
+    from tallystick.program.capture.lower import lowering
+
+    def broken(*_: Any) -> Any:
+        return (0, 1)[2]
+
+    lowering.get("aten.exp")
+    monkeypatch.setitem(lowering.table, "aten.exp", broken)
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"rule of aten\.exp, .*IndexError"
+    ) as caught:
+        captured(torch.exp, (X,))
+    assert "defect of Tallystick" in caught.value.next_action
 
 
 def test_a_fault_in_a_composition_of_ours_is_no_missing_operator(monkeypatch: Any) -> None:

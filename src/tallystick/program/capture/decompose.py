@@ -36,6 +36,14 @@ class _NotCoveredError(Exception):
     """A composition or decomposition returned NotImplemented."""
 
 
+def defect(what: str, error: Exception) -> UnsupportedOperatorError:
+    """A refusal for a failure that is ours, and neither the model's nor torch's."""
+    return UnsupportedOperatorError(
+        f"{what} fails on this call: {type(error).__name__}: {error}.",
+        "This is a defect of Tallystick: report the call, with its shapes and dtypes.",
+    )
+
+
 class Parts:
     """An operator's decomposition: a graph, the arguments it reads, and its results' places.
 
@@ -130,10 +138,7 @@ class Decompositions:
             except (RuntimeError, ValueError, TypeError, LookupError) as error:
                 # Torch's decompositions do not cover every call. Ours tell what they do not cover.
                 if not may_mutate:
-                    raise UnsupportedOperatorError(
-                        f"The composition of {node.target} fails on this call: {error}",
-                        "This is a defect of Tallystick: report the call, its shapes and dtypes.",
-                    ) from error
+                    raise defect(f"The composition of {node.target}", error) from error
             if parts and any(n.target is node.target for n in parts.graph.nodes):
                 parts = None
             _kept[key] = parts

@@ -18,7 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.capture.decompose import Decompositions, Parts, is_item
+from tallystick.program.capture.decompose import Decompositions, Parts, defect, is_item
 from tallystick.program.capture.schema import Arguments as Arguments
 from tallystick.program.capture.schema import bind, convert_attr, fits_binary64, op_name
 from tallystick.program.capture.schema import type_of_tensor as type_of_tensor
@@ -235,6 +235,8 @@ class Lowerer:
             raise type(error)(
                 f"{error.message} (operator {name}, {self._where(node)})", error.next_action
             ) from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise defect(f"The rule of {name}, {self._where(node)},", error) from error
         return results
 
     def _where(self, node: fx.Node) -> str:

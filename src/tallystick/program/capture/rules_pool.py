@@ -188,8 +188,10 @@ def _adaptive(sides: Sequence[int], outputs: Sequence[int]) -> list[_Axis]:
 
 @lowering("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")
 def _adaptive_average(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x, count = lo.value(a["self"]), len(a["output_size"])
-    axes = _adaptive(lo.shape(x)[-count:], lo.result(node).shape[-count:])
+    x, count, result = lo.value(a["self"]), len(a["output_size"]), lo.result(node)
+    if 0 in result.shape:
+        return lo.full(result.shape, 0, result.dtype)
+    axes = _adaptive(lo.shape(x)[-count:], result.shape[-count:])
     return _average(lo, x, axes, [list(axis.lengths) for axis in axes])
 
 
@@ -197,6 +199,8 @@ def _adaptive_average(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _adaptive_average_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     count = 3 if "3d" in short_name(node) else 2
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
+    if 0 in lo.shape(grad):
+        return lo.full(lo.shape(x), 0, lo.type(x).dtype)
     axes = _adaptive(lo.shape(x)[-count:], lo.shape(grad)[-count:])
     return _average_backward(lo, grad, axes, [list(axis.lengths) for axis in axes])
 
