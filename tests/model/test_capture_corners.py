@@ -163,6 +163,16 @@ def test_what_torch_refuses_is_refused_by_name(name: str) -> None:
     assert caught.value.next_action
 
 
+def test_a_parameter_behind_a_dropout_of_all_is_trained() -> None:
+    """torch's gradient there is zero and not absent: a weight decay still applies."""
+    from tallystick.program.capture import capture
+    from tallystick.program.optimizers import SGD
+
+    module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(1.0))
+    step = capture(module, lambda m, b: m(b["x"]).sum(), {"x": X}, SGD(0.1, weight_decay=0.1))
+    assert step.untrained == ()
+
+
 def test_out_of_a_function_made_of_others() -> None:
     with tallystick.reproducible():
         place = torch.empty(3)

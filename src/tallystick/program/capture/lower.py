@@ -176,10 +176,14 @@ class Lowerer:
     def full(self, shape: Sequence[int], value: Any, dtype: str) -> Value:
         """A constant. A whole number that binary64 cannot hold is the sum of two that it can."""
         if dtype == "i64" and not fits_binary64(value):
-            low = value & 0xFFFFFFFF
-            halves = [self.full(shape, part, dtype) for part in (value - low, low)]
-            return self.emit("aten.add.Tensor", *halves, alpha=1)
+            return self.in_halves(shape, value)
         return self.emit("aten.full", size=tuple(shape), value=float(value), dtype=dtype)
+
+    def in_halves(self, shape: Sequence[int], value: int) -> Value:
+        """i64: the upper 32 bits and the lower 32 bits, added."""
+        low = value & 0xFFFFFFFF
+        halves = [self.full(shape, part, "i64") for part in (value - low, low)]
+        return self.emit("aten.add.Tensor", *halves, alpha=1)
 
     # -- the walk ------------------------------------------------------------------------
 

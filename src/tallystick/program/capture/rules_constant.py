@@ -44,7 +44,7 @@ def write_constant(lo: Lowerer, bits: Sequence[int], shape: Sequence[int], dtype
     if not bits:
         return lo.full(shape, 0, dtype)
     if bits.count(bits[0]) == len(bits):
-        return lo.full(shape, _values(bits[:1], dtype)[0], dtype)
+        return _filled(lo, shape, _values(bits[:1], dtype)[0], dtype)
     rows = shape[0] if shape else 1
     width = len(bits) // rows
     if rows > 1 and all(
@@ -84,7 +84,7 @@ def _parts(lo: Lowerer, bits: Sequence[int], dtype: str) -> Iterator[Value]:
             )
             end = far
         else:
-            yield lo.full((end - at,), values[at], dtype)
+            yield _filled(lo, (end - at,), values[at], dtype)
         at = end
 
 
@@ -106,3 +106,9 @@ def _range_end(values: Sequence[Any], bits: Sequence[int], at: int, dtype: str) 
     while end < len(values) and fits(end) and values[end] - values[end - 1] == step:
         end += 1
     return end if abs(values[end - 1] + step) < limit else at + 1
+
+
+def _filled(lo: Lowerer, shape: Sequence[int], value: Any, dtype: str) -> Value:
+    if dtype == "i64" and abs(value) > _EXACT_F64 and value & 0xFFFFFFFF:
+        return lo.in_halves(shape, value)
+    return lo.full(shape, value, dtype)

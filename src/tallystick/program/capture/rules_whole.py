@@ -45,6 +45,7 @@ _OF_TRUTHS = {"bitwise_and": "aten.logical_and", "bitwise_or": "aten.logical_or"
     *(f"aten.bitwise_{n}_shift.{form}" for n in ("left", "right")
       for form in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
     *(f"aten.{n}.Scalar" for n in _SHORT), "aten.__lshift__.Tensor", "aten.__rshift__.Tensor",
+    "aten.bitwise_xor.Tensor", "aten.__xor__.Tensor",
 )  # fmt: skip
 def of_bits(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """An operator of two integers, bit by bit or as a shift."""
@@ -58,8 +59,3 @@ def of_bits(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
         return lo.emit(_OF_TRUTHS[name], left, right)
     operands = [whole(lo, node, a[k]) for k in ("self", "other")]
     return lo.emit(f"aten.{name}.Tensor", *operands)
-
-
-@lowering("aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
-def _xor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return of_bits(lo, node, a)
