@@ -108,6 +108,7 @@ def test_a_value_is_torchs(name: str) -> None:
 GRADIENTS: dict[str, Call] = {
     # torch.tensor cuts the gradient off; torch.as_tensor keeps it.
     "torch.tensor of a tensor": (lambda a: torch.tensor(a * 2) * a, (X,)),
+    "torch.tensor of a tensor by name": (lambda a: torch.tensor(data=a * 2) * a, (X,)),
     "new_tensor of a tensor": (lambda a: a.new_tensor(a * 2) * a, (X,)),
     "asarray without gradient": (lambda a: torch.asarray(a * 2, requires_grad=False) * a, (X,)),
     "as_tensor of a tensor": (lambda a: torch.as_tensor(a * 2) * a, (X,)),

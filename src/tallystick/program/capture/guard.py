@@ -52,14 +52,15 @@ _FROM_DATA = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray,
 
 def _of_tensor(
     factory: Any,
-    data: Tensor,
+    tensor: Tensor,
+    /,
     dtype: torch.dtype | None = None,
     requires_grad: bool | None = None,
     copy: bool | None = None,
     **place: Any,
 ) -> Tensor:
     """A tensor of the trace by one of `_FROM_DATA`. torch.tensor copies it without its gradient."""
-    made = data if dtype is None else data.to(dtype)
+    made = tensor if dtype is None else tensor.to(dtype)
     if factory is torch.tensor or requires_grad is False:
         made = made.detach()
     if factory is torch.tensor or copy:
