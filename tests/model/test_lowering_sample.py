@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from lowering_check import Op, check  # noqa: E402
 
+import tallystick  # noqa: E402
 from tallystick.errors import UnsupportedOperatorError  # noqa: E402
 
 SHAPE = (2, 3, 4, 5, 3)
@@ -104,6 +105,26 @@ def test_a_point_outside_reads_zeros_whatever_the_image_holds() -> None:
         return F.grid_sample(given, grid, align_corners=False).sum() + x
 
     check(Op(outside, [(2,), image, points.reshape(1, 2, 2, 2)], frozen=(1, 2)))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(
+    ("mode", "axes"),
+    [("bilinear", 2), ("nearest", 2), ("bicubic", 2), ("bilinear", 3), ("nearest", 3)],
+)
+def test_a_point_that_is_not_finite_has_torchs_sample(mode: str, padding: str, axes: int) -> None:
+    """As torch's kernels for the CPU have it: NaN, or an element at an edge."""
+    odd = [float(x) for x in ("nan", "inf", "-inf")]
+    pairs = [(a, b) for a in (*odd, 0.3) for b in (*odd, -0.7)]
+    points = torch.tensor([[*pair, 0.1][:axes] for pair in pairs])
+    grid = points.reshape(1, *(1,) * (axes - 1), 16, axes)
+    image = torch.arange(2.0 * 3 * 4 * 5).reshape(1, 2, 3, 4, 5)
+    image = image if axes == 3 else image.flatten(2, 3)
+    for align in (True, False):
+        with tallystick.reproducible():
+            found = F.grid_sample(image, grid, mode, padding, align)
+        wanted = F.grid_sample(image, grid, mode, padding, align)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def test_antialiasing_is_refused_by_name() -> None:

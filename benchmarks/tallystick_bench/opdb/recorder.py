@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.program.capture.eager import is_storage
-from tallystick.program.capture.lower import op_name
+from tallystick.program.capture.schema import op_name
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tallystick.errors import UsageError
 from tallystick.numerics.types import DTYPE_NAMES, TensorType
-from tallystick.program.capture.lower import DTYPES, type_of_tensor
+from tallystick.program.capture.schema import DTYPES, type_of_tensor
 
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 

@@ -14,10 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tallystick.errors import UsageError
 from tallystick.program.capture.rules_scan import as_sum, product, scan
 
 
 def _reduced(losses: Tensor, reduction: str) -> Tensor:
+    if reduction not in ("none", "mean", "sum"):
+        raise UsageError(f"The reduction is {reduction!r}.", "Choose none, mean or sum.")
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
@@ -118,6 +121,11 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose norm exceeds `maxnorm` are scaled to it, with torch's 10⁻⁷."""
+    if input.dim() < 2 or p <= 0 or maxnorm < 0:
+        raise UsageError(
+            f"renorm of {tuple(input.shape)} with p = {p} and maxnorm = {maxnorm} has no meaning.",
+            "Give a tensor of two axes or more, p above 0, and maxnorm from 0 on.",
+        )
     dim %= input.dim()
     others = [d for d in range(input.dim()) if d != dim]
     norm = torch.linalg.vector_norm(input, p, others, keepdim=True)
@@ -316,11 +324,43 @@ def ctc_loss(
         losses = losses * torch.where(impossible, math.inf, 1.0)
     if reduction == "mean":
         return (losses / lengths.clamp(min=1).to(losses.dtype)).mean()
-    return losses.sum() if reduction == "sum" else (losses.squeeze(0) if single else losses)
+    losses = losses.squeeze(0) if single and reduction == "none" else losses
+    return _reduced(losses, reduction)
+
+
+def torch_ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 0,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """`torch.ctc_loss`, whose reduction is a number. In Python its default is 0, none."""
+    if reduction not in (0, 1, 2):
+        raise UsageError(f"The reduction is {reduction!r}.", "Choose 0 (none), 1 (mean), 2 (sum).")
+    name = ("none", "mean", "sum")[reduction]
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, name, zero_infinity)
+
+
+def _with_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function` with torch's keyword out=, a tensor of the result's shape."""
+
+    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        made = function(*args, **kwargs)
+        if out is not None and out.shape != made.shape:
+            raise UsageError(
+                f"out= has the shape {tuple(out.shape)}, and the result {tuple(made.shape)}.",
+                "Leave out= out, or give a tensor of the result's shape.",
+            )
+        return made if out is None else out.copy_(made)
+
+    return call
 
 
 # By torch's function; methods of Tensor beside the functions of the same name.
-COMPOSITES: dict[Any, Callable[..., Any]] = {
+_COMPOSITES: dict[Any, Callable[..., Any]] = {
     torch.asin: asin,
     torch.arcsin: asin,
     Tensor.asin: asin,
@@ -347,5 +387,6 @@ COMPOSITES: dict[Any, Callable[..., Any]] = {
     F.multilabel_margin_loss: multilabel_margin_loss,
     F.gaussian_nll_loss: gaussian_nll_loss,
     F.ctc_loss: ctc_loss,
-    torch.ctc_loss: ctc_loss,
+    torch.ctc_loss: torch_ctc_loss,
 }
+COMPOSITES: dict[Any, Callable[..., Any]] = {k: _with_out(f) for k, f in _COMPOSITES.items()}

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tallystick.errors import UnsupportedOperatorError
 from tallystick.numerics.attachments import Attachments
 from tallystick.program.capture.foreach import foreach
 
@@ -29,6 +30,18 @@ from tallystick.program.capture.foreach import foreach
 composition: Attachments[Callable[..., Any]] = Attachments(
     "composition", "tallystick.program.capture.rules_*"
 )
+
+
+class _NotCoveredError(Exception):
+    """A composition or decomposition returned NotImplemented."""
+
+
+def defect(what: str, error: Exception) -> UnsupportedOperatorError:
+    """A refusal for a failure that is ours, and neither the model's nor torch's."""
+    return UnsupportedOperatorError(
+        f"{what} fails on this call: {type(error).__name__}: {error}.",
+        "This is a defect of Tallystick: report the call, with its shapes and dtypes.",
+    )
 
 
 class Parts:
@@ -50,7 +63,7 @@ class Parts:
             inner_args, inner_kwargs = pytree.tree_unflatten(given, tree)
             made = call(*inner_args, **inner_kwargs)
             if made is NotImplemented:
-                raise NotImplementedError
+                raise _NotCoveredError
             results, self.outputs = pytree.tree_flatten(made)
             self.present = [isinstance(result, Tensor) for result in results]
             return [result for result in results if isinstance(result, Tensor)]
@@ -117,10 +130,15 @@ class Decompositions:
         if key not in _kept:
             if len(_kept) >= _KEPT:
                 _kept.clear()
+            parts: Parts | None = None
             try:
-                parts: Parts | None = Parts(call, node.args, node.kwargs, may_mutate)
-            except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                parts = None
+                parts = Parts(call, node.args, node.kwargs, may_mutate)
+            except _NotCoveredError:
+                pass
+            except (RuntimeError, ValueError, TypeError, LookupError) as error:
+                # Torch's decompositions do not cover every call. Ours tell what they do not cover.
+                if not may_mutate:
+                    raise defect(f"The composition of {node.target}", error) from error
             if parts and any(n.target is node.target for n in parts.graph.nodes):
                 parts = None
             _kept[key] = parts

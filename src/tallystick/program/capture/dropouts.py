@@ -18,11 +18,26 @@ _ALPHA = -1.7580993408473766
 class Dropouts(Draws):
     """Draws, and what is made of a mask of kept elements."""
 
-    @staticmethod
-    def _drops(p: float, training: bool) -> bool:
+    def _masked(
+        self,
+        x: Tensor,
+        p: float,
+        training: bool,
+        inplace: bool,
+        shape: list[int],
+        made: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """`made` of a fresh mask of `shape`, expanded to x's; x itself where nothing is dropped.
+
+        Raises UsageError for a probability outside [0, 1].
+        """
         if not 0.0 <= p <= 1.0:
             raise UsageError(f"The dropout probability is {p}.", "Choose one from 0 to 1.")
-        return training and p != 0.0
+        if not training or p == 0.0:
+            return x
+        # A product, as torch's: x keeps a gradient, which is zero.
+        result = x * 0.0 if p == 1.0 else made(self.keep(p, shape).expand(x.shape))
+        return x.copy_(result) if inplace else result
 
     def dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -40,14 +55,10 @@ class Dropouts(Draws):
     def _dropped(
         self, x: Tensor, p: float, training: bool, inplace: bool, shape: list[int]
     ) -> Tensor:
-        if not self._drops(p, training):
-            return x
-        if p == 1.0:
-            result = torch.zeros_like(x)
-        else:
-            mask = self.keep(p, shape).expand(x.shape)
-            result = self.scaled(x, mask, 1.0 / (1.0 - float(p)))
-        return x.copy_(result) if inplace else result
+        def made(mask: Tensor) -> Tensor:
+            return self.scaled(x, mask, 1.0 / (1.0 - float(p)))
+
+        return self._masked(x, p, training, inplace, shape, made)
 
     def feature_dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -88,15 +99,11 @@ class Dropouts(Draws):
     def _alpha(
         self, x: Tensor, p: float, training: bool, inplace: bool, shape: list[int]
     ) -> Tensor:
-        if not self._drops(p, training):
-            return x
-        if p == 1.0:
-            result = torch.zeros_like(x)
-        else:
-            a = ((1.0 - p) * (1.0 + p * _ALPHA * _ALPHA)) ** -0.5
-            mask = self.keep(p, shape).expand(x.shape)
-            result = x.masked_fill(~mask, _ALPHA) * a + -a * _ALPHA * p
-        return x.copy_(result) if inplace else result
+        def made(mask: Tensor) -> Tensor:
+            a: float = ((1.0 - p) * (1.0 + p * _ALPHA * _ALPHA)) ** -0.5
+            return x.masked_fill(~mask, _ALPHA) * a + -a * _ALPHA * p
+
+        return self._masked(x, p, training, inplace, shape, made)
 
     def rrelu(
         self,

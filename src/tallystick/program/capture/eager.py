@@ -23,9 +23,9 @@ from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageEr
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
 from tallystick.program.capture.functions import Lowering
-from tallystick.program.capture.lower import op_name
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.

@@ -144,6 +144,13 @@ class Lowering(Dropouts, TorchFunctionMode):
                 input, target, weight, code, ignore_index, label_smoothing
             )
             return parts
+        wanted = (*input.shape[:1], *input.shape[2:]) if input.dim() > 1 else ()
+        if tuple(target.shape) != wanted:
+            raise UsageError(
+                f"Cross-entropy of scores {tuple(input.shape)} has targets of the shape "
+                f"{tuple(target.shape)}.",
+                f"Give class indices of the shape {wanted}: classes are axis 1 of the scores.",
+            )
         if input.dim() > 2:
             rows = input.movedim(1, -1)
         else:

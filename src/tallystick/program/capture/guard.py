@@ -51,6 +51,24 @@ def _autocast_is_on() -> bool:
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.asarray, torch.from_numpy)
 
 
+def _of_tensor(
+    factory: Any,
+    tensor: Tensor,
+    /,
+    dtype: torch.dtype | None = None,
+    requires_grad: bool | None = None,
+    copy: bool | None = None,
+    **place: Any,
+) -> Tensor:
+    """A tensor of the trace by one of `_FROM_DATA`. torch.tensor copies it without its gradient."""
+    made = tensor if dtype is None else tensor.to(dtype)
+    if factory is torch.tensor or requires_grad is False:
+        made = made.detach()
+    if factory is torch.tensor or copy:
+        made = made.clone()
+    return made.requires_grad_() if requires_grad else made
+
+
 def refuse_around() -> None:
     """Raises UsageError where capture was called in a state of torch that it cannot honour."""
     if _autocast_is_on():
@@ -92,12 +110,13 @@ class GuardedLowering(Lowering):
         def made(*args: Any, **kwargs: Any) -> Any:
             data = args[0] if args else kwargs.get("data", kwargs.get("s", kwargs.get("obj")))
             if isinstance(data, Tensor) and not has_content(data):
-                dtype = kwargs.get("dtype")
-                return data if dtype is None else data.to(dtype)
+                return _of_tensor(factory, data, **kwargs)
             if isinstance(data, (bool, int, float)) and not kwargs.get("requires_grad"):
                 dtype = kwargs.get("dtype")
                 if dtype is None:
                     known = {bool: torch.bool, int: torch.int64}
+                    if factory is torch.scalar_tensor:
+                        known = {}
                     dtype = known.get(type(data), torch.get_default_dtype())
                 return self.constants.number(data, dtype)
             return self.constants.from_data(factory, *args, **kwargs)

@@ -15,24 +15,17 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.capture.decompose import Decompositions, Parts, is_item
+from tallystick.program.capture.decompose import Decompositions, Parts, defect, is_item
+from tallystick.program.capture.schema import Arguments as Arguments
+from tallystick.program.capture.schema import bind, convert_attr, fits_binary64, op_name
+from tallystick.program.capture.schema import type_of_tensor as type_of_tensor
 from tallystick.program.ir import Value
 
 Results = Value | Sequence[Value | None]
-Arguments = dict[str, Any]
 Rule = Callable[["Lowerer", fx.Node, Arguments], Results]
-
-DTYPES: dict[torch.dtype, str] = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.uint8: "u8",
-    torch.bool: "bool",
-}
 
 # Arguments that name a place or a method, not a value; they change no bit.
 _PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
@@ -41,69 +34,6 @@ _OURS = "This is a fault of a lowering rule: report the operator, and leave it o
 
 # By the names of ATen's operators. A program has fewer operators than ATen.
 lowering: Attachments[Rule] = Attachments("lowering", "tallystick.program.capture.rules_*")
-
-
-def type_of_tensor(tensor: torch.Tensor, what: str = "a tensor") -> TensorType:
-    """The program type of a torch tensor. Raises UsageError for a dtype without a contract."""
-    name = DTYPES.get(tensor.dtype)
-    if name is None:
-        raise UsageError(
-            f"{what} has dtype {str(tensor.dtype)[6:]}, which no contract defines.",
-            "Convert the model and the batch to float32 (module.float()) and int64.",
-        )
-    return TensorType(name, tuple(int(n) for n in tensor.shape))
-
-
-def op_name(target: Any) -> str:
-    """The name programs use: ATen's, with the overload unless it is `default`."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return getattr(target, "__name__", str(target))
-    name = target._schema.name.replace("::", ".")
-    overload = target._overloadname
-    return name if overload == "default" else f"{name}.{overload}"
-
-
-def bind(node: fx.Node) -> Arguments:
-    """The node's arguments by schema name, defaults written out."""
-    bound: Arguments = {}
-    target: Any = node.target
-    for position, argument in enumerate(target._schema.arguments):
-        if position < len(node.args):
-            bound[argument.name] = node.args[position]
-        elif argument.name in node.kwargs:
-            bound[argument.name] = node.kwargs[argument.name]
-        elif argument.has_default_value():
-            bound[argument.name] = argument.default_value
-        else:
-            bound[argument.name] = None
-    return bound
-
-
-def convert_attr(spec: OpSpec, name: str, value: Any) -> AttrValue:
-    """A schema value as the attribute kind that `spec` asks for. Raises UsageError."""
-    kind = spec.attrs[name].kind
-    if kind == "float" and isinstance(value, (int, float)):
-        if isinstance(value, int) and int(float(value)) != value:
-            raise UsageError(
-                f"{spec.name}: {name}={value} is not exact in binary64.", "Use a smaller number."
-            )
-        return float(value)
-    if kind == "int" and isinstance(value, (int, float)) and int(value) == value:
-        return int(value)
-    if kind == "bool" and isinstance(value, (bool, int)):
-        return bool(value)
-    if kind in ("str", "dtype") and isinstance(value, torch.dtype):
-        return DTYPES[value]
-    if kind in ("str", "dtype") and isinstance(value, str):
-        return value
-    if kind == "ints" and isinstance(value, (list, tuple)):
-        return tuple(int(v) for v in value)
-    if kind == "bools" and isinstance(value, (list, tuple)):
-        return tuple(bool(v) for v in value)
-    raise UsageError(
-        f"{spec.name}: {name}={value!r} cannot be written as {kind}.",
-        "Give that argument a plain Python value.",
-    )
 
 
 def _needed(graph: fx.Graph) -> set[fx.Node]:
@@ -251,7 +181,16 @@ class Lowerer:
         return self.cast(compute(self.cast(x, "i64")), "bool")
 
     def full(self, shape: Sequence[int], value: Any, dtype: str) -> Value:
+        """A constant. A whole number that binary64 cannot hold is the sum of two that it can."""
+        if dtype == "i64" and not fits_binary64(value):
+            return self.in_halves(shape, value)
         return self.emit("aten.full", size=tuple(shape), value=float(value), dtype=dtype)
+
+    def in_halves(self, shape: Sequence[int], value: int) -> Value:
+        """i64: the upper 32 bits and the lower 32 bits, added."""
+        low = value & 0xFFFFFFFF
+        halves = [self.full(shape, part, "i64") for part in (value - low, low)]
+        return self.emit("aten.add.Tensor", *halves, alpha=1)
 
     # -- the walk ------------------------------------------------------------------------
 
@@ -307,6 +246,8 @@ class Lowerer:
             raise type(error)(
                 f"{error.message} (operator {name}, {self._where(node)})", error.next_action
             ) from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise defect(f"The rule of {name}, {self._where(node)},", error) from error
         return results
 
     def _where(self, node: fx.Node) -> str:

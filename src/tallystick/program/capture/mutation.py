@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tallystick.program.capture.lower import op_name
+from tallystick.program.capture.schema import op_name
 
 # What an out= form of a factory takes from `out` itself.
 _PLACE = frozenset({"dtype", "layout", "device", "pin_memory"})

@@ -13,7 +13,8 @@ from torch import Tensor, fx
 from tallystick.kernels.views import view
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
-from tallystick.program.capture.lower import Lowerer, type_of_tensor
+from tallystick.program.capture.lower import Lowerer
+from tallystick.program.capture.schema import type_of_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
 

@@ -12,14 +12,8 @@ from torch import fx
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, bits_of
-from tallystick.program.capture.lower import (
-    DTYPES,
-    Arguments,
-    Lowerer,
-    Results,
-    lowering,
-    type_of_tensor,
-)
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import DTYPES, type_of_tensor
 from tallystick.program.ir import Value
 
 _EXACT_F32, _EXACT_F64 = 1 << 24, 1 << 53
@@ -115,9 +109,6 @@ def _range_end(values: Sequence[Any], bits: Sequence[int], at: int, dtype: str) 
 
 
 def _filled(lo: Lowerer, shape: Sequence[int], value: Any, dtype: str) -> Value:
-    low = int(value) & 0xFFFFFFFF if dtype == "i64" and abs(value) > _EXACT_F64 else 0
-    if not low:
-        return lo.full(shape, value, dtype)
-    # An attribute is binary64; the two halves of a large number are exact in it.
-    halves = [lo.full(shape, part, dtype) for part in (value - low, low)]
-    return lo.emit("aten.add.Tensor", *halves, alpha=1)
+    if dtype == "i64" and abs(value) > _EXACT_F64 and value & 0xFFFFFFFF:
+        return lo.in_halves(shape, value)
+    return lo.full(shape, value, dtype)

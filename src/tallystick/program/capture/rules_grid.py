@@ -2,13 +2,14 @@
 
 A sample is the sum of its taps times their weights, taps in row-major order of the cell. A tap
 outside of the image reads a row of zeros, whatever the image holds. The image's gradient adds tap
-by tap, each in row-major order of the points. A point that is not a number lies outside (torch's
-kernel for the CPU makes its sample NaN, where the padding is zeros).
+by tap, each in row-major order of the points. A point that is not finite has the sample that
+torch's kernels for the CPU give it; they differ for images of two and of three axes.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,13 +45,20 @@ def _reflected(x: Tensor, size: int, align: bool) -> tuple[Tensor, Tensor]:
     return torch.where(even, extra + low, (span + low) - extra), slope
 
 
-def _limited(x: Tensor, size: int, padding: int, align: bool) -> tuple[Tensor, Tensor]:
-    """The coordinate that is sampled, and its slope by x."""
+def _limited(x: Tensor, size: int, padding: int, align: bool, lost: float) -> tuple[Tensor, Tensor]:
+    """The coordinate that is sampled, and its slope by x.
+
+    `lost` is the place of a coordinate that no edge limits, or no reflection brings inside.
+    """
     slope = torch.ones_like(x)
     if padding == _ZEROS:
         return _within(x, -2.0, size + 1.0), slope
     if padding == _REFLECTION:
+        finite = x.abs() < math.inf
         x, slope = _reflected(x, size, align)
+        x = torch.where(finite, x, lost)
+    else:
+        x = torch.where(x == x, x, lost)
     inside = (x > 0.0) & (x < size - 1.0)
     return _within(x, 0.0, size - 1.0), torch.where(inside, slope, 0.0)
 
@@ -76,26 +84,35 @@ def _cubic_slopes(t: Tensor) -> list[Tensor]:
     return [far(t + 1.0), near(t), -near(1.0 - t), -far(2.0 - t)]
 
 
-def _taps(at: Tensor, size: int, mode: int, padding: int, align: bool) -> list[_Tap]:
-    """The taps along one axis of points at `at`, in [−1, 1]."""
+def _taps(at: Tensor, size: int, mode: int, padding: int, align: bool, flat: bool) -> list[_Tap]:
+    """The taps along one axis of points at `at`, in [−1, 1]; `flat` says that there are two axes.
+
+    In torch's kernel for two axes a weight is NaN where the point is not finite, but where an edge
+    limits it. What is lost stands at the first place of an axis, and at the last one of three axes.
+    """
+    lost = 0.0 if flat else size - 1.0
     factor = (size - 1) / 2.0 if align else size / 2.0
     x = (at + 1.0) * factor if align else ((at + 1.0) * float(size) - 1.0) * 0.5
     if mode == _CUBIC:
+        finite = x.abs() < math.inf
         # Far points read zeros or the edge, as points just outside do.
         x = _within(x, -_FAR, _FAR)
         cell = torch.floor(x)
-        part = x - cell
+        part = torch.where(finite, x - cell, math.nan)
         taps = []
         pairs = zip(cubic_weights(part), _cubic_slopes(part), strict=True)
         for k, (weight, slope) in enumerate(pairs):
-            place = _limited(cell + float(k - 1), size, padding, align)[0]
+            place = _limited(cell + float(k - 1), size, padding, align, lost)[0]
             taps.append(_Tap(place.to(torch.int64), weight, slope * factor))
         return taps
-    x, slope = _limited(x, size, padding, align)
+    finite = x.abs() < math.inf
+    x, slope = _limited(x, size, padding, align, lost)
     if mode == _NEAREST:
         return [_Tap(torch.round(x).to(torch.int64), None, None)]
     cell = torch.floor(x)
     part, place = x - cell, cell.to(torch.int64)
+    if flat and padding == _ZEROS:
+        part = torch.where(finite, part, math.nan)
     slope = slope * factor
     return [_Tap(place, 1.0 - part, -slope), _Tap(place + 1, part, slope)]
 
@@ -110,7 +127,7 @@ class _Grid:
         count = len(self.sides)
         self.axes = [
             # The last coordinate of a point belongs to the first axis.
-            _taps(grid.select(-1, count - 1 - i).reshape(-1), n, mode, padding, align)
+            _taps(grid.select(-1, count - 1 - i).reshape(-1), n, mode, padding, align, count == 2)
             for i, n in enumerate(self.sides)
         ]
         self.places = self.images

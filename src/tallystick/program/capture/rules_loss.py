@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from tallystick.program.capture.decompose import composition
-from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering, op_name
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import op_name
 
 _REDUCTIONS = ("none", "mean", "sum")
 _NONE, _MEAN, _SUM = range(3)
@@ -48,12 +49,15 @@ def _mse(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 # -- negative log-likelihood with class weights ------------------------------------------------
 
 
-def _weighted(t: Tensor, weight: Tensor | None, ignore_index: int) -> tuple[Tensor, Tensor, Any]:
-    """Which rows count, their classes (0 for the others), and their weights (1 without)."""
+def _weighted(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The rows; which of them count, their classes (0 for the others), their weights (else 1)."""
+    rows, t = (x if x.dim() == 2 else x.unsqueeze(0)), target.reshape(-1)
     kept = t != ignore_index
     safe = torch.where(kept, t, 0)
     chosen = 1.0 if weight is None else weight.index_select(0, safe)
-    return kept, safe, torch.where(kept, chosen, 0.0)
+    return rows, kept, safe, torch.where(kept, chosen, 0.0)
 
 
 @composition("aten.nll_loss_forward")
@@ -61,8 +65,7 @@ def _nll_weighted(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> Any:
     """Per row −w_t·x_t; `mean` divides by the sum of the rows' weights."""
-    rows, t = (x if x.dim() == 2 else x.unsqueeze(0)), target.reshape(-1)
-    kept, safe, factor = _weighted(t, weight, ignore_index)
+    rows, kept, safe, factor = _weighted(x, target, weight, ignore_index)
     chosen = rows.gather(1, safe.unsqueeze(1)).squeeze(1)
     losses = torch.where(kept, -(chosen * factor), 0.0)
     total = factor.sum()
@@ -81,8 +84,7 @@ def _nll_weighted_backward(
     ignore_index: int,
     total: Tensor,
 ) -> Tensor:
-    rows, t = (x if x.dim() == 2 else x.unsqueeze(0)), target.reshape(-1)
-    kept, safe, factor = _weighted(t, weight, ignore_index)
+    rows, kept, safe, factor = _weighted(x, target, weight, ignore_index)
     share = grad / total if reduction == _MEAN else grad
     pull = (-(share.reshape(-1) * factor)).unsqueeze(1)
     classes = torch.arange(rows.shape[1], device=x.device).unsqueeze(0)

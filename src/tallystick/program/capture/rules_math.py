@@ -1,30 +1,24 @@
-"""Rules for arithmetic, comparisons, reductions and activations (NUMERICS 3, 6, 10)."""
+"""Rules for arithmetic, comparisons, products and activations (NUMERICS 2, 6, 10)."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.program.capture.lower import DTYPES, Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.rules_whole import of_bits, whole
+from tallystick.program.capture.schema import DTYPES, fits_binary64, short_name
 from tallystick.program.ir import Value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _base(node: fx.Node) -> str:
-    target: Any = node.target
-    name: str = target._schema.name.split("::")[1]
-    return name
-
-
 def _compute_dtype(node: fx.Node, left: Any, right: Any) -> str:
     """The dtype to which the operation converts both operands, by torch's promotion."""
-    if _base(node) in _COMPARISONS:
+    if short_name(node) in _COMPARISONS:
         a = left.meta["val"] if isinstance(left, fx.Node) else left
         b = right.meta["val"] if isinstance(right, fx.Node) else right
         return DTYPES[torch.result_type(a, b)]
@@ -37,15 +31,18 @@ def _binary(lo: Lowerer, node: fx.Node, left: Any, right: Any, **attrs: Any) -> 
     Narrow integers are computed as i64 and made narrow again: modulo 2³² or 2⁸ that is the same.
     """
     dtype = _compute_dtype(node, left, right)
-    if dtype in ("i32", "u8") and _base(node) not in _COMPARISONS:
+    if dtype in ("i32", "u8") and short_name(node) not in _COMPARISONS:
         dtype = "i64"
     if not isinstance(left, fx.Node):
         x = lo.full((), left, dtype)
     else:
         x = lo.cast(lo.value(left), dtype)
-    op = f"aten.{_base(node)}"
+    op = f"aten.{short_name(node)}"
     if not isinstance(right, fx.Node):
-        found = lo.emit(f"{op}.Scalar", x, other=right, **attrs)
+        if dtype == "i64" and not fits_binary64(right):
+            found = lo.emit(f"{op}.Tensor", x, lo.full((), right, dtype), **attrs)
+        else:
+            found = lo.emit(f"{op}.Scalar", x, other=right, **attrs)
     else:
         found = lo.emit(f"{op}.Tensor", x, lo.cast(lo.value(right), dtype), **attrs)
     return lo.cast(found, DTYPES[node.meta["val"].dtype])
@@ -62,7 +59,7 @@ def _of_bools(lo: Lowerer, op: str, a: Arguments) -> Value:
 
 @lowering("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
 def _add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    if lo.result(node).dtype == "bool" and _base(node) == "add" and a["alpha"]:
+    if lo.result(node).dtype == "bool" and short_name(node) == "add" and a["alpha"]:
         return _of_bools(lo, "aten.logical_or", a)
     return _binary(lo, node, a["self"], a["other"], alpha=a["alpha"])
 
@@ -94,7 +91,7 @@ def _rsub(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     dtype = lo.result(node).dtype
     operands = [lo.cast(lo.value(a[k]), dtype) for k in ("self", "other")]
-    return lo.emit(f"aten.{_base(node)}", *operands)
+    return lo.emit(f"aten.{short_name(node)}", *operands)
 
 
 @lowering("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.__and__.Tensor",
@@ -102,7 +99,7 @@ def _extremum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _logical(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     if lo.result(node).dtype != "bool":
         return of_bits(lo, node, a)
-    op = "aten.logical_and" if "and" in _base(node) else "aten.logical_or"
+    op = "aten.logical_and" if "and" in short_name(node) else "aten.logical_or"
     return lo.emit(op, lo.cast(lo.value(a["self"]), "bool"), lo.cast(lo.value(a["other"]), "bool"))
 
 
@@ -120,13 +117,13 @@ _FLOAT_UNARY = ("exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt", "
 
 @lowering(*(f"aten.{name}" for name in _FLOAT_UNARY))
 def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return lo.emit(f"aten.{_base(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
+    return lo.emit(f"aten.{short_name(node)}", lo.cast(lo.value(a["self"]), lo.result(node).dtype))
 
 
 @lowering("aten.neg", "aten.abs", "aten.square")
 def _whole_too(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The contract's operator on f32; on i64 by a product, which wraps as torch's does."""
-    x, name = lo.value(a["self"]), _base(node)
+    x, name = lo.value(a["self"]), short_name(node)
     if lo.type(x).dtype != "i64":
         return lo.emit(f"aten.{name}", x)
     if name == "square":
@@ -137,20 +134,24 @@ def _whole_too(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.sgn", "aten.sign")
 def _sign(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """1, −1 or the zero itself; NaN stays NaN because x is neither above nor below."""
+    """Whether x is above zero minus whether it is below: +0 for −0 and for NaN, as torch's."""
     x = lo.value(a["self"])
-    dtype = lo.type(x).dtype
-    below = lo.emit("aten.where", lo.emit("aten.lt.Scalar", x, other=0), lo.full((), -1, dtype), x)
-    return lo.emit(
-        "aten.where", lo.emit("aten.gt.Scalar", x, other=0), lo.full((), 1, dtype), below
+    if lo.type(x).dtype == "bool":
+        return x
+    kind = "f32" if lo.type(x).dtype == "f32" else "i64"
+    above, below = (
+        lo.cast(lo.emit(f"aten.{side}.Scalar", lo.cast(x, kind), other=0), kind)
+        for side in ("gt", "lt")
     )
+    return lo.cast(lo.emit("aten.sub.Tensor", above, below, alpha=1), lo.type(x).dtype)
 
 
 @lowering("aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
 def _clamp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     low = a.get("min", a.get("min_val"))
     high = a.get("max", a.get("max_val"))
-    return lo.emit("aten.clamp", lo.value(a["self"]), min=low, max=high)
+    x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
+    return lo.emit("aten.clamp", x, min=low, max=high)
 
 
 @lowering("aten.hardtanh_backward")
@@ -184,7 +185,12 @@ def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 
 def _whole_power(lo: Lowerer, x: Value, exponent: int) -> Value:
-    """By squaring; torch refuses negative exponents itself."""
+    """By squaring."""
+    if exponent < 0:
+        raise UnsupportedOperatorError(
+            "An integer to a negative power is no integer.",
+            "Convert the base to float32 first (x.float()).",
+        )
     made: Value | None = None
     while exponent:
         if exponent % 2:
@@ -207,22 +213,25 @@ def _pow(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return x if a["exponent"] == 1 else lo.emit("aten.pow.Tensor_Scalar", x, exponent=a["exponent"])
 
 
-def _product(lo: Lowerer, op: str, a: Arguments) -> Value:
-    """self + value·(tensor1 op tensor2)."""
-    product = lo.emit(f"aten.{op}.Tensor", lo.value(a["tensor1"]), lo.value(a["tensor2"]))
+def _product(lo: Lowerer, node: fx.Node, op: str, a: Arguments) -> Value:
+    """self + value·(tensor1 op tensor2), in the result's dtype."""
+    x, left, right = (
+        lo.cast(lo.value(a[k]), lo.result(node).dtype) for k in ("self", "tensor1", "tensor2")
+    )
+    product = lo.emit(f"aten.{op}.Tensor", left, right)
     if a["value"] != 1:
         product = lo.emit("aten.mul.Scalar", product, other=a["value"])
-    return lo.emit("aten.add.Tensor", lo.value(a["self"]), product, alpha=1)
+    return lo.emit("aten.add.Tensor", x, product, alpha=1)
 
 
 @lowering("aten.addcmul")
 def _addcmul(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return _product(lo, "mul", a)
+    return _product(lo, node, "mul", a)
 
 
 @lowering("aten.addcdiv")
 def _addcdiv(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return _product(lo, "div", a)
+    return _product(lo, node, "div", a)
 
 
 @lowering("aten.lerp.Scalar")
@@ -276,131 +285,8 @@ def _masked_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     tensors = [x.name for x in target._schema.arguments if "Tensor" in str(x.type)]
     attrs = {k: v for k, v in a.items() if k not in tensors}
     operands = [lo.optional(a[k]) for k in tensors]
-    values = lo.emit_all(f"aten.{_base(node)}", *operands, **attrs)
+    values = lo.emit_all(f"aten.{short_name(node)}", *operands, **attrs)
     return _mask_outputs(values, a["output_mask"])
-
-
-# -- reductions -----------------------------------------------------------------------------
-
-
-def _axes(lo: Lowerer, x: Value, dim: Any) -> tuple[int, ...]:
-    """Reduced axes, ascending, none negative; None and [] mean all."""
-    rank = len(lo.shape(x))
-    given = [dim] if isinstance(dim, int) else dim
-    return tuple(sorted(d % max(rank, 1) for d in given)) if given else tuple(range(rank))
-
-
-@lowering("aten.sum", "aten.mean")
-def _reduce_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = _summand(lo, node, lo.value(a["self"]))
-    return lo.emit(f"aten.{_base(node)}", x)
-
-
-def _summand(lo: Lowerer, node: fx.Node, x: Value) -> Value:
-    wanted = lo.result(node).dtype
-    kind = lo.type(x).dtype
-    # The contract sums bool and i64 into i64 itself (NUMERICS 3.4).
-    return x if wanted == "i64" and kind in ("bool", "i64") else lo.cast(x, wanted)
-
-
-@lowering("aten.sum.dim_IntList", "aten.mean.dim")
-def _reduce(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = _summand(lo, node, lo.value(a["self"]))
-    op = "aten.sum.dim_IntList" if _base(node) == "sum" else "aten.mean.dim"
-    if not lo.shape(x):
-        return (
-            lo.cast(x, lo.result(node).dtype) if _base(node) == "sum" else lo.emit("aten.mean", x)
-        )
-    return lo.emit(op, x, dim=_axes(lo, x, a["dim"]), keepdim=a["keepdim"])
-
-
-@lowering("aten.amax", "aten.amin")
-def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = lo.value(a["self"])
-    dims = _axes(lo, x, a["dim"])
-    return lo.truths(x, lambda v: lo.emit(f"aten.{_base(node)}", v, dim=dims, keepdim=a["keepdim"]))
-
-
-@lowering("aten.linalg_vector_norm")
-def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""
-    if float(a["ord"]) != 2.0 or a["dim"] is not None or a["keepdim"] or a["dtype"]:
-        return lo.composed(node)
-    return lo.emit("aten.sqrt", lo.emit("tallystick.sum_squares", lo.value(a["self"])))
-
-
-@lowering("aten.cumsum")
-def _cumsum(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = lo.cast(lo.value(a["self"]), lo.result(node).dtype)
-    if lo.type(x).dtype == "i64":
-        return lo.composed(node)
-    return lo.emit("aten.cumsum", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
-
-
-def _extreme_place(lo: Lowerer, x: Value, name: str, dim: int, keepdim: bool) -> Value:
-    """The lowest index among the extremes; for the smallest, of x turned round without overflow."""
-    x = lo.cast(x, "i64") if lo.type(x).dtype in ("bool", "i32", "u8") else x
-    if name == "min":
-        x = lo.negated(x)
-        x = lo.emit("aten.sub.Scalar", x, other=1, alpha=1) if lo.type(x).dtype == "i64" else x
-    return lo.emit("aten.argmax", x, dim=dim % max(len(lo.shape(x)), 1), keepdim=keepdim)
-
-
-@lowering("aten.max.dim", "aten.min.dim")
-def _max_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x, name = lo.value(a["self"]), _base(node)
-    dims = (a["dim"] % max(len(lo.shape(x)), 1),)
-    values = lo.truths(x, lambda v: lo.emit(f"aten.a{name}", v, dim=dims, keepdim=a["keepdim"]))
-    return [values, _extreme_place(lo, x, name, a["dim"], a["keepdim"])]
-
-
-@lowering("aten.argmax", "aten.argmin")
-def _argmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x, name = lo.value(a["self"]), _base(node)[3:]
-    if a["dim"] is None:
-        x = lo.view(x, (lo.type(x).numel,))
-        return lo.view(_extreme_place(lo, x, name, 0, False), lo.result(node).shape)
-    return _extreme_place(lo, x, name, a["dim"], a["keepdim"])
-
-
-def _variance(lo: Lowerer, a: Arguments) -> list[Value]:
-    x = lo.value(a["self"])
-    correction = 1 if a["correction"] is None else a["correction"]
-    return lo.emit_all(
-        "aten.var_mean.correction",
-        x,
-        dim=_axes(lo, x, a["dim"]),
-        correction=correction,
-        keepdim=a["keepdim"],
-    )
-
-
-@lowering("aten.var_mean.correction")
-def _var_mean(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return _variance(lo, a)
-
-
-@lowering("aten.var.correction")
-def _var(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return _variance(lo, a)[0]
-
-
-@lowering("aten.std.correction")
-def _std(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return lo.emit("aten.sqrt", _variance(lo, a)[0])
-
-
-@lowering("aten.logsumexp")
-def _logsumexp(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x = lo.value(a["self"])
-    dims = _axes(lo, x, a["dim"])
-    top = lo.emit("aten.amax", x, dim=dims, keepdim=True)
-    # Of −∞ alone the sum is −∞; the difference of two infinities would be NaN.
-    infinite = lo.emit("aten.eq.Scalar", lo.emit("aten.abs", top), other=math.inf)
-    top = lo.emit("aten.masked_fill", top, infinite, value=0.0)
-    powers = lo.emit("aten.exp", lo.emit("aten.sub.Tensor", x, top, alpha=1))
-    total = lo.emit("aten.log", lo.emit("aten.sum.dim_IntList", powers, dim=dims, keepdim=True))
-    return lo.view(lo.emit("aten.add.Tensor", total, top, alpha=1), lo.result(node).shape)
 
 
 # -- activations ------------------------------------------------------------------------------
@@ -414,10 +300,10 @@ def _softmax(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
             "Convert the model and the batch to float32 (module.float()).",
         )
     x = lo.value(a["self"])
-    return lo.emit(f"aten.{_base(node)}", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
+    return lo.emit(f"aten.{short_name(node)}", x, dim=a["dim"] % max(len(lo.shape(x)), 1))
 
 
 @lowering("aten._softmax_backward_data", "aten._log_softmax_backward_data")
 def _softmax_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     grad, y = lo.value(a["grad_output"]), lo.value(a["output"])
-    return lo.emit(f"aten.{_base(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))
+    return lo.emit(f"aten.{short_name(node)}", grad, y, dim=a["dim"] % max(len(lo.shape(y)), 1))

@@ -8,6 +8,7 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import fits_binary64, short_name
 from tallystick.program.ir import Value
 
 
@@ -242,9 +243,8 @@ _FILL = {
 
 @lowering(*(f"aten.{name}" for name in _FILL), "aten.empty.memory_format")
 def _constant_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    target: Any = node.target
     result = lo.result(node)
-    return lo.full(result.shape, _FILL[target._schema.name.split("::")[1]], result.dtype)
+    return lo.full(result.shape, _FILL[short_name(node)], result.dtype)
 
 
 @lowering("aten.full", "aten.full_like", "aten.new_full")
@@ -285,6 +285,8 @@ def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _masked_fill(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     result = lo.result(node)
     x = lo.expand(lo.value(a["self"]), result.shape)
+    if result.dtype == "i64" and not fits_binary64(a["value"]):
+        return lo.emit("aten.where", lo.value(a["mask"]), lo.full((), a["value"], "i64"), x)
     return lo.emit("aten.masked_fill", x, lo.value(a["mask"]), value=a["value"])
 
 
@@ -309,9 +311,7 @@ def _where(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.tril", "aten.triu")
 def _triangle(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    target: Any = node.target
-    op = target._schema.name.replace("::", ".")
-    return lo.emit(op, lo.value(a["self"]), diagonal=a["diagonal"])
+    return lo.emit(f"aten.{short_name(node)}", lo.value(a["self"]), diagonal=a["diagonal"])
 
 
 @lowering(

@@ -112,8 +112,8 @@ def _upper(n: int) -> list[tuple[int, int]]:
 @composition("aten._pdist_forward")
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
     n = x.shape[0]
-    if n < 2:
-        return x.new_zeros(0)
+    if n < 2 or x.shape[1] == 0:
+        return x.new_zeros(n * (n - 1) // 2)
     rows = [_distance(x[i : i + 1] - x[i + 1 :], p) for i in range(n - 1)]
     return torch.cat(rows)
 

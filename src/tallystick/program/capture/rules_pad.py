@@ -13,6 +13,7 @@ from torch import fx
 
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.positions import add_at, listed, progression, take
+from tallystick.program.capture.schema import short_name
 from tallystick.program.ir import Value
 
 _REPEATING = ("reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
@@ -60,18 +61,12 @@ def _sources(kind: str, size: int, low: int, high: int) -> list[int]:
     return [last - abs(last - abs(at)) for at in range(-low, size + high)]
 
 
-def _kind(node: fx.Node) -> str:
-    target: Any = node.target
-    name: str = target._schema.name.split("::")[1]
-    return name
-
-
 @lowering(*(f"aten.{name}" for name in _REPEATING))
 def _repeating_pad(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.value(a["self"])
     for axis, low, high in _sides(a["padding"]):
         dim = axis % len(lo.shape(x))
-        sources = _sources(_kind(node), lo.shape(x)[dim], low, high)
+        sources = _sources(short_name(node), lo.shape(x)[dim], low, high)
         x = take(lo, x, dim, listed(lo, sources))
     return x
 
@@ -81,7 +76,7 @@ def _repeating_pad_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results
     grad, shape = lo.value(a["grad_output"]), lo.shape(lo.value(a["self"]))
     for axis, low, high in reversed(_sides(a["padding"])):
         dim = axis % len(shape)
-        sources = _sources(_kind(node), shape[dim], low, high)
+        sources = _sources(short_name(node), shape[dim], low, high)
         grad = add_at(lo, shape[dim], dim, listed(lo, sources), grad)
     return grad
 

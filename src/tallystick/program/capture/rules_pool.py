@@ -19,6 +19,7 @@ from tallystick.program.capture.lower import Arguments, Lowerer, Results, loweri
 from tallystick.program.capture.positions import add_at, flat, listed, progression, take
 from tallystick.program.capture.rules_pad import cat, pad_with
 from tallystick.program.capture.rules_window import fold, unfold
+from tallystick.program.capture.schema import short_name
 from tallystick.program.ir import Value
 
 # More taps than this are one sum node, fewer are added one by one, which moves fewer bytes.
@@ -160,8 +161,7 @@ def _average_backward(
 
 @lowering("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
 def _avg_pool(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    target: Any = node.target
-    count = int(target._schema.name[-2])
+    count = int(short_name(node)[-2])
     x = lo.value(a["self"])
     a = {"divisor_override": None, **a}
     axes = _axes(a, lo.shape(x)[-count:], lo.result(node).shape[-count:])
@@ -170,8 +170,7 @@ def _avg_pool(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.avg_pool2d_backward", "aten.avg_pool3d_backward")
 def _avg_pool_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    target: Any = node.target
-    count = int(target._schema.name[len("aten::avg_pool")])
+    count = int(short_name(node)[len("avg_pool")])
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
     axes = _axes(a, lo.shape(x)[-count:], lo.shape(grad)[-count:])
     return _average_backward(lo, grad, axes, _counts(a, axes))
@@ -189,16 +188,19 @@ def _adaptive(sides: Sequence[int], outputs: Sequence[int]) -> list[_Axis]:
 
 @lowering("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")
 def _adaptive_average(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    x, count = lo.value(a["self"]), len(a["output_size"])
-    axes = _adaptive(lo.shape(x)[-count:], lo.result(node).shape[-count:])
+    x, count, result = lo.value(a["self"]), len(a["output_size"]), lo.result(node)
+    if 0 in result.shape:
+        return lo.full(result.shape, 0, result.dtype)
+    axes = _adaptive(lo.shape(x)[-count:], result.shape[-count:])
     return _average(lo, x, axes, [list(axis.lengths) for axis in axes])
 
 
 @lowering("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
 def _adaptive_average_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    target: Any = node.target
-    count = 3 if "3d" in target._schema.name else 2
+    count = 3 if "3d" in short_name(node) else 2
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])
+    if 0 in lo.shape(grad):
+        return lo.full(lo.shape(x), 0, lo.type(x).dtype)
     axes = _adaptive(lo.shape(x)[-count:], lo.shape(grad)[-count:])
     return _average_backward(lo, grad, axes, [list(axis.lengths) for axis in axes])
 
@@ -249,8 +251,7 @@ def _max_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
     Where there are more outputs than elements along an axis: `index_add` on all planes as one.
     """
-    target: Any = node.target
-    count = 2 if "pool2d" in target._schema.name else 3
+    count = 2 if "pool2d" in short_name(node) else 3
     x, grad, index = (lo.value(a[k]) for k in ("self", "grad_output", "indices"))
     shape, outputs = lo.shape(x), lo.shape(grad)
     planes, wide = math.prod(shape[:-count]), shape[-1]

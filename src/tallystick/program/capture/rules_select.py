@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 @composition("aten.nanmedian")
 def _nanmedian(x: Tensor) -> Tensor:
+    if x.numel() == 0 and x.is_floating_point():
+        return torch.full((), math.nan, dtype=x.dtype, device=x.device)
     return torch.nanmedian(x.reshape(-1), 0)[0]
 
 
@@ -57,6 +60,12 @@ def _mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     before = torch.cat([values.narrow(dim, 0, 1), values.narrow(dim, 0, size - 1)], dim)
     start = torch.cummax(torch.where(values != before, place, 0), dim)[0]
     most = torch.argmax(place - start, dim, keepdim=True)
+    if x.is_floating_point():
+        # No NaN equals another. Where nothing stands twice, torch's kernel takes a NaN first.
+        is_nan = (values != values).to(torch.int64)
+        single = (place - start).amax(dim, keepdim=True) == 0
+        first = torch.argmax(is_nan, dim, keepdim=True)
+        most = torch.where(single & (is_nan.amax(dim, keepdim=True) > 0), first, most)
     return _picked(x, dim, index.gather(dim, most), keepdim)
 
 

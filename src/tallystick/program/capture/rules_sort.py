@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import fx
@@ -81,6 +82,8 @@ def _median_dim(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 @lowering("aten.median")
 def _median_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x = lo.view(lo.value(a["self"]), (lo.type(lo.value(a["self"])).numel,))
+    if lo.type(x).numel == 0 and lo.type(x).dtype == "f32":
+        return lo.full((), math.nan, "f32")
     return lo.view(taken(lo, x, 0, _median(lo, x, 0)), ())
 
 

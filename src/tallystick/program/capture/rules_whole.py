@@ -8,6 +8,7 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
+from tallystick.program.capture.schema import short_name
 from tallystick.program.ir import Value
 
 
@@ -34,6 +35,9 @@ def _floor_divide(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 _SHORT = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor",
           "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}  # fmt: skip
 
+_OF_TRUTHS = {"bitwise_and": "aten.logical_and", "bitwise_or": "aten.logical_or",
+              "bitwise_xor": "aten.ne.Tensor"}  # fmt: skip
+
 
 @lowering(
     *(f"aten.bitwise_{n}.{form}" for n in ("and", "or", "xor")
@@ -41,23 +45,17 @@ _SHORT = {"__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_
     *(f"aten.bitwise_{n}_shift.{form}" for n in ("left", "right")
       for form in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
     *(f"aten.{n}.Scalar" for n in _SHORT), "aten.__lshift__.Tensor", "aten.__rshift__.Tensor",
+    "aten.bitwise_xor.Tensor", "aten.__xor__.Tensor",
 )  # fmt: skip
 def of_bits(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """An operator of two integers, bit by bit or as a shift."""
-    target: Any = node.target
-    name = target._schema.name.split("::")[1]
-    name = _SHORT.get(name, name)
-    if lo.result(node).dtype == "bool":  # of a truth value and a number
-        op = {"bitwise_and": "aten.logical_and", "bitwise_or": "aten.logical_or"}
+    name = _SHORT.get(short_name(node), short_name(node))
+    # Of a truth value and a number. torch does not shift truth values.
+    if lo.result(node).dtype == "bool" and name in _OF_TRUTHS:
         left, right = (
             lo.value(v) if isinstance(v, fx.Node) else lo.full((), bool(v), "bool")
             for v in (a["self"], a["other"])
         )
-        return lo.emit(op.get(name, "aten.ne.Tensor"), left, right)
+        return lo.emit(_OF_TRUTHS[name], left, right)
     operands = [whole(lo, node, a[k]) for k in ("self", "other")]
     return lo.emit(f"aten.{name}.Tensor", *operands)
-
-
-@lowering("aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
-def _xor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return of_bits(lo, node, a)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tallystick.errors import TallystickError, UsageError
-from tallystick.program.capture.lower import op_name
+from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 
