@@ -139,7 +139,8 @@ class _Sites(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
-        if self.stack[-1:] and self.stack[-1] in PROVES:
+        already = isinstance(node.value, ast.Constant) and node.value.value is True
+        if self.stack[-1:] and self.stack[-1] in PROVES and not already:
             self.add(node, 0)
         self.generic_visit(node)
 
