@@ -75,6 +75,16 @@ def with_an_index(y: Tensor) -> Tensor:
     return y[..., [-2]] * y[..., [0, 1]] + y[..., 4 - width : 4 - width + 2]
 
 
+@torch.jit.script
+def scripted_width(y: Tensor, most: int) -> Tensor:
+    return torch.tensor(min(y.size(-1), most))
+
+
+def with_a_script(y: Tensor) -> Tensor:
+    """As DeBERTa's spans: torch.jit's own code would make a tensor without content."""
+    return y[..., : scripted_width(y, 3)]
+
+
 def by_a_number(y: Tensor) -> Tensor:
     assert keeps(y.max().item()) < 1e6
     return y
@@ -90,7 +100,9 @@ def by_value(y: Tensor) -> Tensor:
     return -y
 
 
-@pytest.mark.parametrize("look", [by_a_table, with_checks, with_checks_of_numbers, with_an_index])
+@pytest.mark.parametrize(
+    "look", [by_a_table, with_checks, with_checks_of_numbers, with_an_index, with_a_script]
+)
 def test_a_question_with_one_answer_is_answered(look: Any) -> None:
     ours, eager = captured_and_eager(Asks(look))
     assert ours == pytest.approx(eager, rel=1e-5)

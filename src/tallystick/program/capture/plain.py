@@ -2,12 +2,13 @@
 
 Gradient checkpointing computes the forward pass twice to save memory. A program says what is
 computed, and its executor what is kept; so the wrapped function runs once, and each random call has
-one draw id. `torch.compile` makes other kernels for the same operators.
+one draw id. `torch.compile` and `torch.jit.script` make other code for the same operators.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,6 +39,15 @@ def _no_hooks(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
+_script_call = torch.jit.ScriptFunction.__call__
+
+
+def _as_written(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function of `torch.jit.script` by the Python that it was made of."""
+    written = getattr(function, "_torchdynamo_inline", None)
+    return (written or functools.partial(_script_call, function))(*args, **kwargs)
+
+
 def plain_python() -> Iterator[Any]:
     """Context managers within which checkpointed and compiled functions run as they are written.
 
@@ -46,6 +56,7 @@ def plain_python() -> Iterator[Any]:
     module = torch.utils.checkpoint
     yield mock.patch.object(module, "CheckpointFunction", _Reentrant)
     yield mock.patch.object(module, "_checkpoint_without_reentrant_generator", _no_hooks)
+    yield mock.patch.object(torch.jit.ScriptFunction, "__call__", _as_written)
     yield mock.patch.object(Distribution, "_validate_args", False)
     if "torch._dynamo" in sys.modules:
         yield torch.compiler.set_stance("force_eager")
