@@ -39,7 +39,7 @@ def _no_hooks(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
-_script_call = torch.jit.ScriptFunction.__call__
+_script_call: Callable[..., Any] = torch.jit.ScriptFunction.__call__
 
 
 def _as_written(function: Any, *args: Any, **kwargs: Any) -> Any:
