@@ -85,6 +85,10 @@ def with_a_script(y: Tensor) -> Tensor:
     return y[..., : scripted_width(y, 3)]
 
 
+def with_two_kinds_of_bounds(y: Tensor) -> Tensor:
+    return torch.clamp(y, 0, torch.tensor(min(y.shape[-1], 1)) * 2 - 1.5).clip(max=y[:, :1])
+
+
 def by_a_number(y: Tensor) -> Tensor:
     assert keeps(y.max().item()) < 1e6
     return y
@@ -101,7 +105,15 @@ def by_value(y: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "look", [by_a_table, with_checks, with_checks_of_numbers, with_an_index, with_a_script]
+    "look",
+    [
+        by_a_table,
+        with_checks,
+        with_checks_of_numbers,
+        with_an_index,
+        with_a_script,
+        with_two_kinds_of_bounds,
+    ],
 )
 def test_a_question_with_one_answer_is_answered(look: Any) -> None:
     ours, eager = captured_and_eager(Asks(look))

@@ -101,10 +101,24 @@ class GuardedLowering(Lowering):
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
+        for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
+            self.table[clamp] = self._clamp
 
     def _new_tensor(self, like: Tensor, data: Any, **options: Any) -> Any:
         options.setdefault("dtype", like.dtype)
         return self.table[torch.tensor](data, **options)
+
+    def _clamp(self, x: Tensor, min: Any = None, max: Any = None, **named: Any) -> Tensor:
+        """With a tensor for one bound the other is one too: torch would read the first."""
+        bounds = (min, max)
+        if any(isinstance(b, Tensor) for b in bounds):
+            min, max = (
+                self.constants.number(b, x.dtype)
+                if isinstance(b, int) or (isinstance(b, float) and x.dtype.is_floating_point)
+                else b
+                for b in bounds
+            )
+        return torch.clamp(x, min, max, **named)
 
     def _from_data(self, factory: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **kwargs: Any) -> Any:
