@@ -90,19 +90,31 @@ def rows(cases: list[Case], jobs: int) -> Iterator[dict[str, Any]]:
         yield from pool.map(in_a_process, cases)
 
 
+def _captured_in(file: Path | None) -> dict[str, dict[str, Any]]:
+    """The captured rows of an earlier run that was cut, by title."""
+    lines = file.read_text().splitlines() if file and file.exists() else []
+    found = [json.loads(line) for line in lines]
+    return {f"{r['family']}: {r['name']}": r for r in found if r["status"] == "captured"}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="", help="rows whose family or name contains this")
     parser.add_argument("--skip-slow", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="rows measured at a time")
-    parser.add_argument("--rows", type=Path, help="each row is added to this file, as JSON")
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        help="each row is added to this file, as JSON; rows captured there are taken over",
+    )
     args = parser.parse_args()
     chosen, absent = all_cases()
     chosen = [c for c in chosen if args.only in c.title and not (args.skip_slow and c.slow)]
     torch.set_num_threads(1)
-    found: list[dict[str, Any]] = []
-    for row in rows(chosen, args.jobs):
+    kept = _captured_in(args.rows)
+    found = [kept[c.title] for c in chosen if c.title in kept]
+    for row in rows([c for c in chosen if c.title not in kept], args.jobs):
         found.append(row)
         if args.rows:
             with args.rows.open("a") as file:

@@ -125,13 +125,14 @@ MASKED: dict[str, Mapping[str, Any]] = {
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"],
                    "position_buckets": 4, "norm_rel_ebd": "layer_norm", "share_att_key": True},
     "mpnet": {},
-    "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48},
+    "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48,
+              "max_position_embeddings": None},
     "squeezebert": {"embedding_size": 32, "q_groups": 2, "k_groups": 2, "v_groups": 2,
                     "post_attention_groups": 2, "intermediate_groups": 2, "output_groups": 2},
     "mobilebert": {"embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
     "convbert": {"embedding_size": 32, "head_ratio": 2, "num_groups": 1, "conv_kernel_size": 3},
     "funnel": {"d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48, "block_sizes": [1, 1],
-               "num_decoder_layers": 1},
+               "num_decoder_layers": 1, "num_hidden_layers": None},
     "fnet": {},
     "ernie": {},
     "esm": {"token_dropout": False, "position_embedding_type": "rotary", "mask_token_id": 4},
@@ -140,7 +141,7 @@ MASKED: dict[str, Mapping[str, Any]] = {
     "big_bird": {"attention_type": "original_full"},
     "modernbert": {"local_attention": 6, "embedding_dropout": 0.0, "mlp_dropout": 0.0},
     "megatron-bert": {},
-    "nystromformer": {"num_landmarks": 4, "segment_means_seq_len": 12},
+    "nystromformer": {"num_landmarks": 12, "segment_means_seq_len": 12},
     "rembert": {"input_embedding_size": 16, "output_embedding_size": 16},
     "roformer": {},
     "layoutlm": {},
@@ -178,7 +179,9 @@ def build(kind: str, auto: str, **given: Any) -> nn.Module:
     """A tiny model of `kind` by its Auto class, in training mode without dropout."""
     hf = library("transformers")
     hf.logging.set_verbosity_error()
-    config = hf.AutoConfig.for_model(kind, **{**SMALL, **given})
+    # Some configs refuse a setting that they lack: None leaves it out.
+    settings = {name: v for name, v in {**SMALL, **given}.items() if v is not None}
+    config = hf.AutoConfig.for_model(kind, **settings)
     module: nn.Module = getattr(hf, auto).from_config(config)
     if hasattr(config, "_experts_implementation"):
         # torch has no grouped product of float64, which the comparison needs.
