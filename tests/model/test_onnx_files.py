@@ -1,0 +1,122 @@
+# ruff: noqa: E402
+"""ONNX files that nobody should trust: damaged, broken, too large, with data elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("onnx", reason="the package onnx is not installed (extra `onnx`)")
+
+from onnx import TensorProto, helper
+from onnx_models import model, node, written
+
+import tallystick
+from tallystick.errors import UsageError
+from tallystick.limits import Limits
+from tallystick.program.capture.onnx import read
+
+X = ["x f 2,3"]
+Y = ["y f"]
+
+
+def refused(path: Path, proto: Any, match: str) -> None:
+    path.write_bytes(proto if isinstance(proto, bytes) else proto.SerializeToString())
+    with pytest.raises(UsageError, match=match):
+        tallystick.from_onnx(path)
+
+
+def test_damaged_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, good = tmp_path / "m.onnx", model([node("Relu", "x", "y")], X, Y)
+    with pytest.raises(UsageError, match=r"missing"):
+        tallystick.from_onnx(path)
+    refused(path, b"no model at all", "no ONNX file")
+    refused(path, b"", "no graph")
+    refused(path, good.SerializeToString()[:-20], "is no ONNX file")
+    monkeypatch.setattr(read, "LIMITS", Limits(onnx_file_bytes=10))
+    refused(path, good, "more than the limit of 10")
+    monkeypatch.setattr(read, "LIMITS", Limits(nodes=1))
+    refused(path, model([node("Relu", "x", "t"), node("Relu", "t", "y")], X, Y), "1 nodes")
+
+
+def test_broken_graphs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    refused(path, model([node("Relu", "z", "y")], X, Y), "reads 'z'")
+    refused(path, model([node("Relu", "x", "x")], X, Y), "'x' is empty, long or there twice")
+    refused(path, model([node("Relu", "x", "t")], X, Y), "output 'y'")
+    refused(path, model([node("Relu", "x", "y")], X, Y, opset=999), "newer than onnx's")
+    refused(path, model([node("Relu", "x", "y")], ["x d"], Y), "DOUBLE")
+    double = {"w": np.ones(3)}
+    refused(path, model([node("Add", "x w", "y")], X, Y, double), "'w'.*DOUBLE")
+    itself = helper.make_node("F", ["a"], ["b"], domain="f")
+    imports = [helper.make_opsetid("f", 1)]
+    endless = helper.make_function("f", "F", ["a"], ["b"], [itself], imports)
+    call = helper.make_node("F", ["x"], ["y"], domain="f")
+    proto = model([call], X, Y, functions=[endless])
+    proto.opset_import.append(helper.make_opsetid("f", 1))
+    refused(path, proto, "too deep")
+
+
+def test_sizes_are_checked_before_allocation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, proto = (
+        tmp_path / "m.onnx",
+        model([node("Add", "x w", "y")], X, Y, {"w": np.zeros(3, "f")}),
+    )
+    tensor = proto.graph.initializer[0]
+    for dims, text in (([1 << 40], "needs 4398046511104"), ([-1], "shape"), ([1] * 17, "shape")):
+        tensor.dims[:] = dims
+        refused(path, proto, text)
+    tensor.dims[:] = [3]
+    tensor.ClearField("raw_data")
+    refused(path, proto, "'w' has 0 bytes")
+    tensor.float_data.extend([1.0, 2.0])
+    refused(path, proto, "'w' has 8 bytes")
+    huge = [node("Constant", "", "n", value_ints=[1 << 20, 1 << 20]),
+            node("ConstantOfShape", "n", "c"), node("Add", "x c", "y")]  # fmt: skip
+    ours = tallystick.from_onnx(written(tmp_path / "h.onnx", huge, X, Y))
+    with pytest.raises(UsageError, match=r"a constant of 4398046511104 bytes"):
+        ours(torch.ones(2, 3))
+
+
+def external(tmp_path: Path, **entries: str) -> Any:
+    proto = model([node("Add", "x w", "y")], X, Y, {"w": np.arange(3, dtype=np.float32)})
+    tensor = proto.graph.initializer[0]
+    data = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    (tmp_path / "below").mkdir(exist_ok=True)
+    (tmp_path / "below" / "w.bin").write_bytes(b"12345678" + data)
+    for key, value in ({"location": "below/w.bin", "offset": "8"} | entries).items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    return proto
+
+
+def test_external_data_stay_below_the_models_directory(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(external(tmp_path).SerializeToString())
+    ours = tallystick.from_onnx(path)
+    assert ours(torch.zeros(2, 3)).tolist() == [[0.0, 1.0, 2.0]] * 2
+    (tmp_path / "secret").write_bytes(bytes(64))
+    model_path = tmp_path / "below" / "m.onnx"
+    for location in ("../secret", str(tmp_path / "secret"), "", "a/../../secret", "C:\\secret"):
+        refused(model_path, external(tmp_path, location=location), "outside of the model's")
+    (tmp_path / "below" / "link.bin").symlink_to(tmp_path / "secret")
+    refused(model_path, external(tmp_path, location="link.bin"), "a link")
+    (tmp_path / "linked").symlink_to(tmp_path / "below")
+    refused(path, external(tmp_path, location="linked/w.bin"), "a link")
+
+
+def test_external_sizes_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    refused(path, external(tmp_path, offset="9"), "needs bytes 9 to 21 of w.bin, which has 20")
+    refused(path, external(tmp_path, offset="-8"), "external data at '-8'")
+    refused(path, external(tmp_path, offset="9" * 30), "external data at")
+    refused(path, external(tmp_path, length="8"), "has 8 bytes where its shape needs 12")
+    refused(path, external(tmp_path, location="gone.bin"), "missing")
