@@ -59,7 +59,6 @@ def tests(bounded: Job, published: Job) -> Iterator[Test]:
         games.test_two_forgers,
         games.test_both_state_a_value_that_is_not_canonical,
         partial(games.test_another_log_chain_goes_in_past_a_withheld_log, seat=0),
-        partial(games.test_a_checkpoint_past_a_withheld_log_is_proved, seat=0),
         games.test_an_empty_section_has_one_digest,
     ):
         yield _name(test), lambda test=test: test(bounded)

@@ -215,8 +215,8 @@ class Doubtful(torch.nn.Module):
         return result
 
 
-def make_log_job(path: Path, form: str = "bounded", wide: int = 4) -> Job:
-    """5 steps, committed every 2; the first product of every second record is a tie."""
+def make_log_job(path: Path, form: str = "bounded", wide: int = 4, steps: int = STEPS) -> Job:
+    """Committed every 2 steps; the first product of every second record is a tie."""
     torch.manual_seed(3)
     model = Doubtful(wide)
     rng = np.random.default_rng(1)
@@ -232,5 +232,5 @@ def make_log_job(path: Path, form: str = "bounded", wide: int = 4) -> Job:
         tallystick.SGD(lr=0.125),
         contract=f"replay/1;b={BITS};form={form}",
     )
-    captured.save_job(path, {"x": x, "y": y}, steps=STEPS, checkpoint_interval=INTERVAL)
+    captured.save_job(path, {"x": x, "y": y}, steps=steps, checkpoint_interval=INTERVAL)
     return load_job(path)

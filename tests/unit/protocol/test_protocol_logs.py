@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from unit.protocol.log_scenarios import (
     SCALED,
     STEP,
     TIE,
+    UP,
     WIDE,
     LogScenario,
     entry,
@@ -180,16 +182,19 @@ def test_another_log_chain_goes_in_past_a_withheld_log(bounded: Job, seat: int) 
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-def test_a_checkpoint_past_a_withheld_log_is_proved(bounded: Job, seat: int) -> None:
-    """6.14 pins a checkpoint by its proof (3.3). Halving left the one after step 4 out before."""
-
-    def false_root(query: q.Checkpoints, body: RootsBody) -> RootsBody:
-        return RootsBody((WRONG,), body.proof) if query.indices == (2,) else body
-
-    hooks = {**FALSE, "answer": answering(q.Checkpoints, false_root)}
-    cheat = LogParty(bounded, Lie(**hooks), choose=down)
-    honest = LogParty(bounded, follows=cheat, withheld={EARLY})
-    played = play(bounded.terms, (cheat, honest) if seat == 0 else (honest, cheat), arity=2)
+def test_a_checkpoint_past_a_withheld_log_is_proved(tmp_path: Path, seat: int) -> None:
+    """6.14 pins a checkpoint by its proof (3.3). Halving to step 0 left that of step 8 out."""
+    job = make_log_job(tmp_path / "job", steps=17)
+    late = Lie(
+        node=value(PRODUCT, PLAIN, float(2 * UP), step=5),
+        answer=answering(
+            q.Checkpoints,
+            lambda query, body: RootsBody((WRONG,), body.proof) if query.indices == (4,) else body,
+        ),
+    )
+    cheat = LogParty(job, late, choose=down)
+    honest = LogParty(job, follows=cheat, withheld={EARLY})
+    played = play(job.terms, (cheat, honest) if seat == 0 else (honest, cheat), arity=2)
     assert [(c.party, c.clause) for c in played.verdict.convicted] == [(seat, "3.3")]
 
 
