@@ -4,11 +4,11 @@
         [--every-row] [--rows FILE] [--json]
 
 Each member is captured once and trained on every instruction set of this machine and with each
-number of threads. Its state roots after a tenth, a quarter, a half, three quarters and all of the steps are
-compared; they cover every slot and all losses. Then the same steps run in eager PyTorch code within
-`tallystick.reproducible`, with torch.optim's own optimizers: roots over parameters, buffers and
-losses. Where such a step takes more than 0.2 s, only the first tenth of the steps. A member's model
-has at most 0.5M parameters, and `tallystick_bench/families/table.py` lists them.
+number of threads. Its state roots after a tenth, a quarter, a half, three quarters and all of the
+steps are compared; they cover every slot and all losses. Then the same steps run in eager PyTorch
+code within `tallystick.reproducible`, with torch.optim's own optimizers: roots over parameters,
+buffers and losses. Where such a step takes more than 0.2 s of processor time, only the first tenth
+of the steps. A model has at most 0.5M parameters; `tallystick_bench/families/table.py` lists them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def show(rows: list[dict[str, Any]]) -> None:
           "| root | |\n|---|---|---|--:|--:|--:|---|---|---|")  # fmt: skip
     for row in rows:
         if "root" not in row:
-            print(f"| {row['family']} | {row['name']} | | | | | | | {row['status']}: {row['why']} |")
+            print(
+                f"| {row['family']} | {row['name']} | | | | | | | {row['status']}: {row['why']} |"
+            )
             continue
         print(f"| {row['family']} | {row['name']} | {row['optimizer']} | {row['parameters']:,} "
               f"| {row['nodes']} | {row['eager_steps']} | {row['loss_first']:.4g}, "
