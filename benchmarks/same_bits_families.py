@@ -1,14 +1,14 @@
 """A small model of each family, trained in many ways: the state roots must be the same.
 
     python benchmarks/same_bits_families.py [--steps 200] [--threads 1 2 3] [--only TEXT]
-        [--every-row] [--rows FILE] [--json]
+        [--eager-step 0.2] [--every-row] [--rows FILE] [--json]
 
 Each member is captured once and trained on every instruction set of this machine and with each
 number of threads. Its state roots after a tenth, a quarter, a half, three quarters and all of the
 steps are compared; they cover every slot and all losses. Then the same steps run in eager PyTorch
 code within `tallystick.reproducible`, with torch.optim's own optimizers: roots over parameters,
-buffers and losses. Where such a step takes more than 0.2 s of processor time, only the first tenth
-of the steps. A model has at most 0.5M parameters; `tallystick_bench/families/table.py` lists them.
+buffers and losses. Where such a step takes more than `--eager-step` seconds of processor time, only
+the first tenth of the steps. A model has at most 0.5M parameters; `tallystick_bench/families/table.py` lists them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ from tallystick_bench.machine import machine
 
 LIMIT_S = 1200.0
 MOST_PARAMETERS = 500_000
-EAGER_STEP_S = 0.2
 
 
-def measure(member: Member, steps: int, threads: list[int]) -> dict[str, Any]:
+def measure(member: Member, steps: int, threads: list[int], eager_step: float) -> dict[str, Any]:
     """The row: `status` is same, DIFFERENT, refused, or odd (nothing was learnt from it)."""
     torch.set_num_threads(1)
     row: dict[str, Any] = {"family": member.family, "name": member.name}
@@ -59,7 +58,7 @@ def measure(member: Member, steps: int, threads: list[int]) -> dict[str, Any]:
             name = f"{isa}, {count} thread{'s' if count > 1 else ''}"
             runs[name] = captured_run(subject, ExecutionContext(count, isa), marks)
     first = next(iter(runs.values()))
-    eager = eager_run(subject, marks, EAGER_STEP_S)
+    eager = eager_run(subject, marks, eager_step)
     eager_steps = len(eager.losses)
     different = [
         f"{name} after {mark} steps"
@@ -114,6 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--eager-step", type=float, default=0.2)
     parser.add_argument("--only", default="", help="members whose family or name contains this")
     parser.add_argument("--every-row", action="store_true", help="coverage's other rows too")
     parser.add_argument("--rows", type=Path, help="each row is added to this file, as JSON")
@@ -127,7 +127,9 @@ def main() -> int:
     started = time.perf_counter()
     for member in chosen:
         start = {"family": member.family, "name": member.name}
-        row = in_a_process(lambda m=member: measure(m, args.steps, args.threads), start, LIMIT_S)  # type: ignore[misc]
+        row = in_a_process(
+            lambda m=member: measure(m, args.steps, args.threads, args.eager_step), start, LIMIT_S
+        )  # type: ignore[misc]
         rows.append(row)
         if args.rows:
             with args.rows.open("a") as file:

@@ -249,5 +249,6 @@ def members(every_row: bool = False) -> tuple[list[Member], list[str]]:
         turn[member.title] = seen[member.family]
         seen[member.family] += 1
     # The first of every family, then the second ones: a run that is cut short has seen them all.
-    found.sort(key=lambda m: turn[m.title])
+    # Coverage's own are the quicker ones.
+    found.sort(key=lambda m: ("wide" in m.name, turn[m.title]))
     return [m for m in found if m.needs not in absent], absent
