@@ -8,12 +8,14 @@ number of threads. Its state roots after a tenth, a quarter, a half, three quart
 steps are compared; they cover every slot and all losses. Then the same steps run in eager PyTorch
 code within `tallystick.reproducible`, with torch.optim's own optimizers: roots over parameters,
 buffers and losses. Where such a step takes more than `--eager-step` seconds of processor time, only
-the first tenth of the steps. A model has at most 0.5M parameters; `tallystick_bench/families/table.py` lists them.
+the first tenth of the steps. A model has at most 0.5M parameters; they are listed in
+`tallystick_bench/families/table.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import sys
@@ -127,9 +129,8 @@ def main() -> int:
     started = time.perf_counter()
     for member in chosen:
         start = {"family": member.family, "name": member.name}
-        row = in_a_process(
-            lambda m=member: measure(m, args.steps, args.threads, args.eager_step), start, LIMIT_S
-        )  # type: ignore[misc]
+        run = functools.partial(measure, member, args.steps, args.threads, args.eager_step)
+        row = in_a_process(run, start, LIMIT_S)
         rows.append(row)
         if args.rows:
             with args.rows.open("a") as file:

@@ -5,6 +5,7 @@ Coverage's own rows stand for families whose steps are long anyway.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import tempfile
 from collections import Counter
@@ -214,7 +215,7 @@ def _from_onnx() -> nn.Module:
 
 def _torch() -> Iterator[Member]:
     for kind in ("LSTM", "GRU", "RNN"):
-        yield Member("recurrent", kind.lower(), lambda kind=kind: _Recurrent(kind), _next_word,
+        yield Member("recurrent", kind.lower(), functools.partial(_Recurrent, kind), _next_word,
                      lambda g: {"x": integers(g, WORDS, ROWS, 17)}, MOMENTUM)  # fmt: skip
 
     def images(g: torch.Generator) -> Batch:

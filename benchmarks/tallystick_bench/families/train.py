@@ -154,6 +154,6 @@ class _EagerStep:
 
 
 def _slots(module: nn.Module) -> dict[str, np.ndarray]:
-    found = {f"param.{k}": v for k, v in module.named_parameters()}
+    found: dict[str, Tensor] = {f"param.{k}": v for k, v in module.named_parameters()}
     found |= {f"buffer.{k}": v for k, v in module.named_buffers()}
     return {k: np.array(v.detach().numpy(), order="C") for k, v in found.items()}
