@@ -41,8 +41,8 @@ SIZES = {
 
 def settings(**changed: int) -> Gpt2Settings:
     """The middle of all series, with some of its sizes changed."""
-    given = {"n_layer": 2, "n_embd": 64, "block_size": 64, "batch_size": 4} | changed
-    return Gpt2Settings(n_head=4, dropout=0.0, schedule="constant", warmup=0, **given)
+    middle: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "block_size": 64, "batch_size": 4}
+    return Gpt2Settings(n_head=4, dropout=0.0, schedule="constant", warmup=0, **(middle | changed))
 
 
 def _processor_seconds(call: Callable[[], object]) -> float:
@@ -57,7 +57,7 @@ def _torchs_peak(step: TorchStep) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         step()
     held, most = 0, 0
-    events = seen.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = seen.profiler.kineto_results.events()
     for event in sorted(events, key=lambda e: e.start_ns()):
         if event.name() == "[memory]":
             held += event.nbytes()

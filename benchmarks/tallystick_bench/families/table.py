@@ -58,6 +58,11 @@ def _tokens(g: torch.Generator) -> Batch:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
+def _unpadded(g: torch.Generator) -> Batch:
+    ids = integers(g, WORDS - 5, ROWS, LENGTH) + 5
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+
+
 def _sentences(g: torch.Generator) -> Batch:
     return _tokens(g) | {"labels": integers(g, 4, ROWS)}
 
@@ -96,6 +101,11 @@ def _transformers() -> Iterator[Member]:
     ):  # fmt: skip
         yield Member("transformers causal", f"{kind}, wide", _text(kind, causal, dropout, **given),
                      whole, _tokens, needs="transformers")  # fmt: skip
+    for kind in ("gpt2", "llama", "mistral"):
+        # Eager code leaves the mask out here, and a trace keeps it (PROGRAM 5.14).
+        yield Member("transformers call", f"{kind}, no padding",
+                     _text(kind, causal, num_key_value_heads=2, sliding_window=9), whole, _unpadded,
+                     needs="transformers")  # fmt: skip
     yield Member("transformers masked", "bert, wide, dropout",
                  _text("bert", "AutoModelForMaskedLM", 0.1), whole, _tokens,
                  needs="transformers")  # fmt: skip
