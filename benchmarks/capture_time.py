@@ -118,7 +118,7 @@ ROWS = (
     Row("small/llama-4-layers", _llama(256, 8, 512, 4), _called, _HF, 2.0, "transformers"),
     Row("torch/0.1B", lambda: _Plain(512, 8, 20), _next, _WORDS, 60.0),
     Row("torch/1B", lambda: _Plain(2048, 16, 20), _next, _WORDS, 60.0),
-    Row("llama/0.1B", _llama(512, 8, 2048), _called, _HF, 60.0, "transformers"),
+    Row("llama/0.1B", _llama(512, 32, 2048), _called, _HF, 60.0, "transformers"),
     Row("llama/1B", _llama(2048, 32, 8192), _called, _HF, 60.0, "transformers"),
     Row("gpt2-xl/0.1B", _gpt2(400, 25, 48), _called, _HF, 60.0, "transformers"),
     Row("gpt2-xl/1.6B", _gpt2(1600, 25, 48), _called, _HF, 60.0, "transformers"),

@@ -116,6 +116,7 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     figure, axes = plt.subplots(2, len(rows), figsize=(12, 5.5), sharex="col")
     for column, row in enumerate(rows):
@@ -133,6 +134,8 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
                 axis.plot(row["sizes"], values, style, ms=4, label=f"{side}, slope {slope:.2f}")
             axis.set(xscale="log", yscale="log")
             axis.set_xticks(row["sizes"], [str(s) for s in row["sizes"]])
+            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
             axis.minorticks_off()
             axis.grid(alpha=0.3)
             axis.legend(fontsize=8)

@@ -15,7 +15,7 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.families.table import members
 from tallystick_bench.families.train import Subject, captured_run, eager_run
 
-STEPS = 50
+STEPS = 40
 # Convolutions, groups, both normalisations; time steps; two optimizers with noise that is drawn.
 SAMPLE = ("image net: residual, wide", "recurrent: gru", "generative: gan, two optimizers")
 

@@ -36,7 +36,7 @@ _ADAMW = (
     "transformers causal: mamba", "transformers causal: rwkv", "transformers masked: deberta-v2",
     "transformers encoder-decoder: marian", "transformers vision: swin",
     "transformers vision: convnext", "transformers vision: segformer",
-    "transformers sound: wav2vec2 ctc", "transformers sound: whisper", "transformers several: clip",
+    "transformers sound: wav2vec2", "transformers sound: whisper", "transformers several: clip",
     "transformers several: patchtst", "peft: dora", "peft: oft", "peft: prefix tuning",
     "diffusers: UNet2DConditionModel", "diffusers: AutoencoderKL sampled",
     "diffusers: DiTTransformer2DModel", "image net: mlp-mixer", "generative: vae",
