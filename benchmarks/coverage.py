@@ -12,82 +12,37 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import multiprocessing
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tallystick_bench.apart import in_a_process, load_first
 from tallystick_bench.coverage.case import Case
 from tallystick_bench.coverage.table import all_cases, missing_operators, show
 
 LIMIT_S = 240.0
-# Libraries that import their parts late.
-_HEAVY = {
-    "transformers": ("transformers.models.llama.modeling_llama", "transformers.models.auto"),
-    "peft": ("transformers.models.llama.modeling_llama", "peft"),
-    "diffusers": ("diffusers.models.unets.unet_2d_condition",),
-}
 
 
-def _child(case: Case, pipe: Connection) -> None:
+def in_its_process(case: Case) -> dict[str, Any]:
+    """The case's row; a crash or a run over the limit makes a row too."""
     from tallystick_bench.coverage.measure import measure
 
-    try:
-        row = measure(case)
-    except BaseException as error:
-        row = {"family": case.family, "name": case.name, "status": "crashed"}
-        row["why"] = f"{type(error).__name__}: {error}"[:600]
-    pipe.send(row)
-    pipe.close()
-
-
-def in_a_process(case: Case) -> dict[str, Any]:
-    """The case's row; a crash or a run over the limit makes a row too."""
-    context = multiprocessing.get_context("fork")
-    near, far = context.Pipe(duplex=False)
-    started = time.perf_counter()
-    process = context.Process(target=_child, args=(case, far), daemon=True)
-    process.start()
-    far.close()
-    row = {"family": case.family, "name": case.name, "status": "crashed"}
-    try:
-        if near.poll(LIMIT_S):
-            row = near.recv()
-        else:
-            row["why"] = f"not done in {LIMIT_S:.0f} s"
-            process.kill()
-    except EOFError:
-        row["why"] = "the process ended"
-    process.join()
-    return row | {"total_s": time.perf_counter() - started}
-
-
-def _load_first(cases: list[Case]) -> None:
-    """What every row's process needs is imported once, before the first one is made."""
-    for library in sorted({case.needs for case in cases}):
-        for name in _HEAVY.get(library, (library,)):
-            importlib.import_module(name)
-    from tallystick.program.capture import capture_forward
-
-    importlib.import_module("tallystick_bench.coverage.measure")
-    importlib.import_module("tallystick.api")
-    # Much of torch is imported by the first trace. Without a gradient: autograd's threads do not
-    # survive a fork.
-    capture_forward(torch.nn.Linear(2, 2), {"input": torch.ones(1, 2)})
+    return in_a_process(
+        lambda: measure(case), {"family": case.family, "name": case.name}, LIMIT_S
+    )  # fmt: skip
 
 
 def rows(cases: list[Case], jobs: int) -> Iterator[dict[str, Any]]:
     """The rows in the cases' order, as they are done."""
-    _load_first(cases)
+    importlib.import_module("tallystick_bench.coverage.measure")
+    load_first({case.needs for case in cases})
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(in_a_process, cases)
+        yield from pool.map(in_its_process, cases)
 
 
 def _captured_in(file: Path | None) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,7 @@ from tallystick.program.capture.mutation import Functional, functional, is_stora
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
+from tallystick.program.capture.transformers_calls import eager_experts
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
 STORAGE = frozenset(
@@ -237,6 +238,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
         with contextlib.ExitStack() as stack:
             for patch in StockUpdates(meaning, lowering.operators).patches():
                 stack.enter_context(patch)
+            stack.enter_context(eager_experts())
             stack.enter_context(lowering.installed())
             stack.enter_context(_ContractDispatch(meaning, lowering.operators))
             yield lowering

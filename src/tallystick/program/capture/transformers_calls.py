@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +89,15 @@ def every_expert(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
 
 
 _EXPERTS = ("num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
+_EXPERTS_MODULE = "transformers.integrations.moe"
+
+
+def _is_static(module: nn.Module) -> bool:
+    """Whether the module is a mixture's experts that `every_expert` can stand for."""
+    if not type(module).__module__.startswith("transformers."):
+        return False
+    whole = all(hasattr(module, name) for name in _EXPERTS)
+    return whole and not getattr(module, "_is_expert_parallel", False)
 
 
 @contextlib.contextmanager
@@ -94,11 +105,7 @@ def static_experts(module: nn.Module) -> Iterator[None]:
     """Experts of transformers 5 take `every_expert` for their forward while a trace runs."""
     changed: list[nn.Module] = []
     for child in module.modules():
-        if not type(child).__module__.startswith("transformers."):
-            continue
-        if "forward" in vars(child) or not all(hasattr(child, name) for name in _EXPERTS):
-            continue
-        if getattr(child, "_is_expert_parallel", False):
+        if "forward" in vars(child) or not _is_static(child):
             continue
         vars(child)["forward"] = functools.partial(every_expert, child)
         changed.append(child)
@@ -107,6 +114,31 @@ def static_experts(module: nn.Module) -> Iterator[None]:
     finally:
         for child in changed:
             del vars(child)["forward"]
+
+
+@contextlib.contextmanager
+def eager_experts() -> Iterator[None]:
+    """Experts of transformers 5 take `every_expert` while eager code runs, as in a trace.
+
+    Their own forward counts the tokens of each expert, so its shapes depend on values. The place
+    where transformers chooses an implementation is replaced, where that module has been imported.
+    """
+    interface = getattr(sys.modules.get(_EXPERTS_MODULE), "ExpertsInterface", None)
+    if interface is None:
+        yield
+        return
+    chosen = interface.get_interface
+
+    def get_interface(self: Any, implementation: str, default: Any) -> Any:
+        def forward(experts: Any, *args: Any, **kwargs: Any) -> Any:
+            if _is_static(experts):
+                return every_expert(experts, *args, **kwargs)
+            return chosen(self, implementation, default)(experts, *args, **kwargs)
+
+        return forward
+
+    with mock.patch.object(interface, "get_interface", get_interface):
+        yield
 
 
 @contextlib.contextmanager

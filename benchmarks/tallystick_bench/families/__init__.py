@@ -1,0 +1,1 @@
+"""A small model of each family, trained in many ways that must give the same bits."""
