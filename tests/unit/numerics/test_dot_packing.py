@@ -1,7 +1,7 @@
-"""The weight gradient of convolutions whose rows are long enough for squares (NUMERICS 2.7).
+"""Operands of products and convolutions that are packed in their own way (NUMERICS 2.4, 2.7).
 
-The operand is packed in squares that are transposed in registers. Its edges, its ends, and columns
-and rows that no square fills must give the bits of the plain sum.
+The weight gradient packs long rows in squares that are transposed in registers. Its edges, its
+ends, and columns and rows that no square fills must give the bits of the plain sum.
 """
 
 from __future__ import annotations
@@ -56,4 +56,20 @@ def test_no_bit_differs_from_the_plain_sum(shape: tuple, special: bool) -> None:
             _core.set_threads(threads)
             out = np.full(size, 7, np.float32)
             _core.convolution_weight_grad(grad, x, out, stride, padding, dilation, groups)
+            assert np.array_equal(out.view(np.uint32), want.view(np.uint32)), (isa, threads)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 256), (6, 128), (7, 128), (64, 256), (65, 128)])
+def test_rows_a_power_of_two_apart_are_packed_with_equal_bits(rows: int, columns: int) -> None:
+    """Read in place or packed, which the distance of B's rows decides (NUMERICS 2.4)."""
+    rng = np.random.default_rng(rows)
+    a = rng.standard_normal((rows, 130)).astype(np.float32)
+    b = rng.standard_normal((130, columns)).astype(np.float32)
+    want = plain.mm(a, b)
+    for isa in _core.supported_isas():
+        _core.set_isa(isa)
+        for threads in (1, 3):
+            _core.set_threads(threads)
+            out = np.empty((rows, columns), np.float32)
+            _core.mm(a, b, out)
             assert np.array_equal(out.view(np.uint32), want.view(np.uint32)), (isa, threads)
