@@ -1,19 +1,16 @@
 """A whole training step against PyTorch: time, peak memory, and the cost of commitments.
 
 Ours and torch's step run the same module from the same weights, in one process, in turns. torch
-takes the fastest of its own AdamW variants. Peak memory is each side's own, in a fresh process.
-This module imports torch as the yardstick; the core never computes with it.
+takes the fastest of its own variants of the optimizer, and the faster of eager and torch.compile.
+Peak memory is each side's own, in a fresh process. This module imports torch as the yardstick; the
+core never computes with it. The recipe's GPT-2 is here; other models are in `step_models.py`.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import CannotCheckError, UsageError
+from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
@@ -30,15 +27,15 @@ from tallystick.job.save import save_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.run.execute.trainer import Options, Silent, train_job
-from tallystick_bench import process
-from tallystick_bench.step_side import Engines, TorchStep
+from tallystick_bench.step_memory import memory_rows
+from tallystick_bench.step_side import TorchStep
+from tallystick_bench.step_time import load, time_rows
 
-TIME_TARGET = 1.25
-MEMORY_TARGET = 1.25
+TIME_TARGET = 0.7
+MEMORY_TARGET = 1.0
 COMMIT_TARGET = 1.03
 INTERVAL = 20
-# Each side's wait before its turn, so that the other's worker threads are asleep.
-_PAUSE = 0.02
+_PARTS = ("time", "memory", "commit")
 
 
 @dataclass(frozen=True)
@@ -95,146 +92,31 @@ def job_for(built: Built, settings: Gpt2Settings, directory: Path, steps: int) -
 
 
 # ---- time ---------------------------------------------------------------------------------------
-def _seconds(call: Callable[[], object]) -> float:
-    time.sleep(_PAUSE)
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _fastest(step: TorchStep, variants: tuple[str, ...], repeats: int) -> dict[str, float]:
-    """Median seconds of a step under each of torch's optimizer variants, measured in turns."""
-    samples: dict[str, list[float]] = {name: [] for name in variants}
-    for name in variants:
-        step.use(name)
-        step()
-    for _ in range(repeats):
-        for name in variants:
-            step.use(name)
-            samples[name].append(_seconds(step))
-    return {name: statistics.median(values) for name, values in samples.items()}
-
-
-def time_rows(model: Model, built: Built, threads: int, repeats: int) -> list[dict[str, Any]]:
-    """Median seconds of a step, ours over torch's, steps taken in turns in this process.
-
-    A row for the instruction set in use, and one for AVX2 where that is narrower.
-    """
+def gpt2_time_rows(
+    model: Model, built: Built, threads: int, repeats: int, compiled: bool
+) -> list[dict[str, Any]]:
+    """The rows of `time_rows` for the recipe's step."""
     settings = model.settings
     state = {name: array.copy() for name, array in built.initial_state.items()}
-    executor = Executor(built.captured.program, ExecutionContext(threads))
-    theirs = TorchStep(settings, threads, built.initial_state)
+    _core.set_threads(threads)
+    executor = Executor(built.captured.program)
     batch = tokens(settings, settings.batch_size)
     count = iter(range(1 << 30))
-    default = str(_core.isa())
-    isas = (default, "avx2") if default == "avx512" else (default,)
 
     def ours() -> None:
         executor.run_step(state, {"tokens": batch}, {"lr": settings.lr}, (0, next(count)))
 
-    samples: dict[str, list[float]] = {isa: [] for isa in isas}
-    torch_samples: list[float] = []
-    try:
-        for isa in isas:
-            _core.set_isa(isa)
-            ours()
-        variants = _fastest(theirs, TorchStep.VARIANTS, max(2, repeats // 3))
-        anchor = min(variants, key=lambda name: variants[name])
-        theirs.use(anchor)
-        for _ in range(repeats):
-            for isa in isas:
-                _core.set_isa(isa)
-                samples[isa].append(_seconds(ours))
-            torch_samples.append(_seconds(theirs))
-    finally:
-        _core.set_isa(default)
-    common = {
-        "unit": "ratio",
-        "target": TIME_TARGET if model.name.startswith("gpt2-124m") else None,
-        "anchor": f"torch eager float32, AdamW {anchor}",
-        "anchor_variants": variants,
-        "anchor_seconds": statistics.median(torch_samples),
-        "least_anchor_seconds": min(torch_samples),
-        "threads": threads,
-        "repeats": repeats,
-        "load": _load(),
-    }
-    return [
-        {
-            "name": f"step/{model.name}{'' if isa == default else '/' + isa}/time_ratio",
-            "value": statistics.median(samples[isa]) / statistics.median(torch_samples),
-            "isa": isa,
-            "seconds": statistics.median(samples[isa]),
-            "least_seconds": min(samples[isa]),
-            **common,
-        }
-        for isa in isas
-    ]
-
-
-def _load() -> float | None:
-    """Runnable processes on the machine, a minute's mean; None where the system has none."""
-    try:
-        return round(os.getloadavg()[0], 1)
-    except (AttributeError, OSError):
-        return None
+    theirs = TorchStep(settings, threads, built.initial_state)
+    target = TIME_TARGET if model.name.startswith("gpt2-124m") else None
+    return time_rows(model.name, target, ours, theirs, threads, repeats, compiled)
 
 
 # ---- memory -------------------------------------------------------------------------------------
-def _child(engine: str, job: Path, settings: Gpt2Settings, threads: int, steps: int) -> Any:
-    """The output of `step_side`: bytes at the start, and at the peak of `steps` steps."""
-    arguments = {
-        "engine": engine,
-        "job": str(job),
-        "settings": {k: getattr(settings, k) for k in settings.__dataclass_fields__},
-        "threads": threads,
-        "steps": steps,
-    }
-    done = subprocess.run(
-        process.command("tallystick_bench.step_side", json.dumps(arguments)),
-        env=process.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise CannotCheckError(
-            f"The process that measures {engine}'s memory failed: {done.stderr.strip()[-500:]}",
-            "Run it where there is more memory.",
-        )
-    return json.loads(done.stdout)
-
-
-def memory_rows(
-    model: Model, job: Path, threads: int, anchor: str, steps: int = 3
-) -> list[dict[str, Any]]:
-    """Peak resident memory, ours over torch's: of the whole process, and without its start."""
-    ours = _child(Engines.OURS, job, model.settings, threads, steps)
-    theirs = _child(anchor, job, model.settings, threads, steps)
-    net = [side["peak"] - side["start"] for side in (ours, theirs)]
-    common = {
-        "unit": "ratio",
-        "target": MEMORY_TARGET if model.name.startswith("gpt2-124m") else None,
-        "anchor": f"torch eager float32, AdamW {anchor}",
-        "threads": threads,
-        "steps": steps,
-    }
-    return [
-        {
-            "name": f"step/{model.name}/memory_ratio",
-            "value": ours["peak"] / theirs["peak"],
-            "bytes": ours["peak"],
-            "anchor_bytes": theirs["peak"],
-            **common,
-        },
-        {
-            "name": f"step/{model.name}/net_memory_ratio",
-            "value": net[0] / net[1],
-            "bytes": net[0],
-            "anchor_bytes": net[1],
-            **common,
-        },
-    ]
+def gpt2_memory_rows(model: Model, job: Path, threads: int, anchor: str) -> list[dict[str, Any]]:
+    """The rows of `memory_rows` for the recipe's step."""
+    settings = {k: getattr(model.settings, k) for k in model.settings.__dataclass_fields__}
+    target = MEMORY_TARGET if model.name.startswith("gpt2-124m") else None
+    return memory_rows(model.name, target, job, {"settings": settings}, threads, anchor)
 
 
 # ---- committing ---------------------------------------------------------------------------------
@@ -299,7 +181,7 @@ def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any
         "stored_bytes": stored[-1].stat().st_size if stored else 0,
         "seconds": whole,
         "anchor_seconds": alone,
-        "load": _load(),
+        "load": load(),
     }
 
 
@@ -310,28 +192,40 @@ def _built(model: Model, steps: int) -> Built:
 def rows(
     threads: int | None = None,
     repeats: int = 7,
-    models: tuple[str, ...] = tuple(MODELS),
-    parts: tuple[str, ...] = ("time", "memory", "commit"),
+    models: tuple[str, ...] = (),
+    parts: tuple[str, ...] = (),
     commit_steps: int = 3 * INTERVAL,
+    compiled: bool = True,
 ) -> list[dict[str, Any]]:
-    """Measures `parts` of every model and returns their rows.
+    """Measures `parts` (of time, memory, commit; all by default) of every model; gives the rows.
 
+    `models` are names of `MODELS` and of `step_models.NETS` (all by default), or FILE.py:FUNCTION.
     `value` of a time or memory row is ours over torch's float32, on `threads` threads each (by
-    default what the core uses); of a commit row, a trained run over its bare steps. Raises
-    UsageError for an unknown model or part, CannotCheckError where a process fails.
+    default what the core uses); of a commit row, a trained run over its bare steps. Only GPT-2
+    has commit rows. Without `compiled`, torch.compile is left out. Raises UsageError for an
+    unknown model or part, CannotCheckError where a process fails.
     """
     import torch
 
-    for given, known in ((models, tuple(MODELS)), (parts, ("time", "memory", "commit"))):
-        odd = set(given) - set(known)
-        if odd:
-            raise UsageError(f"There is no {sorted(odd)[0]!r}.", f"Choose from {', '.join(known)}.")
+    from tallystick_bench import step_nets
+    from tallystick_bench.step_models import NETS, net
+
+    odd = set(parts) - set(_PARTS)
+    if odd:
+        raise UsageError(f"There is no {sorted(odd)[0]!r}.", f"Choose from {', '.join(_PARTS)}.")
+    chosen, wanted = models or (*MODELS, *NETS), parts or _PARTS
+    for name in chosen:
+        if name not in MODELS and name not in NETS:
+            net(name)  # refuses an unknown one before anything is measured
     used = threads or int(_core.threads())
     before = (_core.threads(), torch.get_num_threads())
     found: list[dict[str, Any]] = []
     try:
-        for name in models:
-            found += _rows_of(MODELS[name], used, repeats, parts, commit_steps)
+        for name in chosen:
+            if name in MODELS:
+                found += _rows_of(MODELS[name], used, repeats, wanted, commit_steps, compiled)
+            else:
+                found += step_nets.rows_of(name, used, repeats, wanted, compiled)
     finally:
         _core.set_threads(before[0])
         torch.set_num_threads(before[1])
@@ -339,13 +233,18 @@ def rows(
 
 
 def _rows_of(
-    model: Model, threads: int, repeats: int, parts: tuple[str, ...], commit_steps: int
+    model: Model,
+    threads: int,
+    repeats: int,
+    parts: tuple[str, ...],
+    commit_steps: int,
+    compiled: bool,
 ) -> list[dict[str, Any]]:
     built = _built(model, commit_steps)
     found: list[dict[str, Any]] = []
     anchor = TorchStep.VARIANTS[0]
     if "time" in parts:
-        found += time_rows(model, built, threads, repeats)
+        found += gpt2_time_rows(model, built, threads, repeats, compiled)
         variants: Mapping[str, float] = found[0]["anchor_variants"]
         anchor = min(variants, key=lambda name: variants[name])
     if model.name.endswith("-no-dropout") or not {"memory", "commit"} & set(parts):
@@ -354,7 +253,7 @@ def _rows_of(
         job = job_for(built, model.settings, Path(directory) / "job", commit_steps)
         del built
         if "memory" in parts:
-            found += memory_rows(model, job.directory, threads, anchor)
+            found += gpt2_memory_rows(model, job.directory, threads, anchor)
         if "commit" in parts:
             found.append(commit_row(model, job, Path(directory) / "run", threads))
     return found

@@ -1,22 +1,25 @@
 """One side of the memory measurement, in a process of its own: `python -m` this file, JSON.
 
 Our side executes a job as an auditor would and never loads torch; torch's side trains the
-recipe's module. Both print their resident memory before and at the peak.
+recipe's module, or one of `step_models`. Both print their resident memory before and at the peak.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
 from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.memory import peak_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Engines:
@@ -51,6 +54,8 @@ class TorchStep:
         drawn = np.random.default_rng(0).integers(0, settings.vocab_size, shape)
         self.tokens = torch.from_numpy(drawn)
         self.optimizer: Any = None
+        self._compiled: Callable[[], torch.Tensor] | None = None
+        self._forward: Callable[[], torch.Tensor] = self._loss
 
     def use(self, variant: str) -> None:
         """Continue with another variant of AdamW, on the present moments."""
@@ -70,15 +75,27 @@ class TorchStep:
         if moments is not None:
             self.optimizer.state = moments
 
+    def compile(self, on: bool) -> None:
+        """Take forward, loss and backward through torch.compile from now on, or eagerly."""
+        import torch
+
+        if on and self._compiled is None:
+            self._compiled = torch.compile(self._loss)
+        self._forward = self._compiled if on and self._compiled is not None else self._loss
+
+    def _loss(self) -> torch.Tensor:
+        from torch.nn import functional
+
+        logits = self.module(self.tokens[:, :-1])
+        targets = self.tokens[:, 1:].reshape(-1)
+        return functional.cross_entropy(logits.reshape(-1, self.settings.vocab_size), targets)
+
     def __call__(self) -> None:
         import torch
-        from torch.nn import functional
 
         s = self.settings
         self.optimizer.zero_grad(set_to_none=True)
-        logits = self.module(self.tokens[:, :-1])
-        targets = self.tokens[:, 1:].reshape(-1)
-        loss = functional.cross_entropy(logits.reshape(-1, s.vocab_size), targets)
+        loss = self._forward()
         loss.backward()  # type: ignore[no-untyped-call]
         if s.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, s.clip_norm)
@@ -103,11 +120,20 @@ def _ours(arguments: dict[str, Any]) -> dict[str, int]:
     return {"start": start, "peak": peak_bytes()}
 
 
+def _their_step(arguments: dict[str, Any]) -> Any:
+    if "net" not in arguments:
+        return TorchStep(Gpt2Settings(**arguments["settings"]), arguments["threads"])
+    from tallystick_bench.step_models import net
+    from tallystick_bench.step_nets import TorchNet
+
+    return TorchNet(net(arguments["net"]), arguments["threads"])
+
+
 def _theirs(arguments: dict[str, Any]) -> dict[str, int]:
     import torch  # noqa: F401 - its own size belongs to the start
 
     start = peak_bytes()
-    step = TorchStep(Gpt2Settings(**arguments["settings"]), arguments["threads"])
+    step = _their_step(arguments)
     step.use(arguments["engine"])
     for _ in range(arguments["steps"]):
         step()

@@ -299,7 +299,14 @@ void convolution_weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pai
     p.a.s_k_outer = static_cast<ptrdiff_t>(s.o * s.out_plane);
     p.b.data = x.data() + group * s.cg * s.in_plane;
     p.b.conv = s.g;
-    p.b.kind = OperandKind::conv_weight_grad;
+    if (pointwise(s.g)) {
+      p.b.s_x = static_cast<ptrdiff_t>(s.in_plane);
+      p.b.s_k = 1;
+      p.b.k_inner = s.in_plane;
+      p.b.s_k_outer = s.g.image_stride;
+    } else {
+      p.b.kind = OperandKind::conv_weight_grad;
+    }
     p.out = out.data() + group * s.og * p.n;
     p.ldc = static_cast<ptrdiff_t>(p.n);
     done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));

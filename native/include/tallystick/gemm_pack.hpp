@@ -27,6 +27,10 @@ TS_INLINE void zero_floats(float* dst, size_t n) {
 TS_INLINE void copy_clipped(float* dst, size_t n, const float* line, ptrdiff_t x,
                             ptrdiff_t width) {
   const ptrdiff_t count = static_cast<ptrdiff_t>(n);
+  if (count == kCols && x >= 0 && x + kCols <= width) {  // most panels: no edge
+    TS_UNROLL for (int v = 0; v < kVecs; ++v) gv_store(dst + v * kLanes, gv_load(line + x + v * kLanes));
+    return;
+  }
   const ptrdiff_t low = ts_min(ts_max(-x, ptrdiff_t(0)), count);
   const ptrdiff_t high = ts_max(ts_min(width - x, count), low);
   if (low != 0) zero_floats(dst, static_cast<size_t>(low));
@@ -228,8 +232,9 @@ static void pack_conv_taps(const GemmOperand& op, size_t x0, size_t w, size_t W,
 }
 
 // NUMERICS 2.7: row (n, y, x) holds, for each weight (c, i, j), the padded input tap.
-static void pack_conv_weight_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
-                                  size_t kc, float* dst) {
+// One column after the other.
+static void weight_grad_columns(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                                size_t kc, float* dst) {
   const ConvGeometry& g = op.conv;
   const size_t taps = g.kh * g.kw, plane_out = g.oh * g.ow;
   for (size_t i = 0; i < W; ++i) {
@@ -263,6 +268,89 @@ static void pack_conv_weight_grad(const GemmOperand& op, size_t x0, size_t w, si
       }
     }
   }
+}
+
+// The same for unit steps along a row: squares of kLanes columns and rows, transposed in registers.
+// Columns beyond w repeat the last one; their results are never stored. kc is whole squares.
+static void weight_grad_squares(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                                size_t kc, float* dst) {
+  const ConvGeometry& g = op.conv;
+  const size_t taps = g.kh * g.kw, plane_out = g.oh * g.ow;
+  const ptrdiff_t height = static_cast<ptrdiff_t>(g.h), width = static_cast<ptrdiff_t>(g.w);
+  constexpr ptrdiff_t kLong = kLanes;
+  ptrdiff_t own[kLanes];
+  for (ptrdiff_t l = 0; l < kLong; ++l) own[l] = l * kLong;
+  for (size_t i0 = 0; i0 < W; i0 += kLanes) {
+    ptrdiff_t row[kLanes], plane[kLanes], di[kLanes], dj[kLanes];
+    for (size_t l = 0; l < size_t(kLanes); ++l) {
+      const size_t column = x0 + ts_min(i0 + l, w - 1), tap = column % taps;
+      plane[l] = static_cast<ptrdiff_t>(column / taps) * height * width;
+      di[l] = static_cast<ptrdiff_t>(tap / g.kw) * g.dh - g.ph;
+      dj[l] = static_cast<ptrdiff_t>(tap % g.kw) * g.dw - g.pw;
+      row[l] = plane[l] + di[l] * width + dj[l];
+    }
+    ptrdiff_t up = di[0], down = di[0], left = dj[0], right = dj[0];
+    for (size_t l = 1; l < size_t(kLanes); ++l) {
+      up = ts_min(up, di[l]);
+      down = ts_max(down, di[l]);
+      left = ts_min(left, dj[l]);
+      right = ts_max(right, dj[l]);
+    }
+    size_t n = k0 / plane_out, y = k0 % plane_out / g.ow, x = k0 % g.ow;
+    float* d = dst + i0;
+    for (size_t k = 0; k < kc; k += kLanes, d += kLanes * W) {
+      const ptrdiff_t iy = static_cast<ptrdiff_t>(y) * g.sh, ix = static_cast<ptrdiff_t>(x);
+      if (x + kLanes <= g.ow && iy + up >= 0 && iy + down < height && ix + left >= 0 &&
+          ix + right + kLong <= width) {
+        gv_transpose(op.data + static_cast<ptrdiff_t>(n) * g.image_stride + iy * width + ix, row,
+                     d, W);
+        x += kLanes;
+      } else {  // an edge: each column's stretch, with zeros outside, first into a square
+        float square[kLanes * kLanes];
+        for (size_t at = 0; at < size_t(kLanes);) {
+          const size_t run = ts_min(size_t(kLanes) - at, g.ow - x);
+          const float* image = op.data + static_cast<ptrdiff_t>(n) * g.image_stride;
+          for (size_t l = 0; l < size_t(kLanes); ++l) {
+            const ptrdiff_t ty = static_cast<ptrdiff_t>(y) * g.sh + di[l];
+            float* to = square + l * kLanes + at;
+            if (ty < 0 || ty >= height) {
+              zero_floats(to, run);
+            } else {
+              copy_clipped(to, run, image + plane[l] + ty * width,
+                           static_cast<ptrdiff_t>(x) + dj[l], width);
+            }
+          }
+          at += run;
+          x += run;
+          if (x == g.ow && at < size_t(kLanes)) {
+            x = 0;
+            if (++y == g.oh) {
+              y = 0;
+              ++n;
+            }
+          }
+        }
+        gv_transpose(square, own, d, W);
+      }
+      if (x == g.ow) {
+        x = 0;
+        if (++y == g.oh) {
+          y = 0;
+          ++n;
+        }
+      }
+    }
+  }
+}
+
+static void pack_conv_weight_grad(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
+                                  size_t kc, float* dst) {
+  // Shorter rows make a square of many pieces.
+  constexpr size_t kShortest = 8;
+  const bool squares = kLanes > 1 && W % kLanes == 0 && op.conv.sw == 1 && op.conv.ow >= kShortest;
+  const size_t whole = squares ? kc / kLanes * kLanes : 0;
+  if (whole != 0) weight_grad_squares(op, x0, w, W, k0, whole, dst);
+  if (whole != kc) weight_grad_columns(op, x0, w, W, k0 + whole, kc - whole, dst + whole * W);
 }
 
 // Packs elements (x0 .. x0+w, k0 .. k0+kc) of an operand into a panel of width W >= w.

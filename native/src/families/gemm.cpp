@@ -27,6 +27,8 @@ constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
 constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
 // Up to this many rows of A, B is read in its own place if its rows are contiguous.
 constexpr size_t kDirectRows = 64;
+// Floats: 128 rows of a chunk so far apart do not fit a cache of 64 sets and 8 ways.
+constexpr ptrdiff_t kSetStride = 128;
 // Below this many multiply-adds, waking another thread costs more than it saves.
 constexpr double kSerialWork = 200e3;
 
@@ -334,8 +336,11 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   const size_t x_block = ceil_div(ceil_div(x_total, x_blocks), x_unit) * x_unit;
   const size_t chunks = chunk_count(p);
   const size_t chunks_per_block = ts_max(kSharedFloats / (x_block * kChunk), size_t(1));
+  // Rows a large power of two apart share few sets of the cache, and evict each other before the
+  // next rows of A read them.
+  const bool collide = p.m > size_t(kRows) && p.b.s_k % kSetStride == 0;
   r.direct = r.share_a && p.b.kind == OperandKind::strided && p.b.k_inner == 0 && p.b.s_x == 1 &&
-             p.b.s_k >= 0 && p.m <= kDirectRows;
+             p.b.s_k >= 0 && p.m <= kDirectRows && !collide;
 
   for (r.x0 = 0; r.x0 < x_total; r.x0 += x_block) {
     r.xn = ts_min(x_block, x_total - r.x0);

@@ -25,8 +25,12 @@ from tallystick.kernels.environment import check_environment
 
 _PACKAGE = "tallystick_bench"
 # Each option belongs to one benchmark.
-_OPTIONS = {"dispute": ("operators", "pairs"), "ovt": ("parts", "quick", "out", "text", "cifar10")}
-_SPELLING = {"operators": "operator", "pairs": "set", "parts": "part"}
+_OPTIONS = {
+    "step": ("models", "parts"),
+    "dispute": ("operators", "pairs"),
+    "ovt": ("parts", "quick", "out", "text", "cifar10"),
+}
+_SPELLING = {"operators": "operator", "pairs": "set", "parts": "part", "models": "model"}
 
 
 def benchmarks() -> ModuleType:
@@ -50,7 +54,14 @@ def benchmarks() -> ModuleType:
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
 @click.option("--operator", "operators", multiple=True, help="dispute: over this; repeatable.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="dispute: as `job new`.")
-@click.option("--part", "parts", multiple=True, metavar="PART", help="ovt: this; repeatable.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="step: this one, or FILE.py:FUNCTION; repeatable.",
+)
+@click.option("--part", "parts", multiple=True, metavar="PART", help="step, ovt: this; repeatable.")
 @click.option("--quick", is_flag=True, help="ovt: small models and few steps, seconds in all.")
 @click.option("--out", type=click.Path(path_type=Path), help="ovt: raw results and plots, kept.")
 @click.option("--text", type=click.Path(path_type=Path), help="ovt: as `job new`.")
@@ -59,8 +70,8 @@ def benchmarks() -> ModuleType:
 def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
     """Measure NAME: gemm, step, dispute or ovt.
 
-    gemm and step compare with torch float32. dispute is over one false number. ovt gives costs and
-    results of `replay/1` and `rounded/1`.
+    gemm and step compare with torch float32 (step: eager and torch.compile). dispute is over one
+    false number. ovt gives costs and results of `replay/1` and `rounded/1`.
 
     Prints rows with their targets.
     """

@@ -16,6 +16,9 @@ from tallystick.numerics.types import Attrs
 def _check_targets(op: str, attrs: Attrs, target: np.ndarray, classes: int) -> None:
     """Check that every target is a class or ignore_index (NUMERICS 7.1). Raises
     RefusedOperandsError."""
+    # As an unsigned number, a negative one is above every class.
+    if target.size == 0 or target.view(np.uint64).max() < classes:
+        return
     ignored = target == integer(attrs, "ignore_index")
     bad = np.flatnonzero(((target < 0) | (target >= classes)) & ~ignored)
     if bad.size:

@@ -15,6 +15,11 @@ from tallystick.numerics.types import Attrs
 _OWN = ((0, 0), (2, 1), (3, 2))
 
 
+def _factor(value: float) -> float:
+    """A binary64 factor for the core, which rounds it to binary32 (NUMERICS 1.9); NaN canonical."""
+    return float(value) if value == value else float(rn32(value))
+
+
 def _scalar64(inputs: Arrays, position: int) -> np.float64:
     return cast(np.float64, operand(inputs, position)[()])
 
@@ -35,12 +40,10 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     weight_decay = np.float64(number(attrs, "weight_decay"))
     beta1, beta2 = np.float64(number(attrs, "beta1")), np.float64(number(attrs, "beta2"))
     one = np.float64(1)
-    # Binary64, each operation rounded, then RN32 (NUMERICS 11.2).
+    # Binary64, each operation rounded, then RN32 in the core (NUMERICS 11.2).
     with np.errstate(all="ignore"):
-        step_size = rn32(float(lr / (one - beta1_power)))
-        root_bc2 = rn32(float(np.sqrt(one - beta2_power)))
-        decay = rn32(float(one - lr * weight_decay if decoupled else weight_decay))
-        rest1, rest2 = rn32(float(one - beta1)), rn32(float(one - beta2))
+        step_size, root_bc2 = lr / (one - beta1_power), np.sqrt(one - beta2_power)
+        decay = one - lr * weight_decay if decoupled else weight_decay
     p, g, m, v = (operand(inputs, i) for i in range(4))
     p_out, m_out, v_out = outputs
     _core.adam_step(
@@ -52,13 +55,13 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         p_out,
         m_out,
         v_out,
-        float(rest1),
-        float(rn32(float(beta2))),
-        float(rest2),
-        float(rn32(number(attrs, "eps"))),
-        float(step_size),
-        float(root_bc2),
-        float(decay),
+        _factor(one - beta1),
+        _factor(beta2),
+        _factor(one - beta2),
+        _factor(number(attrs, "eps")),
+        _factor(step_size),
+        _factor(root_bc2),
+        _factor(decay),
         bool(not decoupled and weight_decay != 0),
         decoupled,
     )
@@ -68,8 +71,6 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 @kernel("tallystick.sgd_step", inplace=((0, 0), (2, 1)))
 def _sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     weight_decay = number(attrs, "weight_decay")
-    with np.errstate(all="ignore"):
-        undamped = float(np.float64(1) - np.float64(number(attrs, "dampening")))
     _core.sgd_step(
         operand(inputs, 0),
         operand(inputs, 1),
@@ -77,10 +78,10 @@ def _sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         optional(inputs, 4),
         outputs[0],
         outputs[1] if len(outputs) > 1 else None,
-        float(rn32(float(_scalar64(inputs, 3)))),
-        float(rn32(number(attrs, "momentum"))),
-        float(rn32(undamped)),
-        float(rn32(weight_decay)),
+        _factor(_scalar64(inputs, 3)),
+        _factor(number(attrs, "momentum")),
+        _factor(1.0 - number(attrs, "dampening")),
+        _factor(weight_decay),
         weight_decay != 0,
         flag(attrs, "nesterov"),
     )
