@@ -15,9 +15,9 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.families.table import members
 from tallystick_bench.families.train import Subject, captured_run, eager_run
 
-# Convolutions, groups, both normalisations; time steps; two optimizers with noise that is drawn.
+# Convolutions, groups, both normalisations; a scan; two optimizers with noise that is drawn.
 SAMPLE = {
-    "image net: residual, wide": 25, "recurrent: gru": 15, "generative: gan, two optimizers": 60,
+    "image net: residual, wide": 25, "state space: scan": 30, "generative: gan, two optimizers": 60,
 }  # fmt: skip
 
 
