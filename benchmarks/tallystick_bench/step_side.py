@@ -35,7 +35,7 @@ class TorchStep:
     the captured program does. `use` switches between torch's own optimizer variants.
     """
 
-    VARIANTS = ("fused", "foreach", "for-loop")
+    VARIANTS: tuple[str, ...] = ("fused", "foreach", "for-loop")
 
     def __init__(
         self, settings: Gpt2Settings, threads: int, weights: Mapping[str, np.ndarray] | None = None
