@@ -30,12 +30,20 @@ SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallyst
          "operators-whole": ("aten.floor_divide",),
          "operators-whole-bits": ("aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
                                   "aten.bitwise_right_shift.Tensor")}  # fmt: skip
+# Groups of golden calls that came after those bundles, for operators that were there.
+SINCE_GROUPS = {"operators-whole-narrow": "whole-narrow"}
+_LATER_GROUPS = {"whole-bits", *SINCE_GROUPS.values()}
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
 
 
 def frozen_operators() -> set[str]:
     """Those of the bundles about all operators, which stay as they are."""
     return set(all_ops()) - {name for names in SINCE.values() for name in names}
+
+
+def frozen_groups() -> set[str]:
+    """The groups of golden calls that those bundles are made of."""
+    return set(fmt.groups()) - _LATER_GROUPS
 
 
 def another(index: int, out: int) -> Callable[[int, int, Node, Sequence[Array]], None]:
@@ -82,7 +90,7 @@ def operators(maker: Any, contract: str) -> None:
     """A false element of each output of golden calls: all operators, or those that are treated."""
     every = contract in ("ordered/1", CONTRACTS["published"])
     names = frozen_operators() - set(LATER) if every else rounded_operators()
-    false_outputs(maker, contract, golden(2 if every else 4, 1500, names))
+    false_outputs(maker, contract, golden(2 if every else 4, 1500, names, frozen_groups()))
 
 
 def false_outputs(maker: Any, contract: str, cases: Sequence[fmt.Case], called: str = "") -> None:
@@ -186,7 +194,7 @@ def false_bounds(maker: Any) -> None:
 
 def parts(maker: Any) -> None:
     """Statements of pairs that are false (OPENING 9, 10), under the published form."""
-    false_parts(maker, CONTRACTS["published"], golden(1, 600, frozen_operators()))
+    false_parts(maker, CONTRACTS["published"], golden(1, 600, frozen_operators(), frozen_groups()))
     false_bounds(maker)
 
 
@@ -197,6 +205,12 @@ def later(maker: Any) -> None:
     for contract in ("ordered/1", CONTRACTS["published"]):
         long = [c for c in golden(99, 5000, LATER) if max(c.outputs[0].shape, default=0) > 256]
         false_parts(maker, contract, long)
+
+
+def since_group(maker: Any, group: str) -> None:
+    """A false element of each output of a later group's calls."""
+    for contract in CONTRACTS.values():
+        false_outputs(maker, contract, golden(99, 1500, groups=(group,)), f", {contract}")
 
 
 def since(maker: Any, names: Sequence[str]) -> None:

@@ -21,7 +21,17 @@ import kernel_format as fmt
 from adversary.games import make_job
 from evidence_format import ROOT, Bundle, Case, encode, load
 from evidence_later import clauses_later
-from evidence_operators import CONTRACTS, SINCE, another, later, operators, parts, since
+from evidence_operators import (
+    CONTRACTS,
+    SINCE,
+    SINCE_GROUPS,
+    another,
+    later,
+    operators,
+    parts,
+    since,
+    since_group,
+)
 from judged import judged
 from operator_job import golden, operator_job
 from unit.protocol import log_scenarios, scenarios
@@ -177,12 +187,18 @@ def equivocation(job: Job, honest: Party, cheat: Party) -> Evidence:
     return evidence_of(referee, job.digest, 20, commitments)
 
 
-def logs(maker: Maker) -> None:
+# Lies that were written after the bundle `logs`.
+LATER_LOGS = {name for name in log_scenarios.BOUNDED if "entry's value" in name}
+LATER_LOGS |= {"a false leaf of a value in a tensor of one leaf"}
+
+
+def logs(maker: Maker, are_later: bool = False) -> None:
     """Every lie about rounding logs, and games that cannot be decided."""
-    for form, wide, told in (
+    for form, wide, every in (
         ("bounded", 6000, log_scenarios.BOUNDED),
         ("published", 12000, log_scenarios.PUBLISHED),
     ):
+        told = {name: s for name, s in every.items() if (name in LATER_LOGS) == are_later}
         job = make_log_job(maker.scratch / form, form=form, wide=wide)
 
         def choose(*_: int) -> int:
@@ -194,7 +210,7 @@ def logs(maker: Maker) -> None:
             follows = cheat if picks and scenario.clause is not None else None
             honest = LogParty(job, choose=picks, follows=follows)
             maker.both_seats(job, f"{form}: {name}", honest, cheat)
-        if form == "bounded":
+        if form == "bounded" and not are_later:
             withheld(maker, job)
 
 
@@ -323,11 +339,13 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     **{f"operators-{k}": lambda m, c=c: operators(m, c) for k, c in CONTRACTS.items()},  # type: ignore[misc]
     "operators-later": later,
     **{k: lambda m, names=names: since(m, names) for k, names in SINCE.items()},  # type: ignore[misc]
+    **{k: lambda m, g=g: since_group(m, g) for k, g in SINCE_GROUPS.items()},  # type: ignore[misc]
     "parts-published": parts,
     "clauses-later": clauses_later,
     "clauses": clauses,
     "sums": long_sums,
     "logs": logs,
+    "logs-later": lambda m: logs(m, are_later=True),
     "attacks": attacks,
     "refusals": refusals,
 }

@@ -32,11 +32,16 @@ KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_
 BATCH = TensorType("f32", (1,))
 
 
-def golden(most: int, elements: int, only: Collection[str] | None = None) -> list[fmt.Case]:
+def golden(
+    most: int,
+    elements: int,
+    only: Collection[str] | None = None,
+    groups: Collection[str] | None = None,
+) -> list[fmt.Case]:
     """At most `most` golden calls of each operator, of so many elements in all at most."""
     taken: Counter[str] = Counter()
     found = []
-    for group in fmt.groups():
+    for group in sorted(groups or fmt.groups()):
         for case in fmt.load(group, KINDS):
             size = sum(x.size for x in (*case.inputs, *case.outputs) if x is not None)
             if size > elements or taken[case.op] >= most or not all(y.size for y in case.outputs):
