@@ -45,6 +45,9 @@ NARROW: dict[str, Call] = {
     "i32 of truth values": (lambda a: (a > 0).int().long(), (A,)),
     "i32 from u8": (lambda a: a.to(torch.uint8).int().long(), (A,)),
     "a range": (lambda a: torch.arange(1, 9, 2, dtype=torch.int32).long() + a.long().sum(), (A,)),
+    "signs and products": (
+        lambda a: torch.stack([a.int().abs(), -a.int(), a.int() * a.int()]).long(),
+        (torch.tensor([5, -7, 0, -(2**31), 2**31 - 1]),)),
     "a power of a range": (
         lambda x: torch.pow(x, torch.arange(4, dtype=torch.int32)),
         (torch.tensor([0.5, 2.0, 3.0, -1.5]),)),

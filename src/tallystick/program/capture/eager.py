@@ -41,8 +41,14 @@ STORAGE = frozenset(
     )
 )  # fmt: skip
 
-# It reads flags and raises; it makes no value.
-_CHECKS = frozenset({"aten._linalg_check_errors"})
+# They read flags or types, and make no value.
+_CHECKS = frozenset(
+    {"aten._linalg_check_errors"}
+    | {
+        f"aten.result_type.{form}"
+        for form in ("Tensor", "Scalar", "Scalar_Tensor", "Scalar_Scalar")
+    }
+)
 
 # Their values are whatever the memory held. In the block they are zero, as in a program.
 _UNINITIALISED = frozenset(

@@ -122,14 +122,17 @@ def _unary(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.neg", "aten.abs", "aten.square")
 def _whole_too(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    """The contract's operator on f32; on i64 by a product, which wraps as torch's does."""
+    """The contract's operator on f32; on integers by a product, which wraps as torch's does."""
     x, name = lo.value(a["self"]), short_name(node)
-    if lo.type(x).dtype != "i64":
+    dtype = lo.type(x).dtype
+    if dtype not in ("i64", "i32", "u8"):
         return lo.emit(f"aten.{name}", x)
+    x = lo.cast(x, "i64")
     if name == "square":
-        return lo.emit("aten.mul.Tensor", x, x)
+        return lo.cast(lo.emit("aten.mul.Tensor", x, x), dtype)
     negative = lo.negated(x)
-    return negative if name == "neg" else lo.emit("aten.maximum", x, negative)
+    found = negative if name == "neg" else lo.emit("aten.maximum", x, negative)
+    return lo.cast(found, dtype)
 
 
 @lowering("aten.sgn", "aten.sign")
