@@ -40,6 +40,11 @@ SYMMETRIC = {
     "lu": lambda a: torch.linalg.lu(a),
     "lu_solve": lambda a: torch.linalg.lu_solve(*torch.linalg.lu_factor(a), a.mT),
     "solve": lambda a: torch.linalg.solve(a, a.sum(-1, keepdim=True)),
+    "solve from the right": lambda a: torch.linalg.solve(a, a.mT + 1.0, left=False),
+    "solve from the right, transposed": lambda a: torch.linalg.solve(a.mT, a + 1.0, left=False),
+    "lu_solve from the right": lambda a: torch.linalg.lu_solve(
+        *torch.linalg.lu_factor(a), a.mT + 1.0, left=False
+    ),
     "inv": lambda a: torch.linalg.inv(a),
     "det": lambda a: torch.linalg.det(a),
     "slogdet": lambda a: torch.linalg.slogdet(a),

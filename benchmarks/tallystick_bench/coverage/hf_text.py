@@ -167,7 +167,8 @@ SEQ2SEQ: dict[str, Mapping[str, Any]] = {
     "plbart": _DECODER,
     "m2m_100": _DECODER,
     "bigbird_pegasus": {**_DECODER, "attention_type": "original_full"},
-    "prophetnet": {"hidden_size": 32, "num_encoder_layers": 2, "num_decoder_layers": 2,
+    "prophetnet": {"num_hidden_layers": None, "hidden_size": 32,
+                   "num_encoder_layers": 2, "num_decoder_layers": 2,
                    "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4,
                    "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "ngram": 2},
 }  # fmt: skip

@@ -178,6 +178,11 @@ def _lu_solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Tensor:
     return _substitute(lu, x, True, False)
 
 
+def _lu_solved_right(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Tensor:
+    """x of x a = b, or of x aᵀ = b: aᵀ xᵀ = bᵀ, or a xᵀ = bᵀ."""
+    return _lu_solved(lu, pivots, b.mT, not adjoint).mT
+
+
 @composition("aten.linalg_lu_factor_ex")
 def _lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     return _lu(a) if pivot else NotImplemented
@@ -187,7 +192,7 @@ def _lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) 
 def _linalg_lu_solve(
     lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    return _lu_solved(lu, pivots, b, adjoint) if left else NotImplemented
+    return _lu_solved(lu, pivots, b, adjoint) if left else _lu_solved_right(lu, pivots, b, adjoint)
 
 
 @composition("aten.lu_unpack")
@@ -223,13 +228,11 @@ def _turned(a: Tensor) -> tuple[Tensor, bool]:
 
 @composition("aten._linalg_solve_ex")
 def _solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    if not left:
-        return NotImplemented  # its gradient was wrong in a test against float64
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = b[..., None] if is_vector else b
-    given, turned = _turned(a)
+    given, turned = _turned(a) if left else (a, False)
     lu, pivots, info = _lu(given)
-    x = _lu_solved(lu, pivots, right, turned)
+    x = (_lu_solved if left else _lu_solved_right)(lu, pivots, right, turned)
     return x[..., 0] if is_vector else x, lu, pivots, info
 
 

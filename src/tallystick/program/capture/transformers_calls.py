@@ -1,4 +1,4 @@
-"""What capture knows of transformers: where it looks at values only to save work.
+"""What capture knows of transformers and peft: where they look at values only to save work.
 
 transformers itself takes the general path at these places when torch.jit, torch.export or
 torch.compile traces it, since a trace has no values. Capture does the same. The general path is
@@ -44,9 +44,18 @@ _GENERAL_PATH: dict[tuple[str, str], bool] = {
 _LINES: dict[str, bool] = {"if not torch.isfinite(hidden_states).all():": False}
 
 
+# peft's LoHa and LoKr drop a whole adapter with a probability. With 0 they never do, but for one
+# number in 2²⁴, which is exactly 0.
+_MODULE_DROPOUT = "if (not self.training) or (self.training and torch.rand(1) > module_dropout):"
+
+
 def shortcut(frame: FrameType) -> bool | None:
     """The answer to a question about values that `frame` asks, or None where no rule has one."""
     module = str(frame.f_globals.get("__name__", ""))
+    if module.startswith("peft."):
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        never = line == _MODULE_DROPOUT and frame.f_locals.get("module_dropout") == 0
+        return True if never else None
     if not module.startswith("transformers."):
         return None
     found = _GENERAL_PATH.get((module, frame.f_code.co_name))
