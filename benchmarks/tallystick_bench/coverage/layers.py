@@ -100,7 +100,7 @@ _MADE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "weight_norm": (lambda: _P.weight_norm(nn.Linear(8, 5)), _SEQ),
     "weight_norm conv": (lambda: _P.weight_norm(nn.Conv1d(4, 6, 3), dim=2), _1D),
     "spectral_norm": (lambda: _P.spectral_norm(nn.Linear(8, 5)), _SEQ),
-    "orthogonal": (lambda: _P.orthogonal(nn.Linear(8, 5), "householder"), _SEQ),
+    "orthogonal": (lambda: _P.orthogonal(nn.Linear(8, 5), orthogonal_map="cayley"), _SEQ),
     "SyncBatchNorm alone": (lambda: nn.BatchNorm2d(4, momentum=None), _2D),
 }  # fmt: skip
 _DRAWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

@@ -17,10 +17,10 @@ _CLASSES = 4
 class _Vae(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.to, self.back = nn.Linear(12, 8), nn.Linear(4, 12)
+        self.encode, self.back = nn.Linear(12, 8), nn.Linear(4, 12)
 
     def forward(self, x: Tensor) -> Tensor:
-        mean, logvar = self.to(x).chunk(2, -1)
+        mean, logvar = self.encode(x).chunk(2, -1)
         z = mean + torch.exp(0.5 * logvar) * torch.randn_like(mean)
         rebuilt = F.binary_cross_entropy_with_logits(self.back(z), torch.sigmoid(x))
         return rebuilt - 0.05 * (1 + logvar - mean.pow(2) - logvar.exp()).sum(-1).mean()
@@ -29,10 +29,10 @@ class _Vae(nn.Module):
 class _Quantised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.to, self.codes, self.back = nn.Linear(12, 6), nn.Embedding(9, 6), nn.Linear(6, 12)
+        self.encode, self.codes, self.back = nn.Linear(12, 6), nn.Embedding(9, 6), nn.Linear(6, 12)
 
     def forward(self, x: Tensor) -> Tensor:
-        z = self.to(x)
+        z = self.encode(x)
         nearest = self.codes(torch.cdist(z, self.codes.weight).argmin(-1))
         kept = z + (nearest - z).detach()
         loss = F.mse_loss(self.back(kept), x) + F.mse_loss(z.detach(), nearest)
