@@ -39,7 +39,9 @@ SYMMETRIC = {
     "unit": lambda a: torch.linalg.solve_triangular(a, a.mT, upper=False, unitriangular=True),
     "lu": lambda a: torch.linalg.lu(a),
     "lu_solve": lambda a: torch.linalg.lu_solve(*torch.linalg.lu_factor(a), a.mT),
-    "solve": lambda a: torch.linalg.solve(a, a.sum(-1, keepdim=True)),
+    "solve": lambda a: torch.linalg.solve(a, a.mT + 1.0),
+    "solve of a transpose": lambda a: torch.linalg.solve(a.mT, a[..., :1] + 1.0),
+    "solve of a sum": lambda a: torch.linalg.solve(torch.eye(a.shape[-1]) + 0.3 * a, a),
     "solve from the right": lambda a: torch.linalg.solve(a, a.mT + 1.0, left=False),
     "solve from the right, transposed": lambda a: torch.linalg.solve(a.mT, a + 1.0, left=False),
     "lu_solve from the right": lambda a: torch.linalg.lu_solve(
@@ -48,6 +50,9 @@ SYMMETRIC = {
     "inv": lambda a: torch.linalg.inv(a),
     "det": lambda a: torch.linalg.det(a),
     "slogdet": lambda a: torch.linalg.slogdet(a),
+    "det of a transpose": lambda a: torch.linalg.det(a.mT),
+    "slogdet of a transpose": lambda a: torch.linalg.slogdet(a.mT),
+    "inv of a transpose": lambda a: torch.linalg.inv(a.mT),
 }
 
 

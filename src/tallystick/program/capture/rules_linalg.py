@@ -221,18 +221,17 @@ def _linalg_lu(a: Tensor, *, pivot: bool = True) -> Any:
     return _lu_unpack(lu, pivots)
 
 
-def _turned(a: Tensor) -> tuple[Tensor, bool]:
-    """torch factors the transpose of a contiguous matrix; its gradients expect that."""
-    return (a.mT, True) if a.is_contiguous() else (a, False)
+def _turned(a: Tensor) -> Tensor:
+    """torch's determinants factor the transpose of a contiguous matrix; the gradients expect it."""
+    return a.mT if a.is_contiguous() else a
 
 
 @composition("aten._linalg_solve_ex")
 def _solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = b[..., None] if is_vector else b
-    given, turned = _turned(a) if left else (a, False)
-    lu, pivots, info = _lu(given)
-    x = (_lu_solved if left else _lu_solved_right)(lu, pivots, right, turned)
+    lu, pivots, info = _lu(a)  # of a itself: the gradient solves with its transpose
+    x = (_lu_solved if left else _lu_solved_right)(lu, pivots, right, False)
     return x[..., 0] if is_vector else x, lu, pivots, info
 
 
@@ -252,14 +251,14 @@ def _parity(pivots: Tensor, dtype: torch.dtype) -> Tensor:
 
 @composition("aten._linalg_det")
 def _det(a: Tensor) -> Any:
-    lu, pivots, _ = _lu(_turned(a)[0])
+    lu, pivots, _ = _lu(_turned(a))
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     return diagonal.prod(-1) * _parity(pivots, a.dtype), lu, pivots
 
 
 @composition("aten._linalg_slogdet")
 def _slogdet(a: Tensor) -> Any:
-    lu, pivots, _ = _lu(_turned(a)[0])
+    lu, pivots, _ = _lu(_turned(a))
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = diagonal.sgn().prod(-1) * _parity(pivots, a.dtype)
     return sign, diagonal.abs().log().sum(-1), lu, pivots
