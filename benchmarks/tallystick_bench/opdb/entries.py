@@ -46,9 +46,11 @@ def tolerance(entry: Any) -> tuple[float, float]:
             continue
         for decorator in getattr(info, "decorators", (info,)):
             stated = getattr(decorator, "d", None)
-            if isinstance(stated, dict) and torch.float32 in stated:
-                rtol = max(rtol, float(stated[torch.float32].rtol))
-                atol = max(atol, float(stated[torch.float32].atol))
+            if not isinstance(stated, dict) or torch.float32 not in stated:
+                continue
+            wider = stated[torch.float32]  # a pair, or (an older form) the absolute one
+            rtol = max(rtol, float(getattr(wider, "rtol", 0.0)))
+            atol = max(atol, float(wider if isinstance(wider, float) else wider.atol))
     return rtol, atol
 
 

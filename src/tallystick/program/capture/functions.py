@@ -173,6 +173,11 @@ class Lowering(Dropouts, TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         """The functional form: torch's own would change the running statistics unseen."""
+        if input.dim() < 2:
+            raise UsageError(
+                f"Batch normalisation of {tuple(input.shape)} has no axis of channels.",
+                "Give it (N, C) or (N, C, ...).",
+            )
         if training and input.numel() == input.size(1):
             raise UsageError(
                 f"Batch normalisation of {tuple(input.shape)} has one value per channel.",
