@@ -8,9 +8,7 @@ steps that a dispute executes again: there only the number of steps matters (PRO
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -145,18 +143,13 @@ def judged(job: Job, evidence: bytes, directory: Path) -> dict[str, Any]:
         shutil.copyfile(job.directory / name, terms / name)
     path = directory / "evidence"
     path.write_bytes(evidence)
-    done = subprocess.run(
-        process.command("tallystick_bench.dispute_judge", str(terms), str(path)),
-        env=process.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    found: dict[str, Any] = process.answer(
+        "tallystick_bench.dispute_judge",
+        str(terms),
+        str(path),
+        failed="The judge's process failed",
+        next_action="Report it.",
     )
-    if done.returncode:
-        raise CannotCheckError(
-            f"The judge's process failed: {done.stderr.strip()[-500:]}", "Report it."
-        )
-    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 

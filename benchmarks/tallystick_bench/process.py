@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from tallystick.errors import CannotCheckError
 
 # The directory of this package.
 _HOME = Path(__file__).resolve().parents[1]
@@ -27,3 +32,20 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         paths = [str(_HOME), found.get("PYTHONPATH", "")]
         found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return found
+
+
+def answer(module: str, *arguments: str, failed: str, next_action: str) -> Any:
+    """The JSON that `module` prints.
+
+    Raises CannotCheckError, which says that `failed` and why, where it does not end well.
+    """
+    done = subprocess.run(
+        command(module, *arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise CannotCheckError(f"{failed}: {done.stderr.strip()[-800:]}", next_action)
+    return json.loads(done.stdout)

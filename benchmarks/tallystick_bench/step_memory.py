@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tallystick.errors import CannotCheckError
 from tallystick_bench import process
 from tallystick_bench.step_side import Engines
 
 
 def _child(arguments: Mapping[str, Any]) -> Any:
     """The output of `step_side`: bytes at the start, and at the peak of the steps."""
-    done = subprocess.run(
-        process.command("tallystick_bench.step_side", json.dumps(arguments)),
-        env=process.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    return process.answer(
+        "tallystick_bench.step_side",
+        json.dumps(arguments),
+        failed=f"The process that measures the memory of {arguments['engine']} failed",
+        next_action="Run it where there is more memory.",
     )
-    if done.returncode:
-        raise CannotCheckError(
-            f"The process that measures the memory of {arguments['engine']} failed: "
-            f"{done.stderr.strip()[-500:]}",
-            "Run it where there is more memory.",
-        )
-    return json.loads(done.stdout)
 
 
 def memory_rows(

@@ -6,8 +6,7 @@ loss is Σ weight·result, so the gradient of `weight` is the result itself, ele
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 import tallystick
 from tallystick.program.capture import capture
 from tallystick.program.capture.api import CapturedStep
+from tallystick.program.capture.torch_step import default_dtype
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD
 
@@ -91,7 +91,7 @@ def check(op: Op) -> list[str]:
 
     wide = OneCall(op).double()
     batch = {k: v.double() if v.is_floating_point() else v for k, v in module.batch.items()}
-    with _default_dtype(torch.float64):
+    with default_dtype(torch.float64):
         _loss(wide, batch).backward()
     for name, parameter in wide.named_parameters():
         got = outputs.get(f"grad.{name}")
@@ -114,13 +114,3 @@ def _same_bits(module: OneCall, outputs: dict[str, np.ndarray]) -> None:
         if f"grad.{name}" in outputs:
             assert parameter.grad is not None
             assert parameter.grad.numpy().tobytes() == outputs[f"grad.{name}"].tobytes(), name
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

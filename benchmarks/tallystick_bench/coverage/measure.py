@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 import tallystick
 from tallystick.errors import TallystickError
 from tallystick.program.capture import capture
+from tallystick.program.capture.torch_step import default_dtype
 from tallystick.program.executor import Executor
 from tallystick_bench.coverage.case import Batch, Case
 
@@ -51,13 +52,9 @@ class _Wide(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _precision(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with _Wide() if dtype is torch.float64 else contextlib.nullcontext():
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    wide = _Wide() if dtype is torch.float64 else contextlib.nullcontext()
+    with default_dtype(dtype), wide:
+        yield
 
 
 def _eager(

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import CannotCheckError
 from tallystick.job.job_file import load_job
 from tallystick_bench import process
 from tallystick_bench.memory import peak_bytes
@@ -61,19 +59,12 @@ def _child(context: Context, model: str, side: str, work: Path) -> dict[str, Any
         "work": str(work),
         "threads": context.threads,
     }
-    done = subprocess.run(
-        process.command("tallystick_bench.ovt.parts.memory", json.dumps(arguments)),
-        env=process.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
+    found: dict[str, Any] = process.answer(
+        "tallystick_bench.ovt.parts.memory",
+        json.dumps(arguments),
+        failed=f"The process that measures {side}'s memory failed",
+        next_action="Run it where there is more memory.",
     )
-    if done.returncode:
-        raise CannotCheckError(
-            f"The process that measures {side}'s memory failed: {done.stderr.strip()[-800:]}",
-            "Run it where there is more memory.",
-        )
-    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 

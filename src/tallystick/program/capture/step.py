@@ -33,10 +33,6 @@ class Step:
     updated: dict[str, Value] = field(default_factory=dict)
 
 
-def rate_of(optimizer: Optimizer) -> float | str:
-    return optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)
-
-
 def emit_step(
     b: Builder,
     model: Model,

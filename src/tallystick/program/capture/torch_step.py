@@ -139,7 +139,8 @@ class Results:
 
 
 @contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """torch's default dtype is `dtype` inside of the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -198,7 +199,7 @@ def torch_step(
     try:
         for path, child in module.named_modules():
             child.training = modes.get(path, child.training)
-        with _default_dtype(dtype), torch.enable_grad(), lowering.installed():
+        with default_dtype(dtype), torch.enable_grad(), lowering.installed():
             given = {k: tensor(v) for k, v in inputs.batch.items()}
             updates = None
             if request.groups is not None:

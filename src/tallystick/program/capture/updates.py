@@ -100,7 +100,9 @@ class Updates(ABC):
             )
         found: Sequence[Tensor | None] = [None]
         if loss.requires_grad:
-            found = self.gradients(loss, [self.parameters[n] for n in names])
+            wanted = [self.parameters[n] for n in names]
+            # The graph is kept: two losses may share parts of it.
+            found = torch.autograd.grad(loss, wanted, allow_unused=True, retain_graph=True)
         gradients = {n: g for n, g in zip(names, found, strict=False) if g is not None}
         if not gradients:
             raise UsageError(
@@ -111,10 +113,6 @@ class Updates(ABC):
             for name, value in self.stepped(gradients).items():
                 self.parameters[name].copy_(value)
         self.done.append((group, tuple(gradients)))
-
-    def gradients(self, loss: Tensor, wanted: Sequence[Tensor]) -> Sequence[Tensor | None]:
-        """The graph is kept: two losses may share parts of it."""
-        return torch.autograd.grad(loss, wanted, allow_unused=True, retain_graph=True)
 
     @abstractmethod
     def stepped(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
