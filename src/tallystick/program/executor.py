@@ -22,6 +22,7 @@ from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.program.blocks import Part
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, SCALAR_PREFIX, Input, Node, Program, op_spec
 from tallystick.program.layout import Place, new_tensor
@@ -91,7 +92,8 @@ class Executor:
         self._table = device.kernels(self.contract)
         self._kernels = kernels
         self._numbers = range(len(program.nodes)) if numbers is None else numbers
-        self.plan = make_plan(program, PlanOptions(fold_constants=kernels is None), device)
+        options = PlanOptions(fold_constants=kernels is None, blocks=kernels is None)
+        self.plan = make_plan(program, options, device)
         self.state_intact = True
         with context.entered():
             self._staged = {
@@ -204,13 +206,12 @@ class Executor:
                 (copy, {}, [tensor(source)], [tensor(target)], step.index)
                 for source, target in step.copies
             ]
-            node = self.program.nodes[step.index]
-            if step.runs and node.op not in view and node.op != COMMIT:
-                run = self._kernel(step.index, node)
-                outputs = [tensor(p) for p in step.outputs]
-                calls.append(
-                    (run, node.attrs, [optional(p) for p in step.inputs], outputs, step.index)
-                )
+            parts = step.parts or [Part(step.index, step.inputs, step.outputs)]
+            for index, inputs, outputs in parts if step.runs else ():
+                node = self.program.nodes[index]
+                if node.op not in view and node.op != COMMIT:
+                    run, given = self._kernel(index, node), [optional(p) for p in inputs]
+                    calls.append((run, node.attrs, given, [tensor(p) for p in outputs], index))
             return calls
 
         for step in plan.constants:
@@ -330,7 +331,7 @@ class Executor:
                 bound = self._ready(tensors)
                 self._run(bound)
                 return self._result(bound, state, advance, on_device)
-            options = PlanOptions(reuse=False, hoist=False, fold_constants=False)
+            options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
             plan = make_plan(self.program, options, self._device)
             arena = self._device.allocate(plan.arena_bytes)
             try:

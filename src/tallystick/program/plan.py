@@ -18,6 +18,8 @@ from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
+from tallystick.program.blocks import Group, Part, Whole, lay_out
+from tallystick.program.grouping import Grouping, Item
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.layout import Place, viewed, whole
 from tallystick.program.schedule import execution_order
@@ -42,7 +44,11 @@ class Storage:
 
 @dataclass
 class Step:
-    """The work at one position: copies into scratch, then the kernel (None for a view)."""
+    """The work at one position: copies into scratch, then the kernel (None for a view).
+
+    A group of nodes (blocks.py) has `parts` instead of one kernel's call: the calls of its blocks,
+    in order. `inputs` and `outputs` are then those of the whole group, `index` is its last node.
+    """
 
     index: int
     copies: list[tuple[Place, Place]] = field(default_factory=list)
@@ -50,6 +56,7 @@ class Step:
     outputs: list[Place] = field(default_factory=list)
     runs: bool = True
     writes_state: bool = False
+    parts: list[Part] = field(default_factory=list)
 
 
 @dataclass
@@ -71,11 +78,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Without `reuse` every operand stays intact until its node has ended (for taps)."""
+    """Without `reuse` every operand stays intact until its node has ended (for taps). Without
+    `blocks` every node is executed by itself, on whole tensors."""
 
     reuse: bool = True
     hoist: bool = True
     fold_constants: bool = True
+    blocks: bool = True
 
 
 class _Planner:
@@ -85,11 +94,16 @@ class _Planner:
         self.program = program
         self.kernels = kernels
         self.options = options
-        self.order = execution_order(program, options.hoist)
-        self.end = len(self.order)
+        order = execution_order(program, options.hoist)
         self.storages: list[Storage] = []
         self.places: dict[Value, Place] = {}
         self.constant = self._constant_nodes() if options.fold_constants else set()
+        self.schedule: list[Item] = [*order]
+        self.kept: set[Value] = set()
+        if options.blocks:
+            grouping = Grouping(program, order, kernels, self.constant)
+            self.schedule, self.kept = grouping.schedule(), grouping.kept()
+        self.end = len(self.schedule)
         self.into: list[int] = []
 
     def kernel(self, op: str) -> Kernel:
@@ -99,7 +113,7 @@ class _Planner:
     def inplace(self, step: Step) -> tuple[tuple[int, int], ...]:
         """(input, output) pairs of a step's kernel that may share storage."""
         op = self.program.nodes[step.index].op
-        return () if op in view else self.kernel(op).inplace
+        return () if op in view or step.parts else self.kernel(op).inplace
 
     def _constant_nodes(self) -> set[int]:
         found: set[int] = set()
@@ -123,8 +137,10 @@ class _Planner:
             kind = "state" if spec.kind == "state" else "staged"
             self.places[Value(-1, i)] = self._new(kind, spec.type, -1, spec.name)
         return [
-            self._layout(position, index, self.program.nodes[index])
-            for position, index in enumerate(self.order)
+            self._layout(position, item, self.program.nodes[item])
+            if isinstance(item, int)
+            else self._layout_group(position, item)
+            for position, item in enumerate(self.schedule)
         ]
 
     def _layout(self, position: int, index: int, node: Node) -> Step:
@@ -149,6 +165,33 @@ class _Planner:
             step.outputs = [self._new(kind, t, position) for t in node.out_types]
         for out, place in enumerate(step.outputs):
             self.places[Value(index, out)] = place
+        return step
+
+    def _layout_group(self, position: int, group: Group) -> Step:
+        """One step for all blocks of `group`: its operands and kept results whole, all else of a
+        block's size."""
+        step = Step(group.nodes[-1])
+
+        def operand(value: Value, strided: bool) -> Place:
+            place = self.places[value]
+            if not strided and not place.is_contiguous:
+                place = self._copy(step, place, "arena", position)
+            step.inputs.append(place)
+            return place
+
+        def result(value: Value) -> Place | None:
+            if value.node not in group.members or value not in self.kept:
+                return None
+            self.places[value] = self._new("arena", self.program.type_of(value), position)
+            step.outputs.append(self.places[value])
+            return self.places[value]
+
+        def scratch(nbytes: int) -> int:
+            self.storages.append(Storage("arena", nbytes, "", position, position))
+            return len(self.storages) - 1
+
+        memory = Whole(operand, result, scratch)
+        step.parts = lay_out(self.program, group, self.kernels, memory)
         return step
 
     def _copy(self, step: Step, source: Place, kind: str, position: int) -> Place:
@@ -187,17 +230,18 @@ class _Planner:
     def donate(self, steps: list[Step]) -> list[tuple[str, Place]]:
         """Place next-state values in their state arrays; return those that must be copied."""
         passed = self._passed_through()
-        position_of = {step.index: position for position, step in enumerate(steps)}
+        position_of = {
+            step.index: position for position, step in enumerate(steps) if not step.parts
+        }
         copies: list[tuple[str, Place]] = []
         for slot, value in self.program.next_state.items():
             if slot in passed:
                 continue
             old = self.places[Value(-1, self.program.input_index[slot])]
-            if self.options.reuse and not value.is_input:
-                position = position_of[value.node]
-                if self._take_over(steps[position], value.out, old, position):
-                    steps[position].writes_state = True
-                    continue
+            at = position_of.get(value.node) if self.options.reuse else None
+            if at is not None and self._take_over(steps[at], value.out, old, at):
+                steps[at].writes_state = True
+                continue
             copies.append((slot, self.places[value]))
         return copies
 
@@ -262,6 +306,10 @@ class _Planner:
             step.inputs = [self.settle(p) for p in step.inputs]
             step.outputs = [self.settled(p) for p in step.outputs]
             step.copies = [(self.settled(a), self.settled(b)) for a, b in step.copies]
+            step.parts = [
+                Part(p.node, [self.settle(i) for i in p.inputs], [*map(self.settled, p.outputs)])
+                for p in step.parts
+            ]
         arena = [
             storage
             for i, storage in enumerate(self.storages)

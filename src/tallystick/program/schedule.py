@@ -7,8 +7,14 @@ gradient.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 from tallystick.kernels.views import view
 from tallystick.program.ir import Program, Value, op_spec
+
+T = TypeVar("T")
 
 
 def view_roots(program: Program) -> dict[Value, Value]:
@@ -87,3 +93,24 @@ def _prerequisites(program: Program, early: list[bool]) -> dict[int, set[int]]:
         waits.discard(index)
         needed[index] = {w for w in waits if program.nodes[w].op != "tallystick.commit"}
     return needed
+
+
+def in_order(waits: Mapping[T, set[T]], place: Callable[[T], int]) -> list[T] | None:
+    """The items of `waits`, each after those that it waits for; of several that are ready, the one
+    of the smallest `place` first. None where items wait for each other."""
+    follow: dict[T, list[T]] = {}
+    left = {item: len(needed) for item, needed in waits.items()}
+    for item, needed in waits.items():
+        for other in needed:
+            follow.setdefault(other, []).append(item)
+    ready = [(place(item), item) for item, count in left.items() if not count]
+    heapq.heapify(ready)
+    done: list[T] = []
+    while ready:
+        _, item = heapq.heappop(ready)
+        done.append(item)
+        for other in follow.get(item, []):
+            left[other] -= 1
+            if not left[other]:
+                heapq.heappush(ready, (place(other), other))
+    return done if len(done) == len(waits) else None

@@ -1,0 +1,65 @@
+"""Leading axes along which an operator may be executed part by part, with the same bits.
+
+An element of the result depends, along these axes, only on elements of the operands at its own
+index. An operand that has one index there, or lacks the axis, is read whole. So the executor may
+call a kernel on parts of its tensors (program/blocks.py). An operator without an entry is executed
+whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.operators.common import axis_of, integer, integers
+from tallystick.numerics.registry import operator
+from tallystick.numerics.types import Attrs, TensorType
+
+# Over attributes and the type of the first result: the number of such axes.
+Leading = Callable[[Attrs, TensorType], int]
+
+_leading: Attachments[Leading] = Attachments("rule of leading axes", "tallystick.kernels.parts")
+
+
+def leading_axes(op: str, attrs: Attrs, result: TensorType) -> int:
+    """The number of leading axes of `result`, the first of `op`, that parts may be cut along."""
+    rule = _leading.table.get(op)
+    if rule is not None:
+        return rule(attrs, result)
+    spec = operator.get(op)
+    if spec is None or spec.op_class != "elementwise" or "reduction" in spec.attrs:
+        return 0
+    return len(result.shape)
+
+
+@_leading("aten.where", "aten.masked_fill", "aten.gelu", "aten.gelu_backward")
+def _every(_attrs: Attrs, result: TensorType) -> int:
+    return len(result.shape)
+
+
+@_leading(
+    "aten._softmax",
+    "aten._log_softmax",
+    "aten._softmax_backward_data",
+    "aten._log_softmax_backward_data",
+)
+def _before_axis(attrs: Attrs, result: TensorType) -> int:
+    return axis_of("softmax", integer(attrs, "dim"), len(result.shape))
+
+
+@_leading("aten.native_layer_norm")
+def _before_normalized(attrs: Attrs, result: TensorType) -> int:
+    return len(result.shape) - len(integers(attrs, "normalized_shape"))
+
+
+@_leading("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax", "aten.amin")
+def _before_reduced(attrs: Attrs, result: TensorType) -> int:
+    axes = integers(attrs, "dim")
+    if not axes or not attrs["keepdim"]:
+        return 0
+    return min(axis % len(result.shape) for axis in axes)
+
+
+@_leading("aten.bmm")
+def _batches(_attrs: Attrs, _result: TensorType) -> int:
+    return 1
