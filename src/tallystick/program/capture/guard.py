@@ -85,19 +85,16 @@ def refuse_around() -> None:
 class GuardedLowering(Lowering):
     """Capture's replacements, with a look at torch's state at each call of the model.
 
-    `count` gives the number of traced nodes. `lines` collects (first node, end node, file:line).
+    `lines` collects (first node, end node, file:line), where `count` gives the number of nodes.
     """
 
     def __init__(
-        self,
-        rng: Tensor,
-        count: Callable[[], int | None],
-        stand_ins: Mapping[int, Tensor] | None = None,
+        self, rng: Tensor, stand_ins: Mapping[int, Tensor], count: Callable[[], int] | None
     ) -> None:
         super().__init__(rng)
         self.count = count
         self.lines: list[tuple[int, int, str]] = []
-        self.constants = Constants(rng, stand_ins or {})
+        self.constants = Constants(rng, stand_ins)
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
@@ -164,16 +161,15 @@ class GuardedLowering(Lowering):
             raise _refuse_autocast()
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
-        start = self.count()
+        start = self.count() if self.count else 0
         if func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
         result = self.constants.call(func, run, args, kwargs or {})
-        end = self.count()
-        if start is not None and end is not None and end > start:
+        if self.count and self.count() > start:
             line = model_line()
             if line:
-                self.lines.append((start, end, line))
+                self.lines.append((start, self.count(), line))
         return result
 
     def _add_batch_dim(self, tensor: Tensor, dim: int, level: int) -> Tensor:
