@@ -179,7 +179,9 @@ class Recurrent(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("build", [Attending, lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.GRU)])
+@pytest.mark.parametrize(
+    "build", [Attending, lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.GRU)]
+)
 def test_attention_and_recurrent_layers_agree_with_torchs(
     build: Callable[[], nn.Module], tmp_path: Path
 ) -> None:

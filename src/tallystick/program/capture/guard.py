@@ -7,6 +7,7 @@ has no effect there, and hooks of the real parameters do not run by themselves.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,10 +19,17 @@ from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.constants import INDEXES, Constants, each, has_content
+from tallystick.program.capture.constants import (
+    INDEXES,
+    Constants,
+    each,
+    has_content,
+    replaced,
+)
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
+_WHOLE = (torch.int64, torch.int32)
 _ADD_BATCH_DIM = "_add_batch_dim"
 _add_batch_dim: Callable[..., Tensor] = getattr(vmap, _ADD_BATCH_DIM)
 _NO_AUTOCAST = (
@@ -98,6 +106,8 @@ class GuardedLowering(Lowering):
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
+        for factory in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
+            self.table[factory] = functools.partial(self._sized, factory)
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
 
@@ -116,6 +126,18 @@ class GuardedLowering(Lowering):
                 for b in bounds
             )
         return torch.clamp(x, min, max, **named)
+
+    def _sized(self, factory: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """0-d tensors among sizes and bounds as numbers: torch's own code would read them."""
+
+        def number(value: Any) -> Any:
+            if not isinstance(value, Tensor) or value.dim() != 0:
+                return value
+            read = Tensor.__index__ if value.dtype in _WHOLE else Tensor.item
+            return self.table.get(read, read)(value)
+
+        sizes = replaced(args, number)
+        return factory(*sizes, **{k: replaced(v, number) for k, v in kwargs.items()})
 
     def _from_data(self, factory: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **kwargs: Any) -> Any:
