@@ -65,11 +65,18 @@ class Layers(nn.Module):
         for layer in self.layers:
             if self.training:
                 dropout_probability = torch.rand([])
-                if dropout_probability < self.layerdrop:
+                if dropout_probability < self.layerdrop:  # skip the layer
+                    continue
+{SKIPPED}
+                if skip_the_layer:
                     continue
             x = torch.tanh(layer(x))
         return x
-"""
+""".replace(
+    "{SKIPPED}",
+    " " * 16 + "skip_the_layer = True if self.training and "
+    "(dropout_probability < self.layerdrop) else False",
+)
 PLACES = """
 class Places(nn.Module):
     def __init__(self):

@@ -189,6 +189,23 @@ def test_attention_and_recurrent_layers_agree_with_torchs(
     assert "first step" not in saved(step, CASE, tmp_path).about
 
 
+class Blind(Attending):
+    """A query that sees nothing by a mask of the least number: equal weights, as transformers 4.50
+    has for padding on the left. The gradient of torch's CPU kernel takes 1 for each of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.into(x.reshape(-1, 4, 5)).chunk(3, -1)
+        mask = torch.zeros(4, 4, device=x.device)
+        mask[0] = torch.finfo(x.dtype).min
+        found: Tensor = self.out(F.scaled_dot_product_attention(q, k, v, mask).mean(1))
+        return found
+
+
+def test_a_query_that_sees_nothing_is_honest(tmp_path: Path) -> None:
+    step = capture(Blind(), classify, CASE.schema(), SGD(0.1))
+    assert "first step" not in saved(step, CASE, tmp_path).about
+
+
 def test_a_fault_of_our_attention_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that would be on both sides of the comparison, were torch's not the other."""
     right = Lowering.attention

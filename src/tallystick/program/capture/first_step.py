@@ -48,8 +48,8 @@ class FirstStep:
     """What a captured step keeps for the comparison: what was traced, and the module's modes.
 
     `gradients()` is the step's program with the gradients as outputs, and, of several updates, the
-    parameters after each; its `updates` are the optimizers' steps. `probes()` gives the forward pass with every submodule's output, and
-    their modules, in the order in which they end.
+    parameters after each; `updates` are those updates. `probes()` gives the forward pass with every
+    submodule's output, and their modules, in the order in which they end.
     """
 
     request: Request

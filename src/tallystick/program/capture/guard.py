@@ -106,8 +106,8 @@ class GuardedLowering(Lowering):
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
-        for factory in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
-            self.table[factory] = functools.partial(self._sized, factory)
+        for sized in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
+            self.table[sized] = functools.partial(self._sized, sized)
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
 

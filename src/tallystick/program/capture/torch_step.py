@@ -133,6 +133,8 @@ class _Eager(Lowering):
             return super().attention(
                 query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
             )
+        # The gradient of its other kernel is wrong for a query whose mask is the least number
+        # everywhere: its equal weights are all 1 there.
         with sdpa_kernel(SDPBackend.MATH):
             return _attention(
                 query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import operator
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -50,8 +51,23 @@ _LINES: dict[str, bool] = {"if not torch.isfinite(hidden_states).all():": False}
 _MODULE_DROPOUT = "if (not self.training) or (self.training and torch.rand(1) > module_dropout):"
 
 
-# 4.50 leaves a layer out with a probability. A number in [0, 1) is never below 0.
-_LAYER_DROP = "if dropout_probability < self.layerdrop:"
+# 4.50 leaves a layer out with a probability, of this attribute of the frame's `self`. A number in
+# [0, 1) is never below 0.
+_SKIPPED = "skip_the_layer = True if self.training and (dropout_probability < self.{}) else False"
+_LAYER_DROPS: dict[str, str] = {
+    "if dropout_probability < self.layerdrop:": "layerdrop",
+    _SKIPPED.format("layerdrop"): "layerdrop",
+    _SKIPPED.format("config.layerdrop"): "config.layerdrop",
+    "if not skip_the_layer or synced_gpus:": "config.layerdrop",
+}
+
+
+def _never_left_out(frame: FrameType, attribute: str) -> bool | None:
+    """False where the frame's layers are left out with the probability 0."""
+    try:
+        return None if operator.attrgetter(attribute)(frame.f_locals["self"]) != 0 else False
+    except (AttributeError, KeyError):
+        return None
 
 
 def shortcut(frame: FrameType) -> bool | None:
@@ -67,9 +83,8 @@ def shortcut(frame: FrameType) -> bool | None:
     if found is not None:
         return found
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    if line == _LAYER_DROP:
-        return False if getattr(frame.f_locals.get("self"), "layerdrop", None) == 0 else None
-    return _LINES.get(line)
+    attribute = _LAYER_DROPS.get(line.partition("#")[0].strip())
+    return _never_left_out(frame, attribute) if attribute else _LINES.get(line)
 
 
 def _weight(experts: Any, name: str, number: int) -> Tensor:
