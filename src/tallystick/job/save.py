@@ -40,6 +40,9 @@ from tallystick.rounding.published.stock import check_program
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep
 
+# GPT-2 of 124M parameters would take some 10 GB and a minute for what a small one shows as well.
+RECIPE_COMPARED = 1 << 22
+
 
 def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
     """Columns as numpy arrays, from arrays or torch tensors. The function does not narrow
@@ -141,10 +144,10 @@ def save_job(
     optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps.
 
-    The first step is compared with the module in float64 (PROGRAM 5.9), but not that of a recipe:
-    its module is ours, and it may be built without weights. The comparison needs the memory and
-    the time of a step in float64. Without `compare_first_step`, or where the module cannot run so,
-    the job's `about` says it.
+    The first step is compared with the module and torch's optimizer in float64 (PROGRAM 5.9), that
+    of a recipe up to `RECIPE_COMPARED` parameters: its module is ours, and the same one whatever
+    its size. The comparison needs the memory and the time of a step in float64. Without
+    `compare_first_step`, or where the module cannot run so, the job's `about` says it.
 
     Raises UsageError for data, state or schedules that do not fit the program, or a first step
     that differs from the module's beyond the threshold; UnsupportedOperatorError for an operator
@@ -200,9 +203,12 @@ def save_job(
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
     notes = dict(about or {})
-    if captured.first_step is not None and recipe is None:
+    if captured.first_step is not None:
+        size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"
-        if compare_first_step:
+        if recipe and size_of_model > RECIPE_COMPARED:
+            not_compared = f"a recipe of more than {RECIPE_COMPARED} parameters"
+        elif compare_first_step:
             indices = batch_indices(commitment.order_seed, commitment.record_count, 0, size)
             first = {n: t if isinstance(t, float) else t[0] for n, t in scalars.items()}
             not_compared = captured.first_step.compare(

@@ -148,6 +148,7 @@ def _captured(
             lambda: _finish(b, outputs | step.gradients | step.updated),
             lambda: _probes(model, request, step.rules, program.contract),
             {path: child.training for path, child in model.module.named_modules()},
+            step.updates,
         ),
     )
     weights = model.weights()

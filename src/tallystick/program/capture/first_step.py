@@ -11,7 +11,8 @@ orders: so their errors are of one size, and 16 allows for luck. Beyond that, fo
 float64, whose weights and batch are shaken by up to 2⁻²² of each number, say more about float32's
 own error: a ReLU within a rounding of zero may fall to either side. The largest of the five counts.
 What capture could drop (another precision, a hook, a factor) is larger. Under B < 32 bits of
-`rounded/1` the threshold is 2³²⁻ᴮ times wider.
+`rounded/1` the threshold is 2³²⁻ᴮ times wider. `first_update.py` states that of the optimizers'
+updates.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch import nn
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.contracts import Contract, find_contract
+from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
@@ -38,6 +40,7 @@ _LOSS, _LOSS_FLOOR = 2.0**-16, 1e-6
 _GRADIENT, _WHOLE_GRADIENT = 2.0**-13, 2.0**-20
 _SHAKEN = 4
 _OUTPUT = 2.0**-12
+_BUFFER, _ELEMENT = 2.0**-12, 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,15 @@ class FirstStep:
     """What a captured step keeps for the comparison: what was traced, and the module's modes.
 
     `gradients()` is the step's program with the gradients as outputs, and, of several updates, the
-    parameters after each. `probes()` gives the forward pass with every submodule's output, and
-    their modules, in the order in which they end.
+    parameters after each; `updates` are those updates. `probes()` gives the forward pass with every
+    submodule's output, and their modules, in the order in which they end.
     """
 
     request: Request
     gradients: Callable[[], Program]
     probes: Callable[[], tuple[Program, list[str]]]
     modes: dict[str, bool]
+    updates: tuple[Update, ...] = ()
 
     @property
     def module(self) -> nn.Module:
@@ -84,6 +88,9 @@ class FirstStep:
             return f"the program's first step failed: {error.message}"
         updated = {k[8:]: v for k, v in step.outputs.items() if k.startswith("updated.")}
         inputs = replace(inputs, updated=updated)
+        reason = compare_updates(self.updates, self._stepped(step, inputs), wide)
+        if reason is not None:
+            return reason
         try:
             exact = self._torchs(torch.float64, inputs)
             single = self._torchs(torch.float32, inputs)
@@ -93,7 +100,8 @@ class FirstStep:
             text = str(error).splitlines()
             return f"the module does not run in float64: {text[0] if text else type(error)}"
         assert step.loss is not None
-        ours = Results(float(step.loss), self._gradients(step.outputs))
+        kept = {k[7:]: v for k, v in step.state.items() if k.startswith("buffer.")}
+        ours = Results(float(step.loss), self._gradients(step.outputs), kept)
         if not math.isfinite(exact.loss):
             return "the module's loss is not finite in float64"
         others = [single]
@@ -107,6 +115,11 @@ class FirstStep:
             numbers = [abs(r.loss - exact.loss) for r in (ours, *others)]
             where = where or "every module's output agrees, so it is the loss function"
             raise _difference("loss", numbers, abs(exact.loss), where)
+        if missed.startswith("buffer "):
+            name = missed.removeprefix("buffer ")
+            numbers = [_distance(r.buffers[name], exact.buffers[name]) for r in (ours, *others)]
+            where = where or f"module {name.rpartition('.')[0] or type(self.module).__name__}"
+            raise _difference(missed, numbers, _distance(None, exact.buffers[name]), where)
         true = _gradient(missed, exact, ours)
         place = missed.rpartition(".")[0] or type(self.module).__name__
         raise _difference(
@@ -126,6 +139,19 @@ class FirstStep:
             {k: v for k, v in inputs.scalars.items() if SCALAR_PREFIX + k in known},
             inputs.rng if program.uses_rng else None,
         )
+
+    def _stepped(self, step: StepResult, inputs: Inputs) -> Stepped:
+        """The program's step by update; of one update the new parameters are the next state's."""
+        gradients: list[dict[str, Array]] = []
+        updated: list[dict[str, Array]] = []
+        for number, update in enumerate(self.updates):
+            at = f"{number}." if self.request.groups else ""
+            gradients.append({n: step.outputs[f"grad.{at}{n}"] for n in update.names})
+            updated.append({
+                n: step.outputs[f"updated.{at}{n}"] if at else step.state[f"param.{n}"]
+                for n in update.names
+            })  # fmt: skip
+        return Stepped(inputs.state, step.state, gradients, updated, inputs.scalars)
 
     def _torchs(self, dtype: torch.dtype, inputs: Inputs, shake: int | None = None) -> Results:
         return torch_step(self.request, self.modes, dtype, inputs, shake)
@@ -181,6 +207,27 @@ class FirstStep:
             found = _distance(ours.gradients.get(name), true)
             if math.isfinite(allowed) and not found <= allowed:
                 return name
+        return self._buffer(ours, others, exact, wide)
+
+    @staticmethod
+    def _buffer(
+        ours: Results, others: Sequence[Results], exact: Results, wide: float
+    ) -> str | None:
+        """`buffer NAME` of the first buffer in the modules' order beyond the threshold."""
+        sizes = [_distance(None, y) / math.sqrt(max(y.size, 1)) for _, y in exact.outputs]
+        order = {path: i for i, (path, _) in enumerate(exact.outputs)}
+
+        def forward_order(name: str) -> tuple[int, str]:
+            return order.get(name.rpartition(".")[0], len(order)), name
+
+        for name in sorted(exact.buffers, key=forward_order):
+            true, found = exact.buffers[name], ours.buffers[name]
+            allowed = _TIMES * max(_distance(r.buffers[name], true) for r in others)
+            if found.dtype.kind == "f":
+                allowed += _BUFFER * _distance(None, true)
+                allowed += _ELEMENT * max(sizes, default=0.0) * math.sqrt(true.size)
+            if math.isfinite(allowed) and not _distance(found, true) <= wide * allowed:
+                return f"buffer {name}"
         return None
 
 

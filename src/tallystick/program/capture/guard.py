@@ -7,6 +7,7 @@ has no effect there, and hooks of the real parameters do not run by themselves.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,10 +19,17 @@ from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.constants import INDEXES, Constants, each, has_content
+from tallystick.program.capture.constants import (
+    INDEXES,
+    Constants,
+    each,
+    has_content,
+    replaced,
+)
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
+_WHOLE = (torch.int64, torch.int32)
 _ADD_BATCH_DIM = "_add_batch_dim"
 _add_batch_dim: Callable[..., Tensor] = getattr(vmap, _ADD_BATCH_DIM)
 _NO_AUTOCAST = (
@@ -85,22 +93,21 @@ def refuse_around() -> None:
 class GuardedLowering(Lowering):
     """Capture's replacements, with a look at torch's state at each call of the model.
 
-    `count` gives the number of traced nodes. `lines` collects (first node, end node, file:line).
+    `lines` collects (first node, end node, file:line), where `count` gives the number of nodes.
     """
 
     def __init__(
-        self,
-        rng: Tensor,
-        count: Callable[[], int | None],
-        stand_ins: Mapping[int, Tensor] | None = None,
+        self, rng: Tensor, stand_ins: Mapping[int, Tensor], count: Callable[[], int] | None
     ) -> None:
         super().__init__(rng)
         self.count = count
         self.lines: list[tuple[int, int, str]] = []
-        self.constants = Constants(rng, stand_ins or {})
+        self.constants = Constants(rng, stand_ins)
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
+        for sized in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
+            self.table[sized] = functools.partial(self._sized, sized)
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
 
@@ -119,6 +126,18 @@ class GuardedLowering(Lowering):
                 for b in bounds
             )
         return torch.clamp(x, min, max, **named)
+
+    def _sized(self, factory: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """0-d tensors among sizes and bounds as numbers: torch's own code would read them."""
+
+        def number(value: Any) -> Any:
+            if not isinstance(value, Tensor) or value.dim() != 0:
+                return value
+            read = Tensor.__index__ if value.dtype in _WHOLE else Tensor.item
+            return self.table.get(read, read)(value)
+
+        sizes = replaced(args, number)
+        return factory(*sizes, **{k: replaced(v, number) for k, v in kwargs.items()})
 
     def _from_data(self, factory: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **kwargs: Any) -> Any:
@@ -164,16 +183,15 @@ class GuardedLowering(Lowering):
             raise _refuse_autocast()
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
-        start = self.count()
+        start = self.count() if self.count else 0
         if func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
         result = self.constants.call(func, run, args, kwargs or {})
-        end = self.count()
-        if start is not None and end is not None and end > start:
+        if self.count and self.count() > start:
             line = model_line()
             if line:
-                self.lines.append((start, end, line))
+                self.lines.append((start, self.count(), line))
         return result
 
     def _add_batch_dim(self, tensor: Tensor, dim: int, level: int) -> Tensor:

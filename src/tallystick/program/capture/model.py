@@ -104,7 +104,7 @@ def lower(
     inputs = [state[name] if name in state else b.input(name) for name in traced.inputs]
     lowerer = Lowerer(b, traced.origin, traced.lines)
     lowerer.updates = updates
-    values = lowerer.run(traced.graph.graph, inputs)
+    values = lowerer.run(traced.graph, inputs)
     return dict(zip(traced.outputs, values, strict=True))
 
 

@@ -138,7 +138,7 @@ def _arguments(node: fx.Node, place: Mapping[fx.Node, int]) -> Any:
 
 
 def _constant(traced: Trace, node: fx.Node) -> Any:
-    value = getattr(traced.graph, str(node.target), None)
+    value = getattr(traced.graph.owning_module, str(node.target), None)
     if isinstance(value, Tensor) and not value.is_meta:
         return (str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes())
     return node.target
@@ -146,7 +146,7 @@ def _constant(traced: Trace, node: fx.Node) -> Any:
 
 def _nodes(traced: Trace) -> list[tuple[fx.Node, Any]]:
     """The nodes in order, each with what it does, names of nodes replaced by their places."""
-    place = {node: i for i, node in enumerate(traced.graph.graph.nodes)}
+    place = {node: i for i, node in enumerate(traced.graph.nodes)}
 
     def meaning(node: fx.Node) -> Any:
         if node.op == "get_attr":
@@ -183,7 +183,7 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
         first = trace(request, collect)
         between = state.look()
         try:
-            second = trace(request, collect)
+            second = trace(request, collect, first)
         except TallystickError as error:
             _refuse_changes(request, collect, state, _changed(before, between), error)
             raise
@@ -191,7 +191,7 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
         moving = _changed(between, after)
         if moving:
             _refuse_moving(request, collect, state, moving, between, after)
-        pair = _difference(first, second)
+        pair = None if second is first else _difference(first, second)
         if pair is not None:
             _refuse_changes(request, collect, state, _changed(before, between), None)
             _refuse_difference(first, *pair)

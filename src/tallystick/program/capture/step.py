@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
+from tallystick.program.capture.first_update import Update
 from tallystick.program.capture.lower import type_of_tensor
 from tallystick.program.capture.model import Model, declare, lower
 from tallystick.program.capture.trace import Request, Trace
@@ -20,8 +21,8 @@ from tallystick.program.update import SlotRule, emit_update, optimizer_slots, ra
 class Step:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
-    `updated` are the parameters after each of several updates, which the comparison of the first
-    step reads.
+    `updates` are the optimizers' steps in order. `updated` are the parameters after each of
+    several, which the comparison of the first step reads.
     """
 
     next_state: dict[str, Value]
@@ -30,6 +31,7 @@ class Step:
     rules: dict[str, SlotRule]
     scalars: dict[str, float | str]
     trained: set[str]
+    updates: tuple[Update, ...]
     updated: dict[str, Value] = field(default_factory=dict)
 
 
@@ -61,6 +63,7 @@ def emit_step(
         rules,
         {rate_name(): _rate(optimizer)},
         set(trained),
+        (Update("", optimizer, tuple(trained), clip_norm),),
     )
 
 
@@ -85,6 +88,10 @@ def _several_updates(
         rules,
         {rate_name(group): _rate(o) for group, o in groups.optimizers.items()},
         {name for _, names in traced.updates for name in names},
+        tuple(
+            Update(group, groups.optimizers[group], names, groups.clip_norm)
+            for group, names in traced.updates
+        ),
         updates.updated,
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tallystick.kernels.evaluate import evaluate
 from tallystick.program.capture.composites import COMPOSITES
@@ -18,6 +19,7 @@ from tallystick.program.capture.constants import replaced
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.model import loss_and_metrics
+from tallystick.program.capture.recurrent import CELLS
 from tallystick.program.capture.settled import PythonState
 from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
 from tallystick.program.capture.updates import Groups, Updates
@@ -26,6 +28,7 @@ Array = np.ndarray
 SHAKE = 2.0**-22
 
 _cross_entropy, _batch_norm = F.cross_entropy, F.batch_norm
+_attention = F.scaled_dot_product_attention
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class Inputs:
     updated: Mapping[str, Array] = field(default_factory=dict)
 
 
+def _recurrent(func: Any, ours: Any) -> Any:
+    """torch's own recurrent layers, but with dropout, whose masks are the contract's."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        # (input, state, weights, bias, layers, dropout, train, ...), or packed ones, refused.
+        own = len(args) > 6 and isinstance(args[5], float) and not (args[5] and args[6])
+        return (func if own else ours)(*args, **kwargs)
+
+    return run
+
+
 class _Eager(Lowering):
     """torch's own functionals in one dtype, with the contract's random numbers.
 
@@ -56,6 +70,8 @@ class _Eager(Lowering):
         super().__init__(torch.tensor(list(rng), dtype=torch.int64))
         for func in COMPOSITES:  # a fault of ours would be on both sides of the comparison
             self.table.pop(func, None)
+        for func in CELLS:
+            self.table[func] = _recurrent(func, self.table[func])
         self.dtype = dtype
         self.stand_ins = stand_ins
 
@@ -101,6 +117,29 @@ class _Eager(Lowering):
     def scaled(self, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         return torch.where(mask, x * scale, 0.0)
 
+    def attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """torch's own, but with dropout, whose masks are the contract's."""
+        if dropout_p != 0.0:
+            return super().attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
+        # The gradient of its other kernel is wrong for a query whose mask is the least number
+        # everywhere: its equal weights are all 1 there.
+        with sdpa_kernel(SDPBackend.MATH):
+            return _attention(
+                query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+
     def cross_entropy(self, *args: Any, **kwargs: Any) -> Tensor:
         return _cross_entropy(*args, **kwargs)
 
@@ -131,10 +170,12 @@ def gradient_name(number: int, parameter: str) -> str:
 
 @dataclass
 class Results:
-    """Of one run: the loss, gradients by parameter, and outputs in order, each with its module."""
+    """Of one run: the loss, gradients by parameter, the buffers after it, and outputs in order,
+    each with its module."""
 
     loss: float
     gradients: dict[str, Array]
+    buffers: dict[str, Array]
     outputs: list[tuple[str, Array]] = field(default_factory=list)
 
 
@@ -206,7 +247,8 @@ def torch_step(
                 updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.with_update(updates))
-            loss = loss_and_metrics(call_with(body, placed, given)[0])["loss"]
+            returned, _, after = call_with(body, placed, given)
+            loss = loss_and_metrics(returned)["loss"]
             if updates is not None:
                 found = updates.found
             else:
@@ -218,5 +260,6 @@ def torch_step(
             handle.remove()
         python.restore()
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
+    kept = {k: v.detach().to(torch.float64).numpy() for k, v in after.items()}
     seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]
-    return Results(float(loss.detach()), gradients, seen)
+    return Results(float(loss.detach()), gradients, kept, seen)

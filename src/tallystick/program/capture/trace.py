@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +19,6 @@ from torch._functorch.pyfunctorch import (
 )
 from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 from torch.func import functionalize
-from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
@@ -36,6 +33,7 @@ from tallystick.program.capture.guard import (
     refuse_around,
 )
 from tallystick.program.capture.questions import value_questions
+from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
@@ -51,13 +49,15 @@ class Trace:
     path of the module that produced it, `lines` to the model's `file:line`, where known.
     """
 
-    graph: torch.fx.GraphModule
+    graph: torch.fx.Graph
     inputs: list[str]
     outputs: list[str]
     origin: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     # The group of each update in the step, and the parameters that it changes.
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    # The run itself, with its mutation, which a second one is compared with.
+    run: Recorder | None = field(default=None, repr=False, compare=False)
 
 
 def meta_like(tensor: Tensor) -> Tensor:
@@ -99,35 +99,27 @@ def first_tensor(output: Any) -> Tensor | None:
     return output if isinstance(output, Tensor) else None
 
 
-def _traced_nodes() -> int | None:
-    """The number of nodes of the trace in progress, or None when torch does not give it."""
-    mode = get_proxy_mode()
-    return None if mode is None else len(mode.tracer.graph.nodes)
-
-
 @contextlib.contextmanager
 def _module_spans(
-    module: nn.Module, results: list[tuple[str, Tensor]]
+    module: nn.Module, results: list[tuple[str, Tensor]], count: Callable[[], int]
 ) -> Iterator[list[tuple[int, int, str]]]:
     """Collects (first node, end node, module path) for every forward call, innermost first.
 
     `results` gets the path and the tensor of every call that returns one.
     """
     spans: list[tuple[int, int, str]] = []
-    entered: list[int | None] = []
+    entered: list[int] = []
     handles = []
     for path, child in module.named_modules():
 
         def enter(_module: nn.Module, _args: Any) -> None:
-            entered.append(_traced_nodes())
+            entered.append(count())
 
         def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
             result = first_tensor(output)
             if result is not None:
                 results.append((path, result))
-            start, end = entered.pop(), _traced_nodes()
-            if start is not None and end is not None:
-                spans.append((start, end, path or type(_module).__name__))
+            spans.append((entered.pop(), count(), path or type(_module).__name__))
 
         handles.append(child.register_forward_pre_hook(enter))
         handles.append(child.register_forward_hook(leave))
@@ -158,22 +150,13 @@ def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[s
     return origin
 
 
-def _note(proxy: Any, value: Any) -> Any:
-    """In the place of make_fx's note of a node's result, which makes a fake tensor of each."""
-    proxy.node.meta["val"] = list(value) if isinstance(value, tuple) else value
-    return proxy
-
-
 @contextlib.contextmanager
 def _capture_settings() -> Iterator[None]:
-    """Fused inference paths off, factories on the meta device, while a trace runs.
-
-    A node's note is the meta tensor itself: another copy took more time than the rest of the trace.
-    """
+    """Fused inference paths off, factories on the meta device, while a trace runs."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with META, mock.patch.object(proxy_tensor, "set_meta", _note):
+        with META:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -212,8 +195,10 @@ def _check_loss(loss: Tensor) -> None:
         )
 
 
-def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trace:
-    """Trace `request` on meta tensors.
+def trace(
+    request: Request, collect: Callable[[Any], dict[str, Tensor]], before: Trace | None = None
+) -> Trace:
+    """Trace `request` on meta tensors; the result is `before` where nothing differs from that.
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
@@ -229,6 +214,7 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
+    recorder = Recorder(before.run if before else None)
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
     real |= {f"module.{k}": v for k, v in request.module.named_buffers()}
 
@@ -246,14 +232,16 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
         placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
-        lowering = GuardedLowering(given["rng"], _traced_nodes, stand_ins)
+        # A second run is only compared: the first one's places are told.
+        lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
         body = Body(request.module, request.with_update(updating))
-        with lowering.installed(), _module_spans(request.module, results) as found:
+        noted = _module_spans(request.module, results, recorder.count)
+        with lowering.installed(), noted as found:
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
             check_buffers(buffers, request.buffers)
@@ -286,12 +274,21 @@ def trace(request: Request, collect: Callable[[Any], dict[str, Tensor]]) -> Trac
 
     try:
         with _capture_settings(), torch.enable_grad(), traced_as_called(request.module):
-            first = make_fx(step, tracing_mode="real")(*sources.values())
-            graph = first.graph
+            examples = list(sources.values())
+            recorder.run(step, examples)
+            if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
+                return before
+            graph = recorder.graph
             result = Trace(
-                first, list(sources), names, _origins(graph, spans), _origins(graph, lines), updates
+                graph,
+                list(sources),
+                names,
+                _origins(graph, spans),
+                _origins(graph, lines),
+                updates,
+                recorder,
             )
-            return _without_mutation(result, list(sources.values()))
+            return _without_mutation(result, examples)
     except UsageError as error:
         add_line(error)
         raise
@@ -316,9 +313,9 @@ def _shares_memory(target: torch._ops.OpOverload) -> bool:
 class _Retrace(torch.fx.Interpreter):
     """Runs a traced graph under a second trace, and notes the first node behind each new one."""
 
-    def __init__(self, traced: Trace) -> None:
-        super().__init__(traced.graph)
-        self.origin, self.lines = traced.origin, traced.lines
+    def __init__(self, traced: Trace, count: Callable[[], int]) -> None:
+        super().__init__(cast(nn.Module, traced.graph.owning_module), graph=traced.graph)
+        self.origin, self.lines, self.count = traced.origin, traced.lines, count
         self.spans: list[tuple[int, int, str]] = []
         self.line_spans: list[tuple[int, int, str]] = []
 
@@ -337,39 +334,37 @@ class _Retrace(torch.fx.Interpreter):
             return functional.wrap_tensors(target(*args, **kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        start = _traced_nodes()
+        start = self.count()
         result = super().run_node(n)
-        end = _traced_nodes()
-        if start is not None and end is not None:
-            if n.name in self.origin:
-                self.spans.append((start, end, self.origin[n.name]))
-            if n.name in self.lines:
-                self.line_spans.append((start, end, self.lines[n.name]))
+        end = self.count()
+        if n.name in self.origin:
+            self.spans.append((start, end, self.origin[n.name]))
+        if n.name in self.lines:
+            self.line_spans.append((start, end, self.lines[n.name]))
         return result
 
 
 def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
-    if not _mutates(traced.graph.graph):
+    if not _mutates(traced.graph):
         return traced
-    interpreter = _Retrace(traced)
+    recorder = Recorder()
+    interpreter = _Retrace(traced, recorder.count)
 
     def again(*flat: Tensor) -> list[Tensor]:
         result: list[Tensor] = interpreter.run(*flat)
         return result
 
     with torch.no_grad():
-        second = make_fx(functionalize(again, remove="mutations"), tracing_mode="real")(*examples)
-    if _mutates(second.graph):
+        recorder.run(functionalize(again, remove="mutations"), examples)
+    graph = recorder.graph
+    if _mutates(graph):
         raise UsageError(
             "The model changes a tensor in place in a way that cannot be made functional.",
             "Write the change without in-place operators.",
         )
-    graph = second.graph
-    return Trace(
-        second,
-        traced.inputs,
-        traced.outputs,
-        _origins(graph, interpreter.spans),
-        _origins(graph, interpreter.line_spans),
-        traced.updates,
+    return replace(
+        traced,
+        graph=graph,
+        origin=_origins(graph, interpreter.spans),
+        lines=_origins(graph, interpreter.line_spans),
     )

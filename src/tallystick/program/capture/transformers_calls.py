@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import operator
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -35,6 +36,7 @@ _GENERAL_PATH: dict[tuple[str, str], bool] = {
     # 4.50
     ("transformers.modeling_attn_mask_utils", "_ignore_causal_mask_sdpa"): False,
     ("transformers.modeling_attn_mask_utils", "_prepare_4d_attention_mask_for_sdpa"): False,
+    ("transformers.models.jamba.modeling_jamba", "_update_mamba_mask"): False,
     # It only warns that there is padding and no mask.
     ("transformers.modeling_utils", "warn_if_padding_and_no_attention_mask"): False,
 }
@@ -49,6 +51,25 @@ _LINES: dict[str, bool] = {"if not torch.isfinite(hidden_states).all():": False}
 _MODULE_DROPOUT = "if (not self.training) or (self.training and torch.rand(1) > module_dropout):"
 
 
+# 4.50 leaves a layer out with a probability, of this attribute of the frame's `self`. A number in
+# [0, 1) is never below 0.
+_SKIPPED = "skip_the_layer = True if self.training and (dropout_probability < self.{}) else False"
+_LAYER_DROPS: dict[str, str] = {
+    "if dropout_probability < self.layerdrop:": "layerdrop",
+    _SKIPPED.format("layerdrop"): "layerdrop",
+    _SKIPPED.format("config.layerdrop"): "config.layerdrop",
+    "if not skip_the_layer or synced_gpus:": "config.layerdrop",
+}
+
+
+def _never_left_out(frame: FrameType, attribute: str) -> bool | None:
+    """False where the frame's layers are left out with the probability 0."""
+    try:
+        return None if operator.attrgetter(attribute)(frame.f_locals["self"]) != 0 else False
+    except (AttributeError, KeyError):
+        return None
+
+
 def shortcut(frame: FrameType) -> bool | None:
     """The answer to a question about values that `frame` asks, or None where no rule has one."""
     module = str(frame.f_globals.get("__name__", ""))
@@ -61,7 +82,9 @@ def shortcut(frame: FrameType) -> bool | None:
     found = _GENERAL_PATH.get((module, frame.f_code.co_name))
     if found is not None:
         return found
-    return _LINES.get(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    attribute = _LAYER_DROPS.get(line.partition("#")[0].strip())
+    return _never_left_out(frame, attribute) if attribute else _LINES.get(line)
 
 
 def _weight(experts: Any, name: str, number: int) -> Tensor:
@@ -97,6 +120,45 @@ def every_expert(experts: Any, hidden: Tensor, index: Tensor, weights: Tensor) -
     return total
 
 
+def every_module(block: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
+    """As `every_expert`, for a block of 4.50 whose experts are modules: result, router's scores."""
+    hidden = hidden_states.view(-1, hidden_states.shape[-1])
+    jambas = not hasattr(block, "gate")
+    scores = block.router(hidden) if jambas else block.gate(hidden)
+    weights = F.softmax(scores, dim=1, dtype=torch.float)
+    weights, index = torch.topk(weights, block.top_k, dim=-1)
+    if getattr(block, "norm_topk_prob", not jambas):
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+    weights = weights.to(hidden.dtype)
+    total = torch.zeros_like(hidden)
+    for number, expert in enumerate(block.experts):
+        chosen = index == number
+        other = chosen.to(hidden.dtype).amax(-1, keepdim=True) == 0
+        y = expert(hidden.masked_fill(other, 0.0))
+        share = weights.masked_fill(chosen.logical_not(), 0.0).sum(-1, keepdim=True)
+        total = total + y.masked_fill(other, 0.0) * share
+    if hasattr(block, "shared_expert"):
+        total = total + F.sigmoid(block.shared_expert_gate(hidden)) * block.shared_expert(hidden)
+    return total.reshape(hidden_states.shape), scores
+
+
+# Blocks of 4.50 that sort the tokens by experts. 5.x keeps the experts' weights in one tensor.
+_BLOCKS = frozenset({
+    "transformers.models.jamba.modeling_jamba.JambaSparseMoeBlock",
+    "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
+    "transformers.models.olmoe.modeling_olmoe.OlmoeSparseMoeBlock",
+    "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
+})  # fmt: skip
+
+
+def _is_block(module: nn.Module) -> bool:
+    kind = type(module)
+    if f"{kind.__module__}.{kind.__qualname__}" not in _BLOCKS:
+        return False
+    jitters = module.training and getattr(module, "jitter_noise", 0) > 0
+    return isinstance(getattr(module, "experts", None), nn.ModuleList) and not jitters
+
+
 _EXPERTS = ("num_experts", "has_gate", "has_bias", "is_transposed", "_apply_gate", "down_proj")
 _EXPERTS_MODULE = "transformers.integrations.moe"
 
@@ -111,12 +173,13 @@ def _is_static(module: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def static_experts(module: nn.Module) -> Iterator[None]:
-    """Experts of transformers 5 take `every_expert` for their forward while a trace runs."""
+    """Mixtures take `every_expert` (5.x) or `every_module` for their forward in a trace."""
     changed: list[nn.Module] = []
     for child in module.modules():
-        if "forward" in vars(child) or not _is_static(child):
+        static = every_expert if _is_static(child) else every_module if _is_block(child) else None
+        if "forward" in vars(child) or static is None:
             continue
-        vars(child)["forward"] = functools.partial(every_expert, child)
+        vars(child)["forward"] = functools.partial(static, child)
         changed.append(child)
     try:
         yield

@@ -1,0 +1,293 @@
+"""A run of a function on meta tensors, as an ATen graph; and a second run that is compared with it.
+
+The recording is torch's own: the mode and the tracer of `make_fx`. It has a short way for ordinary
+calls, which are nearly all. The long way looks for decompositions, constants and symbolic sizes,
+and notes the stack; it takes several times as long as the call itself.
+
+A second run makes no graph as long as it makes the calls of the first, in their order, with the
+same arguments. Where it first makes another one, it gets a graph of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from unittest import mock
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx import _symbolic_trace
+from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
+
+_long_way: Callable[..., Any] = proxy_tensor.proxy_call
+_Slot = proxy_tensor._ProxyTensor
+_LONG = frozenset(
+    {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
+)
+_IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
+_AS_THEY_ARE = frozenset({
+    int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout,
+    torch.memory_format,
+})  # fmt: skip
+
+
+class _UnusualError(Exception):
+    """An argument for which only the long way knows a form."""
+
+
+class _ByIdentity(MutableMapping[Tensor, Any]):
+    """What torch's tracer knows of each tensor. It keeps the tensors: no other gets their place."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[Any, Tensor]] = {}
+
+    def __setitem__(self, tensor: Tensor, slot: Any) -> None:
+        self.found[id(tensor)] = slot, tensor
+
+    def __getitem__(self, tensor: Tensor) -> Any:
+        return self.found[id(tensor)][0]
+
+    def __delitem__(self, tensor: Tensor) -> None:
+        del self.found[id(tensor)]
+
+    def __contains__(self, tensor: object) -> bool:
+        return id(tensor) in self.found
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter([tensor for _, tensor in self.found.values()])
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
+def _note(proxy: Any, value: Any) -> Any:
+    """A node's note is the meta tensor itself: torch's would be a fake tensor of each."""
+    proxy.node.meta["val"] = list(value) if isinstance(value, tuple) else value
+    return proxy
+
+
+@functools.cache
+def _is_ordinary(func: Any) -> bool:
+    """Whether torch's own tracing of `func` comes to a node and the call."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    if func.namespace == "prim" or func._schema.name.split("::")[1] in _LONG:
+        return False
+    if torch.Tag.data_dependent_output in func.tags:
+        return False
+    name = func.name()  # type: ignore[no-untyped-call]
+    has_kernel = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, name)
+    # With a kernel for meta tensors too, autograd does not take the operator apart.
+    return has_kernel("Meta") or not (_IMPLICIT in func.py_kernels or has_kernel(_IMPLICIT))
+
+
+@functools.cache
+def _is_fresh(func: Any) -> bool:
+    """Whether the results of `func` are tensors of their own, as its arguments say they are."""
+    schema = func._schema
+    return not any(a.alias_info is not None for a in (*schema.arguments, *schema.returns))
+
+
+@functools.cache
+def _name(func: Any) -> str:
+    return str(fx.Graph()._target_to_str(func.overloadpacket.__name__))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two arguments of calls are equal. 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if a is b:
+        return True
+    if isinstance(a, (list, tuple)):
+        return (
+            isinstance(b, (list, tuple))
+            and len(a) == len(b)
+            and all(_same(x, y) for x, y in zip(a, b, strict=True))
+        )
+    if type(a) is not type(b) or isinstance(a, fx.Node):
+        return False
+    return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What to allocate for a result."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, made: Any) -> Any:
+        """That of each result; None where one is no plain tensor without storage."""
+        if type(made) is list or type(made) is tuple:
+            rooms = [cls.of(part) for part in made]
+            return None if None in rooms else type(made)(rooms)
+        if type(made) is not Tensor or not made.is_meta or not made.is_contiguous():
+            return None
+        return cls(tuple(made.shape), made.dtype)
+
+
+def _allocated(rooms: Any) -> Any:
+    if isinstance(rooms, _Room):
+        return torch.empty(rooms.shape, dtype=rooms.dtype, device="meta")
+    return type(rooms)([_allocated(room) for room in rooms])
+
+
+class Recorder:
+    """Records one run; with `before`, as that record where the calls are the same."""
+
+    def __init__(self, before: Recorder | None = None) -> None:
+        self.tracer = PythonKeyTracer()
+        self.tracer.root = nn.Module()
+        self.tracer.tensor_attrs = {}
+        self.tracer.tensor_tracker = self.slots = _ByIdentity()
+        self.mode = ProxyTorchDispatchMode(self.tracer, "real")
+        # The nodes of the record that this run repeats so far, and how many of them it has.
+        self.before: list[fx.Node] | None = None
+        self.at = 0
+        self.graph = self.tracer.graph = fx.Graph(tracer_cls=PythonKeyTracer)
+        if before is not None:
+            self.before, self.graph = list(before.graph.nodes), before.graph
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the run was that of `before`."""
+        return self.before is not None
+
+    def count(self) -> int:
+        """The number of nodes so far."""
+        return self.at if self.before is not None else len(self.graph.nodes)
+
+    def run(self, function: Callable[..., Sequence[Tensor]], examples: Sequence[Tensor]) -> None:
+        """Record `function(*examples)`, a list of tensors. Raises what it raises."""
+        for i, example in enumerate(examples):
+            if self.before is not None:
+                node = self.before[i]
+                self.at += 1
+            else:
+                node = self.graph.create_node("placeholder", f"input_{i}")
+                node.meta["val"] = example
+            self._keep(example, node)
+        with (
+            mock.patch.object(proxy_tensor, "proxy_call", self._call),
+            mock.patch.object(proxy_tensor, "set_meta", _note),
+            mock.patch.object(_symbolic_trace, "_is_fx_tracing_flag", True),
+            proxy_tensor.disable_autocast_cache(),
+            self.mode,
+        ):
+            results = function(*examples)
+        if self.before is not None:
+            last = self.before[-1]
+            given = [self._node(result) for result in results]
+            if self.at == len(self.before) - 1 and _same(given, last.args[0]):
+                return
+            self._leave()
+        outputs = [self._output(result) for result in results]
+        self.graph.create_node("output", "output", (outputs,))
+        self.graph.owning_module = cast(fx.GraphModule, self.tracer.root)
+
+    def _node(self, tensor: Tensor) -> Any:
+        """The node of a tensor; a tensor that no call of this run made is its own."""
+        found = self.slots.found.get(id(tensor))
+        return tensor if found is None else found[0].proxy.node
+
+    def _output(self, tensor: Tensor) -> Any:
+        found = self._node(tensor)
+        return found if isinstance(found, fx.Node) else self.tracer.create_arg(tensor)
+
+    def _keep(self, made: Any, node: fx.Node) -> None:
+        """`made` is the result of `node`."""
+        self.slots.found[id(made)] = _Slot(fx.Proxy(node, self.tracer), None), made
+
+    def _form(self, value: Any) -> Any:
+        """An argument as a node has it."""
+        kind = type(value)
+        if kind is Tensor or kind is nn.Parameter:
+            found = self.slots.found.get(id(value))
+            if found is None or found[0].constant is not None or not value.is_meta:
+                raise _UnusualError
+            return found[0].proxy.node
+        if kind in _AS_THEY_ARE:
+            return value
+        if kind is list or kind is tuple:
+            return [self._form(v) for v in value]
+        raise _UnusualError
+
+    def _call(
+        self,
+        mode: ProxyTorchDispatchMode,
+        func: Any,
+        pre_dispatch: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """In the place of torch's `proxy_call`."""
+        if mode is not self.mode:
+            return _long_way(mode, func, pre_dispatch, args, kwargs)
+        if _is_ordinary(func):
+            try:
+                forms = tuple(self._form(a) for a in args)
+                named = {k: self._form(v) for k, v in kwargs.items()}
+            except _UnusualError:
+                pass
+            else:
+                # As in a forward pass, where torch has left its function modes by now.
+                with torch._C.DisableTorchFunction():
+                    return self._ordinary(func, args, kwargs, forms, named)
+        if self.before is not None:
+            self._leave()
+        return _long_way(mode, func, pre_dispatch, args, kwargs)
+
+    def _ordinary(self, func: Any, args: Any, kwargs: Any, forms: Any, named: Any) -> Any:
+        if self.before is not None:
+            node = self.before[self.at]
+            names, known = list(named.items()), list(node.kwargs.items())
+            short = node.target is func and "rooms" in node.meta  # recorded by the short way
+            if short and _same(forms, node.args) and _same(names, known):
+                return self._again(node, func, args, kwargs)
+            forms, named = self._leave(forms, named)
+        made = func(*args, **kwargs)
+        node = self.graph.create_node("call_function", func, forms, named, _name(func))
+        if type(made) is tuple or type(made) is list:
+            node.meta["val"] = list(made)
+            for i, part in enumerate(made):
+                if isinstance(part, Tensor):
+                    item = self.graph.create_node("call_function", operator.getitem, (node, i))
+                    item.meta["val"] = part
+                    self._keep(part, item)
+        elif isinstance(made, Tensor):
+            node.meta["val"] = made
+            self._keep(made, node)
+        node.meta["rooms"] = _Room.of(made) if _is_fresh(func) else None
+        return made
+
+    def _again(self, node: fx.Node, func: Any, args: Any, kwargs: Any) -> Any:
+        """The call of `node` in the second run."""
+        assert self.before is not None
+        self.at += 1
+        rooms = node.meta["rooms"]
+        made = func(*args, **kwargs) if rooms is None else _allocated(rooms)
+        if type(made) is tuple or type(made) is list:
+            for part in made:
+                if isinstance(part, Tensor):
+                    self._keep(part, self.before[self.at])
+                    self.at += 1
+        elif isinstance(made, Tensor):
+            self._keep(made, node)
+        return made
+
+    def _leave(self, *values: Any) -> Any:
+        """From here on this run has a graph of its own. `values` with its nodes in them."""
+        assert self.before is not None
+        graph = self.tracer.graph
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in self.before[: self.at]:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        for key, (slot, tensor) in list(self.slots.found.items()):
+            copied = fx.Proxy(copies[slot.proxy.node], self.tracer)
+            self.slots.found[key] = _Slot(copied, None), tensor
+        self.before, self.graph = None, graph
+        return fx.node.map_arg(values, copies.__getitem__)
