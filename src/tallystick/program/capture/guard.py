@@ -19,6 +19,7 @@ from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import INDEXES, Constants, each, has_content
+from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
@@ -165,10 +166,13 @@ class GuardedLowering(Lowering):
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
         start = self.count()
+        if func in STAY and args[0].is_meta:
+            return args[0]
         if func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
-        result = self.constants.call(func, run, args, kwargs or {})
+        args, kwargs = on_trace(func, args, kwargs or {}, self.rng.device)
+        result = self.constants.call(func, run, args, kwargs)
         end = self.count()
         if start is not None and end is not None and end > start:
             line = model_line()

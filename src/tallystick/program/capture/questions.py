@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
 from tallystick.program.capture.constants import tensor_of
+from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.source import is_model
 from tallystick.program.capture.transformers_calls import shortcut
 
@@ -32,15 +32,6 @@ _CPU = torch.device("cpu")
 _LARGEST = 1 << 20
 _TORCHS_CHECKS = frozenset({"_check_tensor_all_with", "_check_tensor_all"})
 _TELLS = ("warn", "warning", "warning_once", "info", "debug", "error", "print")
-
-
-def _node_of(tensor: Tensor) -> fx.Node | None:
-    mode = get_proxy_mode()
-    if mode is None:
-        return None
-    slot = get_proxy_slot(tensor, mode.tracer, None)
-    proxy = getattr(slot, "proxy", None)
-    return None if proxy is None else proxy.node
 
 
 def _on_cpu(argument: Any) -> Any:
@@ -55,7 +46,7 @@ class KnownValues:
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The tensor's value on the CPU, or None where it depends on an input."""
-        node = _node_of(tensor)
+        node = node_of(tensor)
         if node is None or not self._compute(node):
             return None
         value = self._found[node]
@@ -90,7 +81,8 @@ class KnownValues:
         if node.op != "call_function":
             return False
         result = node.meta.get("val")
-        if isinstance(result, Tensor) and result.numel() > _LARGEST:
+        # A change in place of what shares its memory leaves the node as it is.
+        if isinstance(result, Tensor) and (result.numel() > _LARGEST or result._version):
             return False
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
