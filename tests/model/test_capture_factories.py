@@ -1,4 +1,4 @@
-"""Factories that name a device: the program has the contract's bits, never torch's (PROGRAM 5.3)."""
+"""Factories that name a device: the program has the contract's bits (PROGRAM 5.3)."""
 
 from __future__ import annotations
 
@@ -126,6 +126,19 @@ def test_a_range_on_a_named_device_can_be_read() -> None:
 
     wanted = made(SOME).numpy()
     assert captured(made).tolist() == wanted.tolist()
+
+
+def test_numbers_that_python_reads_are_those_of_reproducible() -> None:
+    """PROGRAM 5.14(a): a known tensor is computed by the contract, and not by torch's kernels."""
+
+    def made(x: Tensor) -> Tensor:
+        rates = torch.linspace(-0.3, 7.1, 50).tolist()
+        powers = torch.linspace(0.0, 1.0, 9).exp().numpy()
+        return torch.stack([x[0, 1] * v for v in (*rates, *powers.tolist())])
+
+    with tallystick.reproducible():
+        wanted = made(SOME).numpy()
+    assert captured(made).tobytes() == wanted.tobytes()
 
 
 MOVES: dict[str, Callable[[Tensor], Tensor]] = {

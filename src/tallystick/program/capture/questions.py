@@ -20,10 +20,16 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, fx
 
+from tallystick.errors import UsageError
+from tallystick.kernels.environment import exact_environment
+from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.constants import tensor_of
+from tallystick.program.capture.eager import is_storage
 from tallystick.program.capture.factories import node_of
+from tallystick.program.capture.one_call import OneCall
 from tallystick.program.capture.source import is_model
 from tallystick.program.capture.transformers_calls import shortcut
 
@@ -38,8 +44,18 @@ def _on_cpu(argument: Any) -> Any:
     return _CPU if isinstance(argument, torch.device) else argument
 
 
+def _computes_floats(node: fx.Node) -> bool:
+    """Whether torch's own kernel would give bits that are this machine's."""
+    made = pytree.tree_leaves(node.meta.get("val"))
+    floats = any(isinstance(t, Tensor) and t.is_floating_point() for t in made)
+    return floats and isinstance(node.target, torch._ops.OpOverload) and not is_storage(node.target)
+
+
 class KnownValues:
-    """Values of traced tensors that depend on no input; each is computed once per trace."""
+    """Values of traced tensors that depend on no input; each is computed once per trace.
+
+    Floats are computed by the contract's kernels, as `reproducible` computes them.
+    """
 
     def __init__(self) -> None:
         self._found: dict[fx.Node, Any] = {}
@@ -68,7 +84,10 @@ class KnownValues:
         order = {node: i for i, node in enumerate(last.graph.nodes)}
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
             for node in sorted(needed, key=order.__getitem__):
-                self._found[node] = self._value(node)
+                try:
+                    self._found[node] = self._value(node)
+                except UsageError:
+                    return False  # no contract defines the value
         return True
 
     @staticmethod
@@ -102,7 +121,11 @@ class KnownValues:
         args = fx.node.map_arg(args, self._found.__getitem__)
         kwargs = fx.node.map_arg(kwargs, self._found.__getitem__)
         target: Any = node.target
-        return target(*args, **kwargs)
+        if not _computes_floats(node):
+            return target(*args, **kwargs)
+        tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Tensor)]
+        with exact_environment():
+            return OneCall(target, args, kwargs, ORDERED_1)(tensors)
 
 
 @lru_cache(maxsize=256)
