@@ -40,6 +40,21 @@ def row(*values: float) -> Tensor:
     return wanted(*values, shape=(1, len(values)))
 
 
+def _searches(size: int, right: bool) -> tuple[Tensor, ...]:
+    """Searches in bounds that end in NaN, hold NaN here and there, or are in no order."""
+    given = torch.arange(size, dtype=torch.float32)
+    ended = torch.where(given < size // 2, given, NAN)
+    spread = torch.where(given % 3 == 0, NAN, given)
+    values = torch.tensor([-1.0, 0.0, 0.5, 1.0, 2.0, 3.5, 4.0, 12.0, INF, -INF, NAN])
+    whole = (given.to(torch.int64), torch.tensor([[-1, 0, 3], [4, 5, 12]]))
+    return (
+        *(torch.searchsorted(b, values, right=right) for b in (given, ended, spread, -given)),
+        torch.bucketize(values, ended, right=right),
+        torch.searchsorted(whole[0], whole[1], right=right, out_int32=True),
+        torch.searchsorted(torch.stack([given, -given]), values.repeat(2, 1), right=right),
+    )
+
+
 EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "product of nothing": (torch.prod, (wanted(),)),
     "product along nothing": (torch.prod, (wanted(shape=(3, 0)), 1)),
@@ -53,6 +68,11 @@ EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             (INF, INF, 1.0, 0.0), (1.0, -INF, INF, -INF), (-INF, INF, 1.0, 2.0),
             (1.0, NAN, 2.0, 3.0),
         )
+    },
+    **{
+        f"searchsorted {size} {right}": (_searches, (size, right))
+        for size in (0, 1, 2, 3, 4, 5, 8, 13)
+        for right in (False, True)
     },
 }  # fmt: skip
 
