@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", action="append", default=[], help="an entry, or a pattern")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--seconds", type=float, default=120.0, help="time limit of an entry")
+    parser.add_argument("--seconds", type=float, default=120.0, help="processor time of an entry")
     parser.add_argument("--samples", type=int, help="at most so many samples of an entry")
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     parser.add_argument(
