@@ -37,7 +37,7 @@ def _work(entry: Any, limit: int | None, seconds: float, end: Connection) -> Non
 
 
 def _ended(name: str, code: int, seconds: float) -> Verdict:
-    if -code in (signal.SIGXCPU, signal.SIGKILL):
+    if code == -signal.SIGXCPU:
         return Verdict(name, "time", f"more than {seconds:g} s of processor time")
     return Verdict(name, "error", f"the process ended with {code}")
 
