@@ -1,4 +1,4 @@
-"""Factories that name a device: the program has the contract's bits (PROGRAM 5.3)."""
+"""Factories that name a device: the program has the contract's bits (PROGRAM 5.10)."""
 
 from __future__ import annotations
 

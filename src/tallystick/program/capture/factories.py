@@ -1,4 +1,4 @@
-"""Factories of a traced model: a named device is that of the trace (PROGRAM 5.3).
+"""Factories of a traced model: a named device is that of the trace (PROGRAM 5.10).
 
 A trace runs on meta tensors. On a device that has storage torch's own kernels would make the
 values, and the program would have their bits in place of the contract's.
