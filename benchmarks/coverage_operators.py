@@ -22,6 +22,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 sys.path.insert(0, str(Path(__file__).parent))
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -49,12 +50,20 @@ def report_of(found: list[Verdict]) -> dict[str, Any]:
     """The object of `--json` and `--out`."""
     return {
         "bench": "coverage_operators",
+        "torch": torch.__version__,
         "entries": len(found),
         "counts": summary(found),
         "share": share(found),
         "refused": refusals(found),
         "rows": [v.as_json() for v in sorted(found, key=lambda v: v.name)],
     }
+
+
+def text_of(report: dict[str, Any]) -> str:
+    """The report as JSON, a row of the table on each line."""
+    head = json.dumps({k: v for k, v in report.items() if k != "rows"})
+    rows = ",\n".join(json.dumps(row) for row in report["rows"])
+    return f'{head[:-1]}, "rows": [\n{rows}\n]}}\n'
 
 
 def show(found: list[Verdict], console: Console) -> None:
@@ -112,7 +121,7 @@ def main() -> int:
     report = report_of(found)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        args.out.write_text(text_of(report))
     if args.json:
         print(json.dumps(report))
     else:

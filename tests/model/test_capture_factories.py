@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import tallystick
 from tallystick.errors import UsageError
-from tallystick.program.capture import capture_forward
+from tallystick.program.capture import capture, capture_forward
 from tallystick.program.executor import Executor
+from tallystick.program.optimizers import SGD
 
 SOME = torch.arange(6.0).reshape(2, 3)
 
@@ -155,6 +156,22 @@ def test_a_tensor_of_the_trace_stays_where_it_is(name: str) -> None:
     with tallystick.reproducible():
         wanted = MOVES[name](SOME).numpy()
     assert captured(MOVES[name]).tobytes() == wanted.tobytes()
+
+
+def test_a_parameter_held_by_another_name_stays_too() -> None:
+    class Held(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+            self.also = [self.weight]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.also[0].cpu() + self.also[0].to("cpu")
+
+    step = capture(Held(), lambda m, b: m(b["x"]).sum(), {"x": ((2, 3), "f32")}, SGD(0.1))
+    assert step.initial_state is not None
+    found = Executor(step.program).run_step(step.initial_state, {"x": SOME.numpy()}, {"lr": 0.1})
+    assert float(found.loss) == float(Held()(SOME).sum())
 
 
 def _changed_number(x: Tensor) -> Tensor:

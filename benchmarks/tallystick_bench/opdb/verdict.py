@@ -49,8 +49,9 @@ class Verdict:
     refused: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values: errors to four digits, and no more than the beginning of the reason."""
+        short = {k: float(f"{getattr(self, k):.4g}") for k in ("error", "torchs")}
+        return {**asdict(self), **short, "why": self.why[:200]}
 
 
 def excess(got: Any, truth: Any, rtol: float, atol: float) -> float:

@@ -40,7 +40,7 @@ def is_place(value: Any) -> bool:
 
 def on_trace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:
     """`args` and `kwargs`; the device of a factory or of `Tensor.to` is that of the trace."""
-    if func is Tensor.to and args[0].is_meta:
+    if func is Tensor.to:
         args = (args[0], *(device if is_place(a) else a for a in args[1:]))
     elif func not in _FACTORIES:
         return args, kwargs
