@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor, nn, ones
 
 import tallystick
 from tallystick.errors import UsageError
@@ -55,12 +56,30 @@ def _searches(size: int, right: bool) -> tuple[Tensor, ...]:
     )
 
 
+def _instances(x: Tensor, mean: Tensor, var: Tensor, *scale: Tensor) -> tuple[Tensor, ...]:
+    """With running statistics, which the call changes."""
+    mean, var = mean.clone(), var.clone()
+    return F.instance_norm(x, mean, var, *scale, True, 0.3), mean, var
+
+
 EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "product of nothing": (torch.prod, (wanted(),)),
     "product along nothing": (torch.prod, (wanted(shape=(3, 0)), 1)),
     "products of nothing": (torch.prod, (wanted(shape=(0, 3)), 1, True)),
     "product of nothing beside": (lambda x, y: x.prod() * y, (wanted(), wanted(2.0, 3.0))),
     "gather by an empty index": (torch.gather, (wanted(1.0, 2.0), 0, torch.zeros(2, 0).long())),
+    "instance_norm": (
+        _instances,
+        (wanted(*range(24), shape=(2, 3, 4)), ones(3), ones(3), wanted(1.0, 2.0, 3.0), ones(3)),
+    ),
+    **{
+        f"extremes and relu of {dtype}": (
+            lambda x: (x.min(), x.max(), F.relu(x)),
+            (torch.tensor([3, 0, 1]).to(dtype),),
+        )
+        for dtype in (torch.int64, torch.int32, torch.uint8)
+    },
+    "relu of what is below zero": (F.relu, (torch.tensor([-(2**63), -1, 0, 5]),)),
     **{
         f"logcumsumexp {values}": (torch.logcumsumexp, (row(*values), 1))
         for values in (
