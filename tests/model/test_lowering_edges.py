@@ -68,6 +68,13 @@ EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "products of nothing": (torch.prod, (wanted(shape=(0, 3)), 1, True)),
     "product of nothing beside": (lambda x, y: x.prod() * y, (wanted(), wanted(2.0, 3.0))),
     "gather by an empty index": (torch.gather, (wanted(1.0, 2.0), 0, torch.zeros(2, 0).long())),
+    **{
+        f"cdist of broadcast batches, p = {p}": (
+            torch.cdist,
+            (wanted(*range(4), shape=(2, 1, 1, 2)), wanted(*range(4), shape=(1, 2, 2)), p),
+        )
+        for p in (0.0, 1.0, 2.0, 3.0)
+    },
     "instance_norm": (
         _instances,
         (wanted(*range(24), shape=(2, 3, 4)), ones(3), ones(3), wanted(1.0, 2.0, 3.0), ones(3)),
