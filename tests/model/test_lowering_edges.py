@@ -75,6 +75,10 @@ EDGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         )
         for p in (0.0, 1.0, 2.0, 3.0)
     },
+    "batch_norm by running statistics": (
+        F.batch_norm,
+        (wanted(*range(24), shape=(2, 3, 4)), ones(3), ones(3) + 1, wanted(1.0, 2.0, 3.0), ones(3)),
+    ),
     "instance_norm": (
         _instances,
         (wanted(*range(24), shape=(2, 3, 4)), ones(3), ones(3), wanted(1.0, 2.0, 3.0), ones(3)),
