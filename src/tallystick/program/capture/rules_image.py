@@ -19,20 +19,15 @@ def _operands(lo: Lowerer, a: Arguments) -> list[Value | None]:
     return [lo.optional(a.get(name)) for name in names]
 
 
-def _by_running(lo: Lowerer, a: Arguments) -> list[Value]:
-    """The result, and the running mean and 1/√(variance + ε), which only eager code asks for."""
-    operands = _operands(lo, a)
-    mean, var = operands[3:]
-    assert mean is not None and var is not None
-    spread = lo.emit("aten.rsqrt", lo.emit("aten.add.Scalar", var, other=a["eps"], alpha=1))
-    return [lo.emit(_BY_RUNNING, *operands, eps=a["eps"]), mean, spread]
+def _by_running(lo: Lowerer, a: Arguments) -> Value:
+    return lo.emit(_BY_RUNNING, *_operands(lo, a), eps=a["eps"])
 
 
 @lowering(_TRAINING)
 def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     operands = _operands(lo, a)
     if not a["training"]:
-        return [*_by_running(lo, a), *operands[3:]]
+        return [_by_running(lo, a), None, None, *operands[3:]]
     return lo.emit_all(_TRAINING, *operands, momentum=a["momentum"], eps=a["eps"])
 
 
@@ -40,7 +35,10 @@ def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The in-place forms of batch norm, for calls without running statistics to change."""
     if not a["training"]:
-        return _by_running(lo, a)
+        # On the CPU torch's statistics are empty then; its meta kernel gives them a shape.
+        none = [t.new_empty(0) for t in node.meta["val"][1:]]
+        node.meta["val"] = (node.meta["val"][0], *none)
+        return [_by_running(lo, a), *(lo.full((0,), 0, "f32") for _ in none)]
     if a.get("running_mean") is not None:
         raise UnsupportedOperatorError(
             "A normalisation that changes running statistics in place is not defined.",
@@ -51,7 +49,7 @@ def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering(_BY_RUNNING)
 def _no_training(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    return _by_running(lo, a)
+    return [_by_running(lo, a), None, None]
 
 
 @lowering("aten.native_batch_norm_backward")
