@@ -218,10 +218,10 @@ class Lowering(Dropouts, TorchFunctionMode):
             stats = (running_mean, running_var, use_input_stats, momentum, eps)
             return torch.instance_norm(input, weight, bias, *stats, cudnn_enabled=False)
         images, channels = input.shape[:2]
-        running = [running_mean.repeat(images), running_var.repeat(images)]
-        scale = [None if t is None else t.repeat(images) for t in (weight, bias)]
+        mean, var = running_mean.repeat(images), running_var.repeat(images)
+        scale, shift = (None if t is None else t.repeat(images) for t in (weight, bias))
         rows = input.reshape(1, images * channels, *input.shape[2:])
-        y = self.batch_norm(rows, *running, *scale, True, momentum, eps)
-        for kept, found in zip((running_mean, running_var), running, strict=True):
-            kept.copy_(found.view(images, channels).mean(0))
+        y = self.batch_norm(rows, mean, var, scale, shift, True, momentum, eps)
+        running_mean.copy_(mean.view(images, channels).mean(0))
+        running_var.copy_(var.view(images, channels).mean(0))
         return y.view(input.shape)
