@@ -55,6 +55,22 @@ def test_a_difference_is_wrong(entries, monkeypatch):
     assert judge(entries["exp"], limit=2).verdict == "wrong"
 
 
+def test_float32s_own_rounding_is_told_from_a_fault(entries, monkeypatch):
+    """Beyond the tolerance where torch's float32 is so too; where it is not, wrong."""
+    from tallystick_bench.opdb import verdict
+
+    found = judge(entries["addcdiv"])
+    assert found.verdict == "beyond" and found.torchs > 1, found.why
+    worst = verdict._worst
+
+    def near(got, truth, rtol, atol):
+        error, name = worst(got, truth, rtol, atol)
+        return min(error, 1.5 if got.kernels else 0.9), name
+
+    monkeypatch.setattr(verdict, "_worst", near)
+    assert judge(entries["addcdiv"]).verdict == "wrong"
+
+
 def test_views_draws_and_refusals_are_told_apart(entries):
     assert judge(entries["transpose"], limit=3).verdict == "view-or-factory"
     assert judge(entries["bernoulli"], limit=3).verdict == "random"

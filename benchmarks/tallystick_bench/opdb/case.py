@@ -185,7 +185,8 @@ class _Operands(nn.Module):
         """`Case.call` on the module's parameters and the batch."""
         own = dict(self.named_parameters())
         count = len(self.case.tensors)
-        tensors = [own[f"p{i}"] if f"p{i}" in own else batch[f"t{i}"] for i in range(count)]
+        # A copy, as `_eager` has: an operator may change its operands, and a batch stays as it is.
+        tensors = [own[f"p{i}"] if f"p{i}" in own else batch[f"t{i}"].clone() for i in range(count)]
         return self.case.call(tensors)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import resource
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -15,6 +18,7 @@ from tallystick_bench.opdb.entries import name_of
 from tallystick_bench.opdb.verdict import Verdict, judge
 
 _CONTEXT = multiprocessing.get_context("fork")
+_WALL = 8
 
 
 def load_rules() -> None:
@@ -25,15 +29,26 @@ def load_rules() -> None:
     kernel.get("")
 
 
-def _work(entry: Any, limit: int | None, end: Connection) -> None:
+def _work(entry: Any, limit: int | None, seconds: float, end: Connection) -> None:
+    soft = math.ceil(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 5))
     end.send(judge(entry, limit))
     end.close()
+
+
+def _ended(name: str, code: int, seconds: float) -> Verdict:
+    if code == -signal.SIGXCPU:
+        return Verdict(name, "time", f"more than {seconds:g} s of processor time")
+    return Verdict(name, "error", f"the process ended with {code}")
 
 
 def run(
     entries: Sequence[Any], jobs: int, seconds: float, limit: int | None = None
 ) -> Iterator[Verdict]:
     """The verdicts as they come, of at most `jobs` entries at a time.
+
+    An entry has `seconds` of processor time, so that a loaded machine changes no verdict, and
+    `_WALL` times as much by the clock.
 
     The caller must not have computed with torch in several threads before: the processes are forks.
     """
@@ -44,10 +59,10 @@ def run(
         while waiting and len(running) < jobs:
             entry = waiting.pop()
             here, there = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(target=_work, args=(entry, limit, there))
+            process = _CONTEXT.Process(target=_work, args=(entry, limit, seconds, there))
             process.start()
             there.close()
-            running[here] = (process, name_of(entry), time.monotonic() + seconds)
+            running[here] = (process, name_of(entry), time.monotonic() + _WALL * seconds)
         soonest = min(deadline for _, _, deadline in running.values())
         ready = wait(list(running), timeout=max(0.0, soonest - time.monotonic()))
         for end, (process, name, deadline) in list(running.items()):
@@ -56,10 +71,10 @@ def run(
                     yield end.recv()
                 except EOFError:
                     process.join()
-                    yield Verdict(name, "error", f"the process ended with {process.exitcode}")
+                    yield _ended(name, process.exitcode, seconds)
             elif time.monotonic() >= deadline:
                 process.kill()
-                yield Verdict(name, "time", f"more than {seconds:g} s")
+                yield Verdict(name, "time", f"more than {_WALL * seconds:g} s by the clock")
             else:
                 continue
             process.join()

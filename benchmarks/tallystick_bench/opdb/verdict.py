@@ -20,7 +20,8 @@ from tallystick_bench.opdb.entries import has_gradient, name_of, samples, tolera
 VERDICTS = ("wrong", "error", "time", "refused", "beyond", "random", "view-or-factory", "pass")
 
 # An error beyond the tolerance is float32's rounding and no fault where torch's own float32 has at
-# least this part of it. Such an entry does not pass either.
+# least this part of it, and is beyond the tolerance in a sample of the entry too. Such an entry
+# does not pass either.
 _OWN = 0.5
 
 # Their results are whatever the memory holds.
@@ -32,7 +33,8 @@ _UNINITIALISED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new
 class Verdict:
     """An entry's verdict, why, and the operators that were refused.
 
-    `error` is the largest |ours − float64| in units of the tolerance, over the samples that ran.
+    `error` is the largest |ours − float64| in units of the tolerance, over the samples that ran;
+    `torchs` that of torch's own float32, over the samples where ours is beyond the tolerance.
     """
 
     name: str
@@ -41,13 +43,15 @@ class Verdict:
     samples: int = 0
     passed: int = 0
     error: float = 0.0
+    torchs: float = 0.0
     gradients: int = 0
     kernels: int = 0
     refused: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values: errors to four digits, and no more than the beginning of the reason."""
+        short = {k: float(f"{getattr(self, k):.4g}") for k in ("error", "torchs")}
+        return {**asdict(self), **short, "why": self.why[:200]}
 
 
 def excess(got: Any, truth: Any, rtol: float, atol: float) -> float:
@@ -116,7 +120,7 @@ class _Judge:
         self.rtol, self.atol = tolerance(entry)
         self.found: list[tuple[int, str]] = []
         self.refused: set[str] = set()
-        self.error, self.kernels, self.gradients, self.passed = 0.0, 0, 0, 0
+        self.error, self.torchs, self.kernels, self.gradients, self.passed = 0.0, 0.0, 0, 0, 0
 
     def note(self, verdict: str, why: str) -> None:
         self.found.append((VERDICTS.index(verdict), why))
@@ -161,6 +165,7 @@ class _Judge:
         self.error = max(self.error, worst)
         if worst > 1:
             theirs, _ = _worst(case.torchs(), truth, self.rtol, self.atol)
+            self.torchs = max(self.torchs, theirs)
             verdict = "beyond" if theirs >= _OWN * worst else "wrong"
             text = f"{worst:.3g} tolerances, torch's float32 {theirs:.3g}"
             self.note(verdict, f"sample {number}, {where}: {text}")
@@ -202,12 +207,14 @@ def judge(entry: Any, limit: int | None = None) -> Verdict:
             state.note("error", f"sample {count - 1}: {text}")
     worst, why = min(state.found, default=(VERDICTS.index("pass"), ""))
     verdict = VERDICTS[worst]
+    if verdict == "beyond" and state.torchs <= 1:
+        verdict = "wrong"
     if verdict == "pass" and not state.kernels:
         verdict, why = "view-or-factory", "no kernel of the contract runs in the forward pass"
     if verdict == "pass" and has_gradient(entry) and not state.gradients:
         why = "no sample has a gradient"
-    return Verdict(name, verdict, why, count, state.passed, state.error, state.gradients,
-                   state.kernels, sorted(state.refused))  # fmt: skip
+    return Verdict(name, verdict, why, count, state.passed, state.error, state.torchs,
+                   state.gradients, state.kernels, sorted(state.refused))  # fmt: skip
 
 
 def summary(found: Sequence[Verdict]) -> dict[str, int]:

@@ -109,7 +109,8 @@ class _LogCumSumExp(torch.autograd.Function):
 
         flipped = (top.flip(ctx.dim), (grad / total).flip(ctx.dim))
         sums = scan(flipped, ctx.dim, combine)[1].flip(ctx.dim)
-        return sums * torch.where(x == top, 0.0, x - top).exp(), None
+        # Where x and its maximum are the same infinity: NaN, as torch's.
+        return sums * (x - top).exp(), None
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:

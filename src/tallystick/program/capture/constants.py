@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from tallystick.errors import UsageError
 from tallystick.program.capture import custom_ops
+from tallystick.program.capture.factories import is_place, refuse_computed
 from tallystick.program.capture.source import here
 
 # A table of 64 by 64. Without runs each element is a node of its own (some 100 bytes of program,
@@ -104,11 +105,6 @@ def untraced() -> Iterator[None]:
 
 def _no_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Arguments without devices: a tensor with content has its place on the CPU."""
-
-    def is_place(value: Any) -> bool:
-        text = str(value) if isinstance(value, (str, torch.device)) else ""
-        return text.partition(":")[0] in ("cpu", "cuda", "meta", "mps", "xpu")
-
     kept = tuple(a for a in args if not is_place(a))
     return kept, {k: v for k, v in kwargs.items() if k != "device"}
 
@@ -140,6 +136,7 @@ class Constants:
         known = self.stand_ins.get(id(tensor))
         if known is not None:
             return known
+        refuse_computed(tensor)
         if tensor.requires_grad:
             raise UsageError(
                 f"The model uses a tensor {tuple(tensor.shape)} that requires a gradient and is "
@@ -171,6 +168,8 @@ class Constants:
         """`run(*args, **kwargs)`, computed at once where that is exact, else on stand-ins."""
         leaves = list(each((*args, *kwargs.values())))
         real = [v for v in leaves if has_content(v)]
+        for value in real:
+            refuse_computed(value)
         known = [v for v in leaves if isinstance(v, Tensor) and id(v) in self.stand_ins]
         if self.numbers and func in _READS | INDEXES:
             leaves, args = self._with_numbers(leaves, args)
@@ -199,7 +198,8 @@ class Constants:
     def _with_numbers(self, leaves: list[Any], args: Any) -> Any:
         def change(value: Any) -> Any:
             found = self.numbers.get(id(value)) if isinstance(value, Tensor) else None
-            return value if found is None else found[1]
+            # After a change in place the content is no more what it was.
+            return value if found is None or value._version else found[1]
 
         return [change(v) for v in leaves], tuple(replaced(a, change) for a in args)
 

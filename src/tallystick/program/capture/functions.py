@@ -44,6 +44,7 @@ class Lowering(Dropouts, TorchFunctionMode):
             F.scaled_dot_product_attention: self.attention,
             F.cross_entropy: self.cross_entropy,
             F.batch_norm: self.batch_norm,
+            F.instance_norm: self.instance_norm,
             torch._pack_padded_sequence: refuse_packing,
         }
         self.table |= COMPOSITES
@@ -67,6 +68,7 @@ class Lowering(Dropouts, TorchFunctionMode):
             "scaled_dot_product_attention": self.attention,
             "cross_entropy": self.cross_entropy,
             "batch_norm": self.batch_norm,
+            "instance_norm": self.instance_norm,
             "rrelu": self.rrelu,
         }
         with contextlib.ExitStack() as stack:
@@ -197,3 +199,29 @@ class Lowering(Dropouts, TorchFunctionMode):
         running_var.copy_(var.detach())
         result: Tensor = y
         return result
+
+    def instance_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        use_input_stats: bool = True,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Batch normalisation of every image's channels; running statistics are their means."""
+        if not use_input_stats or running_mean is None or running_var is None:
+            if use_input_stats:
+                F._verify_spatial_size(input.size())  # type: ignore[attr-defined]
+            stats = (running_mean, running_var, use_input_stats, momentum, eps)
+            return torch.instance_norm(input, weight, bias, *stats, cudnn_enabled=False)
+        images, channels = input.shape[:2]
+        mean, var = running_mean.repeat(images), running_var.repeat(images)
+        scale, shift = (None if t is None else t.repeat(images) for t in (weight, bias))
+        rows = input.reshape(1, images * channels, *input.shape[2:])
+        y = self.batch_norm(rows, mean, var, scale, shift, True, momentum, eps)
+        running_mean.copy_(mean.view(images, channels).mean(0))
+        running_var.copy_(var.view(images, channels).mean(0))
+        return y.view(input.shape)

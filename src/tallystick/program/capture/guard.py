@@ -26,6 +26,7 @@ from tallystick.program.capture.constants import (
     has_content,
     replaced,
 )
+from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.source import here, model_line
 
@@ -184,10 +185,13 @@ class GuardedLowering(Lowering):
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
         start = self.count() if self.count else 0
+        if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
+            return args[0]
         if func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
-        result = self.constants.call(func, run, args, kwargs or {})
+        args, kwargs = on_trace(func, args, kwargs or {}, self.rng.device)
+        result = self.constants.call(func, run, args, kwargs)
         if self.count and self.count() > start:
             line = model_line()
             if line:

@@ -20,10 +20,16 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
+from tallystick.errors import UsageError
+from tallystick.kernels.environment import exact_environment
+from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.constants import tensor_of
+from tallystick.program.capture.eager import is_storage
+from tallystick.program.capture.factories import node_of
+from tallystick.program.capture.one_call import OneCall
 from tallystick.program.capture.source import is_model
 from tallystick.program.capture.transformers_calls import shortcut
 
@@ -34,28 +40,29 @@ _TORCHS_CHECKS = frozenset({"_check_tensor_all_with", "_check_tensor_all"})
 _TELLS = ("warn", "warning", "warning_once", "info", "debug", "error", "print")
 
 
-def _node_of(tensor: Tensor) -> fx.Node | None:
-    mode = get_proxy_mode()
-    if mode is None:
-        return None
-    slot = get_proxy_slot(tensor, mode.tracer, None)
-    proxy = getattr(slot, "proxy", None)
-    return None if proxy is None else proxy.node
-
-
 def _on_cpu(argument: Any) -> Any:
     return _CPU if isinstance(argument, torch.device) else argument
 
 
+def _computes_floats(node: fx.Node) -> bool:
+    """Whether torch's own kernel would give bits that are this machine's."""
+    made = pytree.tree_leaves(node.meta.get("val"))
+    floats = any(isinstance(t, Tensor) and t.is_floating_point() for t in made)
+    return floats and isinstance(node.target, torch._ops.OpOverload) and not is_storage(node.target)
+
+
 class KnownValues:
-    """Values of traced tensors that depend on no input; each is computed once per trace."""
+    """Values of traced tensors that depend on no input; each is computed once per trace.
+
+    Floats are computed by the contract's kernels, as `reproducible` computes them.
+    """
 
     def __init__(self) -> None:
         self._found: dict[fx.Node, Any] = {}
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The tensor's value on the CPU, or None where it depends on an input."""
-        node = _node_of(tensor)
+        node = node_of(tensor)
         if node is None or not self._compute(node):
             return None
         value = self._found[node]
@@ -77,7 +84,10 @@ class KnownValues:
         order = {node: i for i, node in enumerate(last.graph.nodes)}
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.no_grad():
             for node in sorted(needed, key=order.__getitem__):
-                self._found[node] = self._value(node)
+                try:
+                    self._found[node] = self._value(node)
+                except UsageError:
+                    return False  # no contract defines the value
         return True
 
     @staticmethod
@@ -90,7 +100,8 @@ class KnownValues:
         if node.op != "call_function":
             return False
         result = node.meta.get("val")
-        if isinstance(result, Tensor) and result.numel() > _LARGEST:
+        # A change in place of what shares its memory leaves the node as it is.
+        if isinstance(result, Tensor) and (result.numel() > _LARGEST or result._version):
             return False
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
@@ -110,7 +121,11 @@ class KnownValues:
         args = fx.node.map_arg(args, self._found.__getitem__)
         kwargs = fx.node.map_arg(kwargs, self._found.__getitem__)
         target: Any = node.target
-        return target(*args, **kwargs)
+        if not _computes_floats(node):
+            return target(*args, **kwargs)
+        tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Tensor)]
+        with exact_environment():
+            return OneCall(target, args, kwargs, ORDERED_1)(tensors)
 
 
 @lru_cache(maxsize=256)

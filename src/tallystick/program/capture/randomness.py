@@ -212,6 +212,10 @@ class Draws:
             with torch.no_grad():
                 shape = (mean + std).shape
                 drawn = mean + std * self.normal(shape)
+                never = torch.zeros(shape, dtype=torch.bool, device=self.rng.device)
+            for t in tensors:
+                if t.requires_grad and torch.is_grad_enabled():
+                    drawn = torch.where(never, t, drawn)  # torch's gradient is zero
         return self._made("torch.normal", drawn, options)
 
     def bernoulli(

@@ -35,7 +35,10 @@ def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The in-place forms of batch norm, for calls without running statistics to change."""
     if not a["training"]:
-        return [_by_running(lo, a), None, None]
+        # On the CPU torch's statistics are empty then; its meta kernel gives them a shape.
+        none = [t.new_empty(0) for t in node.meta["val"][1:]]
+        node.meta["val"] = (node.meta["val"][0], *none)
+        return [_by_running(lo, a), *(lo.full((0,), 0, "f32") for _ in none)]
     if a.get("running_mean") is not None:
         raise UnsupportedOperatorError(
             "A normalisation that changes running statistics in place is not defined.",

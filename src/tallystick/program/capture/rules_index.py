@@ -24,6 +24,8 @@ Shape = tuple[int, ...]
 @lowering("aten.gather")
 def _gather(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, index = lo.value(a["self"]), lo.cast(lo.value(a["index"]), "i64")
+    if not lo.type(index).numel:  # of any shape
+        return lo.full(lo.shape(index), 0, lo.type(x).dtype)
     if not lo.shape(x):
         taken = take(lo, lo.view(x, (1,)), 0, lo.view(index, (lo.type(index).numel,)))
         return lo.view(taken, lo.shape(index))
@@ -224,6 +226,8 @@ def _narrow(lo: Lowerer, index: Value, shape: Shape, dim: int) -> Value | None:
 @lowering("aten.scatter_add")
 def _scatter_add(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, index = lo.value(a["self"]), lo.cast(lo.value(a["index"]), "i64")
+    if not lo.type(index).numel:
+        return x
     return added_along(lo, x, a["dim"], index, lo.value(a["src"]))
 
 

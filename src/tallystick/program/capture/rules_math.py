@@ -180,6 +180,15 @@ def _shrink_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.emit("aten.masked_fill", grad, inside, value=0.0)
 
 
+@lowering("aten.relu")
+def _relu(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x = lo.value(a["self"])
+    kind = lo.type(x).dtype
+    if kind == "f32":
+        return lo.emit("aten.relu", x)
+    return lo.cast(lo.emit("aten.clamp", lo.cast(x, "i64"), min=0), kind)
+
+
 @lowering("aten.leaky_relu_backward")
 def _leaky_relu_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     x, grad = lo.value(a["self"]), lo.value(a["grad_output"])

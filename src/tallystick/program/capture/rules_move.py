@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 from torch import fx
@@ -238,6 +240,7 @@ _FILL = {
     "new_empty": 0,
     "empty_strided": 0,
     "new_empty_strided": 0,
+    "empty_permuted": 0,
 }
 
 
@@ -270,15 +273,24 @@ def _fill_tensor(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 @lowering("aten.arange", "aten.arange.start", "aten.arange.start_step")
 def _arange(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
-    dtype = lo.result(node).dtype
+    (count,), dtype = lo.result(node).shape, lo.result(node).dtype
+    start, end, step = a.get("start") or 0, a["end"], a.get("step", 1)
+    if dtype == "f32" and count != _exact_count(start, end, step):
+        # torch rounds the quotient: (1.1 - 0.1) / 1 has one element. The values are the same.
+        end = start + (count - 0.5) * step
     made = lo.emit(
         "aten.arange",
-        start=a.get("start") or 0,
-        end=a["end"],
-        step=a.get("step", 1),
+        start=start,
+        end=end,
+        step=step,
         dtype="i64" if dtype in ("i32", "u8") else dtype,
     )
     return lo.cast(made, dtype)
+
+
+def _exact_count(start: float, end: float, step: float) -> int:
+    """The elements of the contract's range (NUMERICS 9.1)."""
+    return max(0, math.ceil((Fraction(end) - Fraction(start)) / Fraction(step)))
 
 
 @lowering("aten.masked_fill.Scalar")

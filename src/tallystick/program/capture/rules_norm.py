@@ -92,15 +92,17 @@ def _pull(grad: Tensor, difference: Tensor, p: float, distance: Tensor) -> Tenso
 
 @composition("aten._cdist_backward")
 def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) -> Tensor:
-    if p == 0 or x.numel() == 0 or y.shape[-2] == 0:
+    """With the axes of both operands in front; torch itself sums over those that x lacks."""
+    lead = _lead(x, y)
+    if x.numel() == 0 or y.shape[-2] == 0 or math.prod(lead) == 0:
         return torch.zeros_like(x)
+    x, y = x.expand(*lead, *x.shape[-2:]), y.expand(*lead, *y.shape[-2:])
+    if p == 0:
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
     if _by_product(x, y, p, None):
         ratio = torch.where(distance == 0, 0.0, grad / distance)
-        pull = ratio.sum(-1, keepdim=True) * x - torch.matmul(ratio, y)
-        return pull.sum_to_size(x.shape)
-    shape, lead = x.shape, _lead(x, y)
-    x, y = x.expand(*lead, *x.shape[-2:]), y.expand(*lead, *y.shape[-2:])
-    return _pull(grad, x.unsqueeze(-2) - y.unsqueeze(-3), p, distance).sum(-2).sum_to_size(shape)
+        return ratio.sum(-1, keepdim=True) * x - torch.matmul(ratio, y)
+    return _pull(grad, x.unsqueeze(-2) - y.unsqueeze(-3), p, distance).sum(-2)
 
 
 def _upper(n: int) -> list[tuple[int, int]]:

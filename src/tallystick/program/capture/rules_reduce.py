@@ -52,6 +52,14 @@ def _extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return lo.truths(x, lambda v: lo.emit(op, v, dim=dims, keepdim=a["keepdim"]))
 
 
+@lowering("aten.max", "aten.min")
+def _whole_extreme(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    x, op = lo.value(a["self"]), f"aten.{short_name(node)}"
+    kind = lo.type(x).dtype
+    x = lo.cast(x, "i64") if kind in ("bool", "i32", "u8") else x
+    return lo.cast(lo.emit(op, x), kind)
+
+
 @lowering("aten.linalg_vector_norm")
 def _vector_norm(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     """The Euclidean norm of a whole tensor: √ of its sum of squares (NUMERICS 3.7)."""

@@ -55,6 +55,8 @@ def product(x: Tensor, dim: int, keepdim: bool) -> Tensor:
     if shape[dim] == 0:
         shape[dim] = 1
         made = torch.ones(shape, dtype=x.dtype, device=x.device)
+        if x.requires_grad:  # one has a gradient of no elements, as torch's
+            made = made + x.sum(dim, keepdim=True)
     else:
         made = halved(x, dim, torch.mul)
     return made if keepdim else made.squeeze(dim)

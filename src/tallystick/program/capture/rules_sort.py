@@ -92,21 +92,47 @@ def _median_all(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
 
 def _searched(lo: Lowerer, node: fx.Node, bounds: Value, x: Any, right: bool) -> Results:
     """How many of a row's bounds stand before each x: those that are not above it (`right`), or
-    not above and not equal to it. A NaN has all of them before it."""
+    not above and not equal to it. A NaN has all of them before it.
+
+    By torch's own binary search, so that bounds with NaN among them give torch's answers too.
+    """
     result = lo.result(node)
     values = lo.value(x) if isinstance(x, fx.Node) else lo.full((), x, lo.type(bounds).dtype)
     kinds = (lo.type(bounds).dtype, lo.type(values).dtype)
     kind = "f32" if "f32" in kinds else "i64"
     bounds, values = lo.cast(bounds, kind), lo.cast(values, kind)
-    *rows, size = lo.shape(bounds)
-    if rows:
-        bounds = lo.view(bounds, (*rows, 1, size))
-    values = lo.view(values, (*lo.shape(values), 1))
-    after = lo.emit("aten.gt.Tensor" if right else "aten.ge.Tensor", bounds, values)
-    before = lo.emit("aten.logical_not", after)
-    last = len(lo.shape(before)) - 1
-    found = lo.emit("aten.sum.dim_IntList", before, dim=(last,), keepdim=False)
+    if len(lo.shape(bounds)) == 1:
+        values = lo.view(values, (lo.type(values).numel,))
+    found = _halving(lo, bounds, values, "aten.gt.Tensor" if right else "aten.ge.Tensor")
     return lo.cast(lo.view(found, result.shape), result.dtype)
+
+
+def _halving(lo: Lowerer, bounds: Value, values: Value, after: str) -> Value:
+    """i64, of values' shape: where the search ends. In every row as many steps as the longest.
+
+    The part that is left of a row has `most` bounds or one less; `less` (0 or 1) says which.
+    """
+    shape, dim = lo.shape(values), len(lo.shape(values)) - 1
+    size = most = lo.shape(bounds)[dim]
+    start = less = lo.full(shape, 0, "i64")
+    while most and lo.type(values).numel:
+        half = most // 2
+        middle = lo.emit("aten.add.Scalar", start, other=half, alpha=1)
+        if most % 2 == 0:
+            middle = lo.emit("aten.sub.Tensor", middle, less, alpha=1)
+        at = lo.emit("aten.clamp", middle, max=size - 1) if most == 1 else middle
+        bound = lo.emit("aten.gather", bounds, at, dim=dim)
+        before = lo.emit("aten.logical_not", lo.emit(after, bound, values))
+        if most == 1:  # a part of no bounds is done
+            whole = lo.emit("aten.eq.Scalar", less, other=0)
+            before = lo.emit("aten.logical_and", before, whole)
+        behind = lo.emit("aten.add.Scalar", middle, other=1, alpha=1)
+        start = lo.emit("aten.where", before, behind, start)
+        join = "aten.maximum" if most % 2 == 0 else "aten.minimum"
+        if half:
+            less = lo.emit(join, less, lo.cast(before, "i64"))
+        most = half
+    return start
 
 
 @lowering("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture.first_update import Update
@@ -58,7 +59,7 @@ def emit_step(
     next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
     return Step(
         next_state,
-        outputs | {f"metric.{k}": v for k, v in metrics.items()},
+        _with_metrics(outputs, {f"metric.{k}": v for k, v in metrics.items()}),
         {f"grad.{k}": v for k, v in gradients.items()},
         rules,
         {rate_name(): _rate(optimizer)},
@@ -83,7 +84,7 @@ def _several_updates(
     gradients = {k: outputs.pop(k) for k in list(outputs) if k.startswith("grad.")}
     return Step(
         next_state | updates.slots,
-        outputs | updates.metrics,
+        _with_metrics(outputs, updates.metrics),
         gradients,
         rules,
         {rate_name(group): _rate(o) for group, o in groups.optimizers.items()},
@@ -94,6 +95,19 @@ def _several_updates(
         ),
         updates.updated,
     )
+
+
+def _with_metrics(outputs: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
+    """`outputs` and the step's own metrics. Raises UsageError where a metric has such a name."""
+    taken = sorted(set(outputs) & set(own))
+    if taken:
+        name = taken[0].removeprefix("metric.")
+        raise UsageError(
+            f"The loss function returns a metric named {name}, and clipping reports the norm of "
+            "the gradients under this name.",
+            "Give the metric another name, or leave clip_norm out.",
+        )
+    return {**outputs, **own}
 
 
 def _rate(optimizer: Optimizer) -> float | str:
