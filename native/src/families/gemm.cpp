@@ -14,7 +14,6 @@
 #include "tallystick/gemm_pack.hpp"
 #include "tallystick/gemm_scratch.hpp"
 #include "tallystick/gemm_thin.hpp"
-#include "tallystick/reduce.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
 
@@ -408,36 +407,9 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
   return r.failed == 0;
 }
 
-// --- bias gradient: SUM of NUMERICS 3.1 over (n, y, x) ------------------------------------------
-struct BiasRun {
-  const float* grad;
-  size_t n, o, plane;
-  float* out;
-  int failed;
-};
-
-static void bias_task(void* ctx, size_t channel) {
-  BiasRun& r = *static_cast<BiasRun*>(ctx);
-  const size_t len = r.n * r.plane;
-  float* x = strip_scratch.get(ts_max(len, size_t(1)));
-  if (x == nullptr) {
-    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
-    return;
-  }
-  for (size_t i = 0; i < r.n; ++i)
-    std::memcpy(x + i * r.plane, r.grad + (i * r.o + channel) * r.plane, r.plane * sizeof(float));
-  r.out[channel] = planted(canonical_nan(sum_row(x, len)));
-}
-
-static bool bias_grad(const float* grad, size_t n, size_t o, size_t plane, float* out) {
-  BiasRun r = {grad, n, o, plane, out, 0};
-  parallel_for(o, bias_task, &r);
-  return r.failed == 0;
-}
-
 }  // namespace TS_ISA
 
 extern const GemmTable TS_TABLE(gemm);
-const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm, &TS_ISA::bias_grad};
+const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
 
 }  // namespace tallystick
