@@ -12,8 +12,8 @@
 namespace tallystick {
 namespace {
 
-// Planes of at most so many results are computed for all images at once: one image's fill neither
-// vectors nor tiles, and each would read the weights anew.
+// Planes of at most so many results are computed for all images at once, unless one image's fill the
+// tiles.
 constexpr size_t kSmallPlane = 64;
 // Results that are computed at once.
 constexpr size_t kMostFloats = size_t(1) << 20;
@@ -69,7 +69,8 @@ bool all_images(GemmProblem p, const Phase& phase, size_t images, size_t rows, s
 }
 
 bool small_planes(size_t images, size_t channels, size_t plane) {
-  return images > 1 && channels > 0 && plane > 0 && plane <= kSmallPlane;
+  const size_t tile = 2 * TS_DISPATCH(conv).lanes;
+  return images > 1 && channels > 0 && plane > 0 && plane <= kSmallPlane && plane % tile != 0;
 }
 
 }  // namespace

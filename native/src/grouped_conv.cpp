@@ -19,8 +19,9 @@ constexpr size_t kBandFloats = size_t(40) << 10;
 constexpr size_t kLeastPlaces = 64;
 // The most floats that the terms of so few results may need.
 constexpr double kMostFloats = double(1 << 20);
-// Groups of more channels than these fill a product's tiles.
-constexpr size_t kMostChannels = 16;
+// Groups of more channels fill a product's tiles. Groups of few may leave half of the lanes empty,
+// groups of more a quarter (measured).
+constexpr size_t kFewChannels = 8, kMostChannels = 32;
 constexpr ptrdiff_t kMostPhases = 64;
 // Below this many multiply-adds, waking another thread costs more than it saves.
 constexpr double kSerialWork = 200e3;
@@ -235,8 +236,9 @@ bool lanes_suit(const ConvShape& s) {
   const ConvGeometry& g = s.g;
   if (s.groups < 2 || s.og == 0 || s.cg == 0 || s.n * s.in_plane * s.out_plane == 0) return false;
   const size_t lanes = TS_DISPATCH(conv).lanes;
-  const size_t most = std::max(s.og, s.cg);
-  if (most > kMostChannels || s.groups * most * 2 < lanes) return false;
+  const size_t most = std::max(s.og, s.cg), room = ceil_of(s.groups, lanes) * lanes;
+  if (most > kMostChannels) return false;
+  if (most <= kFewChannels ? 2 * s.groups < room : 4 * s.groups < 3 * room) return false;
   // Every phase of an input gradient has lists of its own.
   if (g.sh * g.sw > kMostPhases) return false;
   // A dilation may set the terms of few results far apart.

@@ -16,8 +16,7 @@ constexpr size_t kTileWidth[kTileRows + 1] = {0, 10, 6, 4, 3};
 constexpr int kCarry = 4;
 
 struct LaneTile {
-  const float* a;             // kLanes values of each row, rows adjacent
-  size_t a_step;              // from one term to the next
+  const float* a;             // kLanes values of each row and term, [term][row][lane]
   const ptrdiff_t* at;
   size_t terms;
   const float* x[kTileCols];
@@ -33,8 +32,7 @@ TS_INLINE void lane_terms(const LaneTile& t, gv (&acc)[R][P]) {
   TS_UNROLL for (int p = 0; p < P; ++p) x[p] = t.x[p];
   const float* a = t.a;
   const ptrdiff_t *at = t.at, *end = at + t.terms;
-  const size_t a_step = t.a_step;
-  for (; at != end; ++at, a += a_step) {
+  for (; at != end; ++at, a += R * kLanes) {
     const ptrdiff_t d = *at;
     // What is used more than once is kept: 12 sums, 3 operands and 1 in passing are 16 registers.
     if (R <= P) {
@@ -68,16 +66,20 @@ TS_INLINE void lane_body(const LaneTile& t) {
     }
   }
   lane_terms<R, P>(t, acc);
+  // Copies: a store could change what `t` holds, for all the compiler knows.
+  const int flags = t.flags;
+  const size_t out_step = t.out_step;
+  const float* bias = t.bias;
   TS_UNROLL for (int p = 0; p < P; ++p) {
     float* to = t.out[p];
     TS_UNROLL for (int r = 0; r < R; ++r) {
       gv total = acc[r][p];
-      if (!(t.flags & (kCarry | kFirst))) total = gv_add(gv_load(to + r * t.out_step), total);
-      if (t.flags & kLast) {
-        if (t.bias != nullptr) total = gv_add(total, gv_load(t.bias + r * kLanes));
-        total = finish(total, t.flags);
+      if (!(flags & (kCarry | kFirst))) total = gv_add(gv_load(to + r * out_step), total);
+      if (flags & kLast) {
+        if (bias != nullptr) total = gv_add(total, gv_load(bias + r * kLanes));
+        total = finish(total, flags);
       }
-      gv_store(to + r * t.out_step, total);
+      gv_store(to + r * out_step, total);
     }
   }
 }
@@ -113,6 +115,17 @@ static const LaneTileTable& lane_tiles() {
 #else
 static const LaneTileTable& lane_tiles() { return kLaneTiles; }
 #endif
+
+// Parts of nearly equal size, none above `most`.
+struct Parts {
+  size_t count, base, extra;
+  Parts(size_t total, size_t most)
+      : count(ceil_div(total, most)),
+        base(count ? total / count : 0),
+        extra(count ? total % count : 0) {}
+  size_t begin(size_t i) const { return i * base + ts_min(i, extra); }
+  size_t size(size_t i) const { return base + (i < extra ? 1 : 0); }
+};
 
 // --- into lanes and out of them -----------------------------------------------------------------
 // n adjacent elements of kLanes planes, lane l's at src[row[l] + i], go to places `step` apart. They

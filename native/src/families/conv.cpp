@@ -77,29 +77,22 @@ static void plane_in(const float* plane, const ptrdiff_t row[kLanes], size_t h, 
 static void weights_in(const GroupedSum& s, size_t block, float* to) {
   ptrdiff_t row[kLanes];
   lane_rows(block, s.groups, s.weight_group, row);
+  const Parts rows(s.to, kTileRows);
   for (size_t i = 0; i < s.phase_count; ++i) {
     const ConvPhase& p = s.phases[i];
-    for (size_t from = 0; from < s.from; ++from) {
-      for (size_t t = 0; t < p.taps; ++t) {
-        for (size_t r = 0; r < s.to; ++r) {
-          const float* src = s.weight + from * s.weight_from + r * s.weight_to + p.tap[t];
-          for (int l = 0; l < kLanes; ++l) *to++ = src[row[l]];
+    for (size_t part = 0; part < rows.count; ++part) {
+      const size_t r0 = rows.begin(part), r1 = r0 + rows.size(part);
+      for (size_t from = 0; from < s.from; ++from) {
+        for (size_t t = 0; t < p.taps; ++t) {
+          for (size_t r = r0; r < r1; ++r) {
+            const float* src = s.weight + from * s.weight_from + r * s.weight_to + p.tap[t];
+            for (int l = 0; l < kLanes; ++l) *to++ = src[row[l]];
+          }
         }
       }
     }
   }
 }
-
-// Parts of nearly equal size, none above `most`.
-struct Parts {
-  size_t count, base, extra;
-  Parts(size_t total, size_t most)
-      : count(ceil_div(total, most)),
-        base(count ? total / count : 0),
-        extra(count ? total % count : 0) {}
-  size_t begin(size_t i) const { return i * base + ts_min(i, extra); }
-  size_t size(size_t i) const { return base + (i < extra ? 1 : 0); }
-};
 
 struct Packed {
   const float* source;
@@ -125,7 +118,6 @@ static void phase_sum(const GroupedSum& s, const ConvPhase& p, const BandPlaces&
   const Parts rows(s.to, kTileRows);
   const LaneTileTable& table = lane_tiles();
   LaneTile tile = {};
-  tile.a_step = s.to * kLanes;
   tile.out_step = packed.out_channel;
   for (size_t i = 0; i < rows.count; ++i) {
     const size_t r0 = rows.begin(i), height = rows.size(i);
@@ -133,7 +125,7 @@ static void phase_sum(const GroupedSum& s, const ConvPhase& p, const BandPlaces&
     tile.bias = bias == nullptr ? nullptr : bias + r0 * kLanes;
     for (size_t c = 0; c < p.chunks; ++c) {
       const size_t k = c == 0 ? 0 : p.chunk_ends[c - 1];
-      tile.a = weights + (k * s.to + r0) * kLanes;
+      tile.a = weights + (s.from * p.taps * r0 + k * height) * kLanes;
       tile.at = at + k;
       tile.terms = p.chunk_ends[c] - k;
       tile.flags = (c == 0 ? kFirst : 0) | (c + 1 == p.chunks ? kLast : 0);
@@ -244,15 +236,14 @@ static void end_chunk(WeightSums& sums) {
   ++sums.chunks;
 }
 
-// The terms of `count` outputs in order: their gradients at grad[.][og][lane], their taps at
-// at[.] + tap.
+// The terms of `count` outputs in order. Their gradients lie by the rows of tiles,
+// grad[tile][.][row][lane], and their taps at at[.] + tap.
 static void add_terms(WeightSums& sums, const float* grad, const float* x, const ptrdiff_t* at,
                       const ptrdiff_t* tap, size_t count) {
   const size_t og = sums.s->og;
   const Parts rows(og, kTileRows);
   const LaneTileTable& table = lane_tiles();
   LaneTile tile = {};
-  tile.a_step = og * kLanes;
   tile.out_step = sums.width * kLanes;
   for (size_t k = 0; k < count;) {
     const size_t here = ts_min(count - k, kChunk - sums.terms);
@@ -262,7 +253,7 @@ static void add_terms(WeightSums& sums, const float* grad, const float* x, const
     for (size_t i = 0; i < rows.count; ++i) {
       const size_t r0 = rows.begin(i), height = rows.size(i);
       const Parts cols(sums.width, kTileWidth[height]);
-      tile.a = grad + (k * og + r0) * kLanes;
+      tile.a = grad + (count * r0 + k * height) * kLanes;
       for (size_t j = 0; j < cols.count; ++j) {
         const size_t width = cols.size(j);
         for (size_t q = 0; q < width; ++q) {
@@ -296,6 +287,7 @@ static bool grouped_weight_grad(const GroupedWeightGrad& s, const ConvBand* band
   ptrdiff_t* at = tap + width;
   WeightSums sums = {&s, first, width, grad + grad_size, grad + grad_size + sums_size, 0, 0};
 
+  const Parts rows(s.og, kTileRows);
   ptrdiff_t x_row[kLanes], grad_row[kLanes];
   lane_rows(block, s.groups, s.cg * s.h * s.w, x_row);
   lane_rows(block, s.groups, s.og * s.oh * s.ow, grad_row);
@@ -311,9 +303,13 @@ static bool grouped_weight_grad(const GroupedWeightGrad& s, const ConvBand* band
         for (size_t c = 0; c < channels; ++c)
           plane_in(s.x + ((image + i) * s.groups * s.cg + channel0 + c) * s.h * s.w, x_row, s.h,
                    s.w, band, kLanes, x + (i * channels + c) * place);
-        for (size_t o = 0; o < s.og; ++o)
-          plane_in(s.grad + ((image + i) * s.groups * s.og + o) * s.oh * s.ow, grad_row, s.oh,
-                   s.ow, own, s.og * kLanes, grad + (i * area * s.og + o) * kLanes);
+        for (size_t part = 0; part < rows.count; ++part) {
+          const size_t r0 = rows.begin(part), height = rows.size(part);
+          float* to = grad + (images * area * r0 + i * area * height) * kLanes;
+          for (size_t r = 0; r < height; ++r)
+            plane_in(s.grad + ((image + i) * s.groups * s.og + r0 + r) * s.oh * s.ow, grad_row,
+                     s.oh, s.ow, own, height * kLanes, to + r * kLanes);
+        }
         for (size_t q = 0; q < area; ++q)
           at[i * area + q] = static_cast<ptrdiff_t>(i * channels * place) +
                              band.places->at[q] * kLanes;

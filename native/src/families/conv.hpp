@@ -63,7 +63,8 @@ struct GroupedWeightGrad {
 
 struct ConvTable {
   size_t lanes;               // groups that are computed at once: a block
-  // The weights of a block's lanes: to[phase][source channel, tap][result channel][lane].
+  // The weights of a block's lanes: to[phase][tile of rows][source channel, tap][row][lane], the
+  // rows being result channels.
   void (*weights_in)(const GroupedSum& s, size_t block, float* to);
   // A band of some images, whose number lies in `images`. `weights` as above.
   bool (*grouped_sum)(const GroupedSum& s, const ConvBand& band, const float* weights,
