@@ -12,9 +12,9 @@
 namespace tallystick {
 namespace {
 
-// Planes of at most so many results are computed for all images at once, unless one image's fill the
-// tiles.
-constexpr size_t kSmallPlane = 64;
+// Planes of at most so many results are computed for all images at once, if enough channels repay the
+// packing of so short rows.
+constexpr size_t kSmallPlane = 64, kRepaid = 32;
 // Results that are computed at once.
 constexpr size_t kMostFloats = size_t(1) << 20;
 
@@ -46,14 +46,14 @@ bool all_images(GemmProblem p, const Phase& phase, size_t images, size_t rows, s
   const ConvTaps taps = {phase.tap.size(), phase.dy.data(), phase.dx.data(), phase.from_y,
                          phase.from_x, rows, cols, h, w, source_step};
   const size_t plane = rows * cols;
-  const size_t at_once = std::min(images, std::max(kMostFloats / (p.m * plane), size_t(1)));
+  const size_t block = std::min(images, std::max(kMostFloats / (p.m * plane), size_t(1)));
   try {
-    std::vector<float> results(p.m * plane * at_once);
+    std::vector<float> results(p.m * plane * block);
     p.b.kind = OperandKind::conv_taps;
     p.b.taps = &taps;
     p.out = results.data();
-    for (size_t first = 0; first < images; first += at_once) {
-      const size_t here = std::min(at_once, images - first);
+    for (size_t first = 0; first < images; first += block) {
+      const size_t here = std::min(block, images - first);
       p.n = here * plane;
       p.ldc = static_cast<ptrdiff_t>(p.n);
       p.b.data = source + static_cast<ptrdiff_t>(first) * source_step;
@@ -68,9 +68,13 @@ bool all_images(GemmProblem p, const Phase& phase, size_t images, size_t rows, s
   return true;
 }
 
-bool small_planes(size_t images, size_t channels, size_t plane) {
-  const size_t tile = 2 * TS_DISPATCH(conv).lanes;
-  return images > 1 && channels > 0 && plane > 0 && plane <= kSmallPlane && plane % tile != 0;
+bool at_once(const ConvShape& s, size_t channels, size_t plane) {
+  if (s.n < 2 || plane == 0 || plane > kSmallPlane || channels < kRepaid) return false;
+  const size_t lanes = TS_DISPATCH(conv).lanes;
+  // One image's results fill the tiles. Or its operand is read in its own place, which costs less
+  // than vectors that are not half empty.
+  if (plane % (2 * lanes) == 0) return false;
+  return !pointwise(s.g) || 2 * plane <= lanes;
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ bool convolution_forward(const ConvShape& s, const float* x, const float* w, con
       p.ep.c_rows = 1;
     }
     const float* source = x + group * s.cg * s.in_plane;
-    if (small_planes(s.n, s.og, s.out_plane)) {
+    if (at_once(s, s.og, s.out_plane)) {
       if (!all_images(p, forward_phase(s.g, s.cg), s.n, s.g.oh, s.g.ow, source, s.g.h, s.g.w,
                       s.g.image_stride, p.out, out_step))
         return false;
@@ -144,7 +148,7 @@ bool convolution_input_grad(const ConvShape& s, const float* grad, const float* 
     }
     p.out = to;
     p.ldc = static_cast<ptrdiff_t>(s.in_plane);
-    if (p.k != 0 && small_planes(s.n, s.cg, s.in_plane)) {
+    if (p.k != 0 && at_once(s, s.cg, s.in_plane)) {
       if (!all_images(p, input_grad_phase(s.g, s.og, 0, 0), s.n, s.g.h, s.g.w, source, s.g.oh,
                       s.g.ow, grad_step, to, s.g.image_stride))
         return false;
