@@ -84,6 +84,7 @@ SHAPES = (
     _dense("dense 512 of 4x4", 512, 512, 4),
     _dense("dense 512 of 7x7", 512, 512, 7),
     Shape("dense 1x1 512 of 4x4", 16, 512, 512, (4, 4), (1, 1), 1, (0, 0)),
+    _dense("dense 128 of 16x16", 128, 128, 16),
     _dense("dense 64 of 32x32", 64, 64, 32),
 )
 
@@ -166,7 +167,8 @@ def main() -> None:
         core.set_isa(given.isa)
         core.set_threads(1)
     torch.set_num_threads(1)
-    print(f"{'shape':32} {'ours ms':>23} {'old ms' if given.old else '':>23} {'torch ms':>23}  ratios")
+    old = "old ms" if given.old else ""
+    print(f"{'shape':32} {'ours ms':>23} {old:>23} {'torch ms':>23}  ratios")
     for shape in SHAPES:
         if given.only not in shape.name:
             continue

@@ -1,6 +1,7 @@
 // Sums of many small groups of channels (NUMERICS 2.6, 2.7): a vector holds the same element of as
 // many groups as it has lanes. Every lane is a sum of its own, so no term changes its place.
 #pragma once
+#include "tallystick/parts.hpp"
 #include "tallystick/short_copies.hpp"
 
 namespace tallystick {
@@ -115,17 +116,6 @@ static const LaneTileTable& lane_tiles() {
 #else
 static const LaneTileTable& lane_tiles() { return kLaneTiles; }
 #endif
-
-// Parts of nearly equal size, none above `most`.
-struct Parts {
-  size_t count, base, extra;
-  Parts(size_t total, size_t most)
-      : count(ceil_div(total, most)),
-        base(count ? total / count : 0),
-        extra(count ? total % count : 0) {}
-  size_t begin(size_t i) const { return i * base + ts_min(i, extra); }
-  size_t size(size_t i) const { return base + (i < extra ? 1 : 0); }
-};
 
 // --- into lanes and out of them -----------------------------------------------------------------
 // n adjacent elements of kLanes planes, lane l's at src[row[l] + i], go to places `step` apart. They

@@ -124,7 +124,8 @@ def input_grad(
     terms = np.empty((n, outs, kh, kw, h, v), np.float32)
     for i in range(kh):
         for j in range(kw):
-            y, x = before[0] + padding[0] - i * dilation[0], before[1] + padding[1] - j * dilation[1]
+            y = before[0] + padding[0] - i * dilation[0]
+            x = before[1] + padding[1] - j * dilation[1]
             terms[:, :, i, j] = spread[:, :, y : y + h, x : x + v]
     og = outs // groups
     terms = terms.reshape(n, groups, 1, og * kh * kw, h, v).transpose(0, 1, 2, 4, 5, 3)

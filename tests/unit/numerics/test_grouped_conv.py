@@ -1,8 +1,8 @@
 """Convolutions of many groups and of small planes (NUMERICS 2.6, 2.7).
 
-Groups fill the lanes of a vector, images of small planes fill a product's columns, and a large plane
-is cut into bands. Every bit is that of the plain sum: with lanes left over, with bands of rows and of
-parts of a row, with sums of several chunks, and with values that are not finite.
+Groups fill the lanes of a vector, images of small planes fill a product's columns, and a large
+plane is cut into bands. Every bit is that of the plain sum: with lanes left over, with bands of
+rows and of parts of a row, with sums of several chunks, and with values that are not finite.
 """
 
 from __future__ import annotations
