@@ -11,9 +11,8 @@
 #include <new>
 #include <optional>
 
+#include "convolution.hpp"
 #include "define.hpp"
-#include "families/gemm.hpp"
-#include "strided_conv.hpp"
 
 namespace nb = nanobind;
 
@@ -140,13 +139,6 @@ void bmm(In<3> a, In<3> b, Out<3> out) {
 }
 
 // --- convolution ---------------------------------------------------------------------------------
-struct ConvShape {
-  size_t n, c, o, groups, taps;
-  size_t cg, og;              // channels within a group
-  size_t in_plane, out_plane;
-  ConvGeometry g;
-};
-
 // Shapes are [n, C, H, W], [O, C/g, kh, kw], [n, O, OH, OW]; refuses any that do not fit.
 template <class X, class W, class Y>
 ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
@@ -197,11 +189,6 @@ ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair paddi
   return s;
 }
 
-// A 1x1 convolution with unit stride and no padding is a plain matrix product.
-bool pointwise(const ConvGeometry& g) {
-  return g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
-}
-
 void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pair stride,
                  Pair padding, Pair dilation, int64_t groups) {
   const ConvShape s = conv_shape(x, w, out, stride, padding, dilation, groups);
@@ -211,113 +198,32 @@ void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pai
   if (bias) require_apart(out, *bias);
   const float* bias_data = bias ? bias->data() : nullptr;
   nb::gil_scoped_release unlocked;
-  for (size_t group = 0; group < s.groups; ++group) {
-    GemmProblem p = {};
-    p.m = s.og;
-    p.n = s.out_plane;
-    p.k = s.cg * s.taps;
-    p.a.data = w.data() + group * s.og * p.k;
-    p.a.s_x = static_cast<ptrdiff_t>(p.k);
-    p.a.s_k = 1;
-    p.b.data = x.data() + group * s.cg * s.in_plane;
-    p.b.conv = s.g;
-    if (pointwise(s.g)) {
-      p.b.s_x = 1;
-      p.b.s_k = static_cast<ptrdiff_t>(s.in_plane);
-    } else {
-      p.b.kind = OperandKind::conv_forward;
-    }
-    p.out = out.data() + group * s.og * s.out_plane;
-    p.ldc = static_cast<ptrdiff_t>(s.out_plane);
-    if (bias_data != nullptr) {
-      p.ep.active = true;
-      p.ep.c = bias_data + group * s.og;
-      p.ep.c_rows = 1;
-    }
-    done(TS_DISPATCH(gemm).gemm(p, s.n, s.g.image_stride,
-                                static_cast<ptrdiff_t>(s.o * s.out_plane)));
-  }
+  done(convolution_forward(s, x.data(), w.data(), bias_data, out.data()));
 }
 
-void convolution_input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
+void input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
                             Pair dilation, int64_t groups) {
   const ConvShape s = conv_shape(out, w, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, w);
   nb::gil_scoped_release unlocked;
-  for (size_t group = 0; group < s.groups; ++group) {
-    if (s.g.sh > 1 || s.g.sw > 1) {
-      done(strided_input_grad({
-          grad.data() + group * s.og * s.out_plane, w.data() + group * s.og * s.cg * s.taps,
-          out.data() + group * s.cg * s.in_plane, s.n, s.og, s.cg,
-          static_cast<ptrdiff_t>(s.o * s.out_plane), s.g.image_stride, s.g}));
-      continue;
-    }
-    GemmProblem p = {};
-    p.m = s.cg;
-    p.n = s.in_plane;
-    p.k = s.og * s.taps;
-    p.a.data = w.data() + group * s.og * s.cg * s.taps;
-    p.a.s_x = static_cast<ptrdiff_t>(s.taps);
-    if (s.taps == 1) {
-      p.a.s_k = static_cast<ptrdiff_t>(s.cg);
-    } else {
-      p.a.s_k = 1;
-      p.a.k_inner = s.taps;
-      p.a.s_k_outer = static_cast<ptrdiff_t>(s.cg * s.taps);
-    }
-    p.b.data = grad.data() + group * s.og * s.out_plane;
-    p.b.conv = s.g;
-    if (pointwise(s.g)) {
-      p.b.s_x = 1;
-      p.b.s_k = static_cast<ptrdiff_t>(s.out_plane);
-    } else {
-      p.b.kind = OperandKind::conv_input_grad;
-    }
-    p.out = out.data() + group * s.cg * s.in_plane;
-    p.ldc = static_cast<ptrdiff_t>(s.in_plane);
-    done(TS_DISPATCH(gemm).gemm(p, s.n, static_cast<ptrdiff_t>(s.o * s.out_plane),
-                                s.g.image_stride));
-  }
+  done(convolution_input_grad(s, grad.data(), w.data(), out.data()));
 }
 
-void convolution_weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pair padding,
+void weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pair padding,
                              Pair dilation, int64_t groups) {
   const ConvShape s = conv_shape(x, out, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, x);
   nb::gil_scoped_release unlocked;
-  for (size_t group = 0; group < s.groups; ++group) {
-    GemmProblem p = {};
-    p.m = s.og;
-    p.n = s.cg * s.taps;
-    p.k = s.n * s.out_plane;
-    p.a.data = grad.data() + group * s.og * s.out_plane;
-    p.a.s_x = static_cast<ptrdiff_t>(s.out_plane);
-    p.a.s_k = 1;
-    p.a.k_inner = s.out_plane;
-    p.a.s_k_outer = static_cast<ptrdiff_t>(s.o * s.out_plane);
-    p.b.data = x.data() + group * s.cg * s.in_plane;
-    p.b.conv = s.g;
-    if (pointwise(s.g)) {
-      p.b.s_x = static_cast<ptrdiff_t>(s.in_plane);
-      p.b.s_k = 1;
-      p.b.k_inner = s.in_plane;
-      p.b.s_k_outer = s.g.image_stride;
-    } else {
-      p.b.kind = OperandKind::conv_weight_grad;
-    }
-    p.out = out.data() + group * s.og * p.n;
-    p.ldc = static_cast<ptrdiff_t>(p.n);
-    done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
-  }
+  done(convolution_weight_grad(s, grad.data(), x.data(), out.data()));
 }
 
-void convolution_bias_grad(InC<4> grad, Out<1> out) {
+void bias_grad(InC<4> grad, Out<1> out) {
   require(out.shape(0) == grad.shape(1), "convolution: bias gradient does not fit the gradient");
   require_apart(out, grad);
   nb::gil_scoped_release unlocked;
-  done(TS_DISPATCH(gemm).bias_grad(grad.data(), grad.shape(0), grad.shape(1),
+  done(TS_DISPATCH(conv).bias_grad(grad.data(), grad.shape(0), grad.shape(1),
                                    grad.shape(2) * grad.shape(3), out.data()));
 }
 
@@ -339,14 +245,14 @@ void bind_gemm(nb::module_& m) {
          nb::arg("bias").noconvert().none(), nb::arg("out").noconvert(), nb::arg("stride"),
          nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
          "2-D convolution, C-contiguous f32 (NUMERICS 2.6).");
-  define(m, "convolution_input_grad", &convolution_input_grad, nb::arg("grad").noconvert(),
+  define(m, "convolution_input_grad", &input_grad, nb::arg("grad").noconvert(),
          nb::arg("weight").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
          nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
          "Gradient of a 2-D convolution's input (NUMERICS 2.7).");
-  define(m, "convolution_weight_grad", &convolution_weight_grad, nb::arg("grad").noconvert(),
+  define(m, "convolution_weight_grad", &weight_grad, nb::arg("grad").noconvert(),
          nb::arg("input").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
          nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
          "Gradient of a 2-D convolution's weight (NUMERICS 2.7).");
-  define(m, "convolution_bias_grad", &convolution_bias_grad, nb::arg("grad").noconvert(),
+  define(m, "convolution_bias_grad", &bias_grad, nb::arg("grad").noconvert(),
          nb::arg("out").noconvert(), "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
 }

@@ -16,6 +16,7 @@
 #include <new>
 #include <vector>
 
+#include "conv_phases.hpp"
 #include "thread_pool.hpp"
 
 namespace tallystick {
@@ -31,69 +32,18 @@ uint32_t bits_of(float x) {
   return u;
 }
 
-// The taps of a phase, row-major: their places in the kernel, and where their gradients lie.
-struct Phase {
-  size_t py, px;
-  std::vector<size_t> tap;
-  std::vector<ptrdiff_t> dy, dx;
-  std::vector<size_t> chunk_ends;
-  std::vector<float> weight;  // [og, taps of the phase, cg]
-};
-
-Phase make_phase(const ConvInputGrad& c, size_t py, size_t px) {
-  const ConvGeometry& g = c.g;
-  Phase p = {py, px, {}, {}, {}, {}, {}};
-  for (size_t i = 0; i < g.kh; ++i) {
-    const ptrdiff_t y = static_cast<ptrdiff_t>(py) + g.ph - static_cast<ptrdiff_t>(i) * g.dh;
-    if (y % g.sh != 0) continue;
-    for (size_t j = 0; j < g.kw; ++j) {
-      const ptrdiff_t x = static_cast<ptrdiff_t>(px) + g.pw - static_cast<ptrdiff_t>(j) * g.dw;
-      if (x % g.sw != 0) continue;
-      p.tap.push_back(i * g.kw + j);
-      p.dy.push_back(y / g.sh);
-      p.dx.push_back(x / g.sw);
-    }
-  }
-  const size_t taps = g.kh * g.kw, kept = p.tap.size();
-  p.weight.resize(c.og * kept * c.cg);
-  float* to = p.weight.data();
-  size_t chunk = 0;
+// The weights of a phase's terms: [og, taps of the phase, cg].
+std::vector<float> phase_weights(const ConvInputGrad& c, const Phase& p) {
+  const size_t taps = c.g.kh * c.g.kw;
+  std::vector<float> weight(c.og * p.tap.size() * c.cg);
+  float* to = weight.data();
   for (size_t o = 0; o < c.og; ++o) {
-    for (size_t t = 0; t < kept; ++t) {
-      const size_t here = (o * taps + p.tap[t]) / kChunkTerms, at = o * kept + t;
-      if (here != chunk && at != 0) p.chunk_ends.push_back(at);
-      chunk = here;
-      const float* from = c.weight + o * c.cg * taps + p.tap[t];
+    for (const size_t tap : p.tap) {
+      const float* from = c.weight + o * c.cg * taps + tap;
       for (size_t i = 0; i < c.cg; ++i) *to++ = from[i * taps];
     }
   }
-  if (kept != 0) p.chunk_ends.push_back(c.og * kept);
-  return p;
-}
-
-// One element with every term (NUMERICS 2.7).
-float whole_sum(const ConvInputGrad& c, const float* grad, size_t channel, size_t h, size_t w) {
-  const ConvGeometry& g = c.g;
-  const size_t taps = g.kh * g.kw, terms = c.og * taps;
-  float total = 0.0f;
-  for (size_t k0 = 0; k0 < terms; k0 += kChunkTerms) {
-    float p = 0.0f;
-    for (size_t k = k0; k < std::min(k0 + kChunkTerms, terms); ++k) {
-      const size_t o = k / taps, tap = k % taps;
-      const ptrdiff_t y = static_cast<ptrdiff_t>(h) + g.ph -
-                          static_cast<ptrdiff_t>(tap / g.kw) * g.dh;
-      const ptrdiff_t x = static_cast<ptrdiff_t>(w) + g.pw -
-                          static_cast<ptrdiff_t>(tap % g.kw) * g.dw;
-      float value = 0.0f;
-      if (y >= 0 && x >= 0 && y % g.sh == 0 && x % g.sw == 0 &&
-          y / g.sh < static_cast<ptrdiff_t>(g.oh) && x / g.sw < static_cast<ptrdiff_t>(g.ow))
-        value = grad[o * g.oh * g.ow + static_cast<size_t>(y / g.sh) * g.ow +
-                     static_cast<size_t>(x / g.sw)];
-      p = std::fmaf(value, c.weight[(o * c.cg + channel) * taps + tap], p);
-    }
-    total = k0 == 0 ? p : total + p;
-  }
-  return total;
+  return weight;
 }
 
 struct Spread {
@@ -115,7 +65,7 @@ void spread_task(void* context, size_t channel) {
     const ptrdiff_t which = static_cast<ptrdiff_t>(s.first + image);
     float* plane = c.out + which * c.out_step + channel * g.h * g.w;
     for (size_t y = 0; y < s.rows; ++y) {
-      float* line = plane + (y * sh + s.p->py) * g.w + s.p->px;
+      float* line = plane + (y * sh + s.p->y0) * g.w + s.p->x0;
       if (from == nullptr) {
         for (size_t x = 0; x < s.cols; ++x) line[x * sw] = 0.0f;
         continue;
@@ -123,29 +73,25 @@ void spread_task(void* context, size_t channel) {
       for (size_t x = 0; x < s.cols; ++x) {
         float value = *from++;
         if (bits_of(value) == 0x80000000u)
-          value = whole_sum(c, c.grad + which * c.grad_step, channel, y * sh + s.p->py,
-                            x * sw + s.p->px);
+          value = input_grad_of_every_term(c, c.grad + which * c.grad_step, channel,
+                                           y * sh + s.p->y0, x * sw + s.p->x0);
         line[x * sw] = value;
       }
     }
   }
 }
 
-// Of 0 .. size: first, first + step, ...
-size_t places(size_t size, size_t first, ptrdiff_t step) {
-  return (size - first - 1) / static_cast<size_t>(step) + 1;
-}
-
 bool run_phase(const ConvInputGrad& c, const Phase& phase, std::vector<float>& results) {
   const ConvGeometry& g = c.g;
-  const size_t rows = places(g.h, phase.py, g.sh);
-  const size_t cols = places(g.w, phase.px, g.sw);
+  const size_t rows = phase.rows(g.h), cols = phase.cols(g.w);
   if (phase.tap.empty()) {
     Spread s = {&c, &phase, nullptr, 0, c.images, rows, cols};
     parallel_for(c.cg, spread_task, &s);
     return true;
   }
-  const ConvTaps taps = {phase.tap.size(), phase.dy.data(), phase.dx.data(), rows, cols};
+  const std::vector<float> weight = phase_weights(c, phase);
+  const ConvTaps taps = {phase.tap.size(), phase.dy.data(), phase.dx.data(), 1, 1, rows, cols,
+                         g.oh, g.ow, c.grad_step};
   const size_t fit = kMostFloats / std::max(c.cg * rows * cols, size_t(1));
   const size_t block = std::min(std::max(fit, size_t(1)), c.images);
   for (size_t first = 0; first < c.images; first += block) {
@@ -154,13 +100,11 @@ bool run_phase(const ConvInputGrad& c, const Phase& phase, std::vector<float>& r
     p.m = c.cg;
     p.n = images * rows * cols;
     p.k = c.og * taps.count;
-    p.a.data = phase.weight.data();
+    p.a.data = weight.data();
     p.a.s_x = 1;
     p.a.s_k = static_cast<ptrdiff_t>(c.cg);
     p.b.kind = OperandKind::conv_taps;
     p.b.data = c.grad + static_cast<ptrdiff_t>(first) * c.grad_step;
-    p.b.conv = g;
-    p.b.conv.image_stride = c.grad_step;
     p.b.taps = &taps;
     p.chunk_ends = phase.chunk_ends.data();
     p.chunk_count = phase.chunk_ends.size();
@@ -195,13 +139,38 @@ bool with_every_term(const ConvInputGrad& c) {
   return TS_DISPATCH(gemm).gemm(p, c.images, c.grad_step, c.out_step);
 }
 
+}  // namespace
+
+float input_grad_of_every_term(const ConvInputGrad& c, const float* grad, size_t channel, size_t h,
+                               size_t w) {
+  const ConvGeometry& g = c.g;
+  const size_t taps = g.kh * g.kw, terms = c.og * taps;
+  float total = 0.0f;
+  for (size_t k0 = 0; k0 < terms; k0 += kChunkTerms) {
+    float p = 0.0f;
+    for (size_t k = k0; k < std::min(k0 + kChunkTerms, terms); ++k) {
+      const size_t o = k / taps, tap = k % taps;
+      const ptrdiff_t y = static_cast<ptrdiff_t>(h) + g.ph -
+                          static_cast<ptrdiff_t>(tap / g.kw) * g.dh;
+      const ptrdiff_t x = static_cast<ptrdiff_t>(w) + g.pw -
+                          static_cast<ptrdiff_t>(tap % g.kw) * g.dw;
+      float value = 0.0f;
+      if (y >= 0 && x >= 0 && y % g.sh == 0 && x % g.sw == 0 &&
+          y / g.sh < static_cast<ptrdiff_t>(g.oh) && x / g.sw < static_cast<ptrdiff_t>(g.ow))
+        value = grad[o * g.oh * g.ow + static_cast<size_t>(y / g.sh) * g.ow +
+                     static_cast<size_t>(x / g.sw)];
+      p = std::fmaf(value, c.weight[(o * c.cg + channel) * taps + tap], p);
+    }
+    total = k0 == 0 ? p : total + p;
+  }
+  return total;
+}
+
 bool all_finite(const float* x, size_t n) {
   for (size_t i = 0; i < n; ++i)
     if ((bits_of(x[i]) & 0x7f800000u) == 0x7f800000u) return false;
   return true;
 }
-
-}  // namespace
 
 bool strided_input_grad(const ConvInputGrad& c) {
   const ConvGeometry& g = c.g;
@@ -211,7 +180,7 @@ bool strided_input_grad(const ConvInputGrad& c) {
     std::vector<float> results;
     for (size_t py = 0; py < std::min(static_cast<size_t>(g.sh), g.h); ++py)
       for (size_t px = 0; px < std::min(static_cast<size_t>(g.sw), g.w); ++px)
-        if (!run_phase(c, make_phase(c, py, px), results)) return false;
+        if (!run_phase(c, input_grad_phase(g, c.og, py, px), results)) return false;
   } catch (const std::bad_alloc&) {
     return false;
   }

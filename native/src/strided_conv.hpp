@@ -19,4 +19,10 @@ struct ConvInputGrad {
 // could not be had.
 bool strided_input_grad(const ConvInputGrad& c);
 
+// One element of the image whose gradient is `grad`, with every term of 2.7.
+float input_grad_of_every_term(const ConvInputGrad& c, const float* grad, size_t channel, size_t h,
+                               size_t w);
+
+bool all_finite(const float* x, size_t n);
+
 }  // namespace tallystick

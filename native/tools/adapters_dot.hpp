@@ -1,7 +1,6 @@
 // Vector calls of the dot class on the gemm table (NUMERICS 2).
 #pragma once
-#include "families/gemm.hpp"
-#include "strided_conv.hpp"
+#include "convolution.hpp"
 #include "vector_file.hpp"
 
 namespace vectors {
@@ -60,115 +59,38 @@ inline bool run_addmm(Case& c) {
   return TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
 }
 
-struct Conv {
-  size_t n, channels, outs, groups, per_group, og, taps, in_plane, out_plane;
-  ConvGeometry g;
-};
-
-inline Conv conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
-  Conv s = {};
-  s.n = x[0], s.channels = x[1], s.outs = w[0];
+inline ConvShape conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
+  ConvShape s = {};
+  s.n = x[0], s.c = x[1], s.o = w[0];
   s.groups = static_cast<size_t>(c.i("groups"));
-  s.per_group = s.channels / s.groups;
-  s.og = s.outs / s.groups;
+  s.cg = s.c / s.groups;
+  s.og = s.o / s.groups;
   s.taps = w[2] * w[3];
   s.in_plane = x[2] * x[3];
   s.out_plane = y[2] * y[3];
   const auto st = c.pair("stride"), pad = c.pair("padding"), dil = c.pair("dilation");
   s.g = {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0], dil[1],
-         static_cast<ptrdiff_t>(s.channels * s.in_plane)};
+         static_cast<ptrdiff_t>(s.c * s.in_plane)};
   return s;
 }
 
 inline bool run_convolution(Case& c) {
   const Tensor &x = c.in[0], &w = c.in[1], &bias = c.input(2);
-  const Conv s = conv_of(c, x.shape, w.shape, c.got[0].shape);
-  bool ok = true;
-  for (size_t group = 0; group < s.groups; ++group) {
-    GemmProblem p = {};
-    p.m = s.og;
-    p.n = s.out_plane;
-    p.k = s.per_group * s.taps;
-    p.a = strided(w.f32() + group * s.og * p.k, p.k, 1);
-    p.b.data = x.f32() + group * s.per_group * s.in_plane;
-    p.b.conv = s.g;
-    p.b.kind = OperandKind::conv_forward;
-    p.out = c.got[0].f32() + group * s.og * s.out_plane;
-    p.ldc = static_cast<ptrdiff_t>(s.out_plane);
-    if (bias.present) {
-      p.ep.active = true;
-      p.ep.c = bias.f32() + group * s.og;
-      p.ep.c_rows = 1;
-    }
-    ok = ok && TS_DISPATCH(gemm).gemm(p, s.n, s.g.image_stride,
-                                      static_cast<ptrdiff_t>(s.outs * s.out_plane));
-  }
-  return ok;
-}
-
-inline bool input_grad(const Conv& s, const float* grad, const float* w, float* out) {
-  bool ok = true;
-  for (size_t group = 0; group < s.groups; ++group) {
-    if (s.g.sh > 1 || s.g.sw > 1) {
-      ok = ok && strided_input_grad({
-                     grad + group * s.og * s.out_plane,
-                     w + group * s.og * s.per_group * s.taps,
-                     out + group * s.per_group * s.in_plane, s.n, s.og, s.per_group,
-                     static_cast<ptrdiff_t>(s.outs * s.out_plane), s.g.image_stride, s.g});
-      continue;
-    }
-    GemmProblem p = {};
-    p.m = s.per_group;
-    p.n = s.in_plane;
-    p.k = s.og * s.taps;
-    p.a = strided(w + group * s.og * s.per_group * s.taps, s.taps, 1);
-    if (s.taps == 1) {
-      p.a.s_k = static_cast<ptrdiff_t>(s.per_group);
-    } else {
-      p.a.k_inner = s.taps;
-      p.a.s_k_outer = static_cast<ptrdiff_t>(s.per_group * s.taps);
-    }
-    p.b.data = grad + group * s.og * s.out_plane;
-    p.b.conv = s.g;
-    p.b.kind = OperandKind::conv_input_grad;
-    p.out = out + group * s.per_group * s.in_plane;
-    p.ldc = static_cast<ptrdiff_t>(s.in_plane);
-    ok = ok && TS_DISPATCH(gemm).gemm(p, s.n, static_cast<ptrdiff_t>(s.outs * s.out_plane),
-                                      s.g.image_stride);
-  }
-  return ok;
-}
-
-inline bool weight_grad(const Conv& s, const float* grad, const float* x, float* out) {
-  bool ok = true;
-  for (size_t group = 0; group < s.groups; ++group) {
-    GemmProblem p = {};
-    p.m = s.og;
-    p.n = s.per_group * s.taps;
-    p.k = s.n * s.out_plane;
-    p.a = strided(grad + group * s.og * s.out_plane, s.out_plane, 1);
-    p.a.k_inner = s.out_plane;
-    p.a.s_k_outer = static_cast<ptrdiff_t>(s.outs * s.out_plane);
-    p.b.data = x + group * s.per_group * s.in_plane;
-    p.b.conv = s.g;
-    p.b.kind = OperandKind::conv_weight_grad;
-    p.out = out + group * s.og * p.n;
-    p.ldc = static_cast<ptrdiff_t>(p.n);
-    ok = ok && TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
-  }
-  return ok;
+  const ConvShape s = conv_of(c, x.shape, w.shape, c.got[0].shape);
+  return convolution_forward(s, x.f32(), w.f32(), bias.present ? bias.f32() : nullptr,
+                             c.got[0].f32());
 }
 
 inline bool run_convolution_backward(Case& c) {
   const Tensor &grad = c.in[0], &x = c.in[1], &w = c.in[2];
-  const Conv s = conv_of(c, x.shape, w.shape, grad.shape);
+  const ConvShape s = conv_of(c, x.shape, w.shape, grad.shape);
   const auto mask = c.list("output_mask");
   size_t at = 0;
   bool ok = true;
-  if (mask[0]) ok = input_grad(s, grad.f32(), w.f32(), c.got[at++].f32()) && ok;
-  if (mask[1]) ok = weight_grad(s, grad.f32(), x.f32(), c.got[at++].f32()) && ok;
+  if (mask[0]) ok = convolution_input_grad(s, grad.f32(), w.f32(), c.got[at++].f32()) && ok;
+  if (mask[1]) ok = convolution_weight_grad(s, grad.f32(), x.f32(), c.got[at++].f32()) && ok;
   if (mask[2])
-    ok = TS_DISPATCH(gemm).bias_grad(grad.f32(), s.n, s.outs, s.out_plane, c.got[at++].f32()) && ok;
+    ok = TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, c.got[at++].f32()) && ok;
   return ok;
 }
 

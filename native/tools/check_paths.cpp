@@ -1,8 +1,8 @@
 // Every instruction set of this build against the scalar path: elementwise, reductions, random, the
-// rounding of `rounded/1`, the published log of `replay/1`. Prints one digest of the scalar results
-// and exits 1 where a path differs from scalar, or scalar from the digest known, which is the same
-// on every architecture. Built for aarch64 too and run under qemu (make test-aarch64). A new kernel
-// changes the digest: check it, then change it here.
+// rounding of `rounded/1`, the published log of `replay/1`, grouped convolutions. Prints one digest
+// of the scalar results and exits 1 where a path differs from scalar, or scalar from the digest
+// known, which is the same on every architecture. Built for aarch64 too and run under qemu (make
+// test-aarch64). A new kernel changes the digest: check it, then change it here.
 //
 //   check_paths [--expect-fault SET]
 //
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "context.hpp"
+#include "convolution.hpp"
 #include "dispatch.hpp"
 #include "families/elementwise.hpp"
 #include "families/published.hpp"
@@ -27,7 +28,7 @@ using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0xb9d2dba0971eb98au;
+constexpr uint64_t kKnown = 0xfdad65b17ddd35dau;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -282,16 +283,56 @@ Results published() {
   return {{"published log", log.hash}, {"published follow", follow.hash}, {"adam64", adam.hash}};
 }
 
+// Groups in the lanes of vectors, some left over; a plane of several bands; small planes.
+Results convolutions() {
+  struct Sizes {
+    size_t n, groups, cg, og, h, w, k;
+    ptrdiff_t stride;
+  };
+  Digest forward, input, weight;
+  state = 12;
+  for (const Sizes& z : {Sizes{2, 35, 1, 1, 9, 7, 3, 1}, Sizes{1, 16, 3, 2, 8, 11, 3, 2},
+                         Sizes{1, 29, 1, 1, 80, 75, 5, 1}, Sizes{3, 16, 16, 5, 3, 3, 3, 1},
+                         Sizes{5, 1, 4, 9, 3, 3, 3, 1}}) {
+    ConvShape s = {};
+    s.n = z.n, s.c = z.groups * z.cg, s.o = z.groups * z.og, s.groups = z.groups;
+    s.cg = z.cg, s.og = z.og, s.taps = z.k * z.k, s.in_plane = z.h * z.w;
+    const ptrdiff_t pad = static_cast<ptrdiff_t>(z.k / 2);
+    const size_t oh = (z.h - 1) / static_cast<size_t>(z.stride) + 1;
+    const size_t ow = (z.w - 1) / static_cast<size_t>(z.stride) + 1;
+    s.out_plane = oh * ow;
+    s.g = {z.h, z.w, oh, ow, z.k, z.k, z.stride, z.stride, pad, pad, 1, 1,
+           static_cast<ptrdiff_t>(s.c * s.in_plane)};
+    const std::vector<float> x = values(s.n * s.c * s.in_plane), bias = values(s.o);
+    const std::vector<float> grad = values(s.n * s.o * s.out_plane);
+    std::vector<float> w = values(s.o * s.cg * s.taps);
+    for (float& v : w)
+      if (!(v - v == 0)) v = 1.0f;
+    std::vector<float> y(grad.size()), dx(x.size()), dw(w.size());
+    const bool done = convolution_forward(s, x.data(), w.data(), bias.data(), y.data()) &&
+                      convolution_input_grad(s, grad.data(), w.data(), dx.data()) &&
+                      convolution_weight_grad(s, grad.data(), x.data(), dw.data());
+    if (!done) std::exit(2);
+    forward.add(y.data(), 4 * y.size());
+    input.add(dx.data(), 4 * dx.size());
+    weight.add(dw.data(), 4 * dw.size());
+  }
+  return {{"grouped forward", forward.hash}, {"grouped input gradient", input.hash},
+          {"grouped weight gradient", weight.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
-  for (const Results& part : {reductions(), randoms(), copies(), roundings(), published()})
+  for (const Results& part :
+       {reductions(), randoms(), copies(), roundings(), published(), convolutions()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
 // Kernels without golden vectors whose results carry a planted fault.
 bool shows_fault(const std::string& name) {
-  for (const char* one : {"grid", "doubt", "exact", "published log", "published follow"})
+  for (const char* one : {"grid", "doubt", "exact", "published log", "published follow",
+                          "grouped forward", "grouped input gradient", "grouped weight gradient"})
     if (name == one) return true;
   return false;
 }

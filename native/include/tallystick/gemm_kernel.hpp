@@ -5,28 +5,10 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// The place of a chunk in its outputs. The first chunk initialises, later ones are added, and the
-// last one makes NaN canonical (NUMERICS 1.5). Only bits of outputs are observable, never those of
-// partials.
-constexpr int kFirst = 1, kLast = 2;
-
 // a: packed rows, a[k*R + i]; b: rows of `ldb` elements, of which V*kLanes are readable;
 // c: R rows of `ldc`, of which n <= V*kLanes columns exist.
 using TileFn = void (*)(const float* a, const float* b, size_t ldb, size_t kc, float* c,
                         ptrdiff_t ldc, int n, int flags);
-
-TS_INLINE gv finish(gv v, int flags) {
-  if (flags & kLast) {
-    v = gv_canonical(v);
-#ifdef TALLYSTICK_FAULT
-    float lane[kLanes];
-    gv_store(lane, v);
-    for (int i = 0; i < kLanes; ++i) lane[i] = planted(lane[i]);
-    v = gv_load(lane);
-#endif
-  }
-  return v;
-}
 
 template <int R, int V>
 TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, float* c,

@@ -2,26 +2,10 @@
 // columns (never contraction terms) with zeros, so it cannot change a result (NUMERICS 2.3).
 #pragma once
 #include "families/gemm.hpp"
-#include "tallystick/gemm_vec.hpp"
+#include "tallystick/short_copies.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
-
-// Short copies and fills without a call: whole vectors, then halves of the rest.
-TS_INLINE void copy_floats(float* dst, const float* src, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) gv_store(dst + i, gv_load(src + i));
-  if (n & (kLanes - 1) & 8) { std::memcpy(dst + i, src + i, 32); i += 8; }
-  if (n & (kLanes - 1) & 4) { std::memcpy(dst + i, src + i, 16); i += 4; }
-  if (n & (kLanes - 1) & 2) { std::memcpy(dst + i, src + i, 8); i += 2; }
-  if (n & (kLanes - 1) & 1) dst[i] = src[i];
-}
-
-TS_INLINE void zero_floats(float* dst, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) gv_store(dst + i, gv_zero());
-  for (; i < n; ++i) dst[i] = 0.0f;
-}
 
 // dst[r] = line[x + r] for r < n, zero where the index falls outside [0, width).
 TS_INLINE void copy_clipped(float* dst, size_t n, const float* line, ptrdiff_t x,
@@ -195,26 +179,30 @@ static void pack_conv_input_grad(const GemmOperand& op, size_t x0, size_t w, siz
   }
 }
 
-// Row (channel, tap) holds, for each (image, y, x) of the grid, the value at the tap's distance.
+// Row (channel, tap) holds, for each (image, y, x) of the grid, the value that the tap has there.
 static void pack_conv_taps(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
                            size_t kc, float* dst) {
   const ConvTaps& t = *op.taps;
-  const ConvGeometry& g = op.conv;
+  const ptrdiff_t width = static_cast<ptrdiff_t>(t.w);
   const size_t grid = t.rows * t.cols;
   size_t channel = k0 / t.count, tap = k0 % t.count;
   for (size_t k = 0; k < kc; ++k, dst += W) {
     size_t image = x0 / grid, y = x0 % grid / t.cols, x = x0 % t.cols;
     for (size_t i = 0; i < w;) {
       const size_t run = ts_min(w - i, t.cols - x);
-      const ptrdiff_t oy = static_cast<ptrdiff_t>(y) + t.dy[tap];
-      if (oy < 0 || oy >= static_cast<ptrdiff_t>(g.oh)) {
+      const ptrdiff_t sy = static_cast<ptrdiff_t>(y) * t.from_y + t.dy[tap];
+      ptrdiff_t sx = static_cast<ptrdiff_t>(x) * t.from_x + t.dx[tap];
+      if (sy < 0 || sy >= static_cast<ptrdiff_t>(t.h)) {
         zero_floats(dst + i, run);
       } else {
-        const float* line = op.data + static_cast<ptrdiff_t>(image) * g.image_stride +
-                            static_cast<ptrdiff_t>(channel * g.oh * g.ow) +
-                            oy * static_cast<ptrdiff_t>(g.ow);
-        copy_clipped(dst + i, run, line, static_cast<ptrdiff_t>(x) + t.dx[tap],
-                     static_cast<ptrdiff_t>(g.ow));
+        const float* line = op.data + static_cast<ptrdiff_t>(image) * t.image_stride +
+                            static_cast<ptrdiff_t>(channel * t.h * t.w) + sy * width;
+        if (t.from_x == 1) {
+          copy_clipped(dst + i, run, line, sx, width);
+        } else {
+          for (size_t r = 0; r < run; ++r, sx += t.from_x)
+            dst[i + r] = sx >= 0 && sx < width ? line[sx] : 0.0f;
+        }
       }
       i += run;
       x = 0;

@@ -144,5 +144,23 @@ constexpr size_t kChunk = 128;  // NUMERICS 2.1
 TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
 TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }
 
+// The place of a chunk in its outputs. The first chunk initialises, later ones are added, and the
+// last one makes NaN canonical (NUMERICS 1.5). Only bits of outputs are observable, never those of
+// partials.
+constexpr int kFirst = 1, kLast = 2;
+
+TS_INLINE gv finish(gv v, int flags) {
+  if (flags & kLast) {
+    v = gv_canonical(v);
+#ifdef TALLYSTICK_FAULT
+    float lane[kLanes];
+    gv_store(lane, v);
+    for (int i = 0; i < kLanes; ++i) lane[i] = planted(lane[i]);
+    v = gv_load(lane);
+#endif
+  }
+  return v;
+}
+
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -14,7 +14,7 @@
 #include "tallystick/gemm_pack.hpp"
 #include "tallystick/gemm_scratch.hpp"
 #include "tallystick/gemm_thin.hpp"
-#include "tallystick/reduce.hpp"
+#include "tallystick/parts.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
 
@@ -34,16 +34,9 @@ constexpr double kSerialWork = 200e3;
 
 static thread_local Scratch shared_scratch, strip_scratch;
 
-// --- partition -------------------------------------------------------------------------------
 // Rows in panels of nearly equal height: one short panel would waste its kernel's latency.
-struct RowPanels {
-  size_t count, base, extra;
-  explicit RowPanels(size_t rows)
-      : count(ceil_div(rows, kRows)),
-        base(count ? rows / count : 0),
-        extra(count ? rows % count : 0) {}
-  size_t begin(size_t p) const { return p * base + ts_min(p, extra); }
-  size_t height(size_t p) const { return base + (p < extra ? 1 : 0); }
+struct RowPanels : Parts {
+  explicit RowPanels(size_t rows) : Parts(rows, kRows) {}
 };
 
 // --- chunks ------------------------------------------------------------------------------------
@@ -114,7 +107,7 @@ static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t 
                            size_t k, size_t kc, float* dst) {
   const RowPanels panels(rows);
   for (size_t p = p0; p < p1; ++p) {
-    const size_t h = panels.height(p);
+    const size_t h = panels.size(p);
     pack_panel(a, i0 + panels.begin(p), h, h, k, kc, dst + panels.begin(p) * kc);
   }
 }
@@ -161,7 +154,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   const size_t n_panels = ceil_div(cols, kCols), whole = cols / kCols;
   if (p1 - p0 == 1) {
     // One panel of rows uses B once: each part is packed into the nearest cache, if at all.
-    const size_t i = rows.begin(p0), height = rows.height(p0);
+    const size_t i = rows.begin(p0), height = rows.size(p0);
     for (size_t q = 0; q < n_panels; ++q) {
       const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
       const bool direct = r.direct && q < whole;
@@ -186,7 +179,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       for (size_t q = 0; q < n_panels; ++q) {
         const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
         const bool direct = r.direct && q < whole;
-        run_tile(r, a + rows.begin(i) * kc, r.x0 + rows.begin(i), rows.height(i),
+        run_tile(r, a + rows.begin(i) * kc, r.x0 + rows.begin(i), rows.size(i),
                  direct ? b_here + j : packed + j * kc,
                  direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
       }
@@ -212,7 +205,7 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
     for (size_t q = q0; q < q1; ++q) {
       const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
       for (size_t i = 0; i < rows.count; ++i)
-        run_tile(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.height(i), b + j * kc,
+        run_tile(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i), b + j * kc,
                  padded_cols(w), r.x0 + j, w, k, kc, p.out);
     }
   }
@@ -268,24 +261,6 @@ static void fill_empty(const GemmProblem& p, size_t count, ptrdiff_t out_step) {
     }
     if (p.ep.active) epilogue(p, 0, p.m, 0, p.n, out);
   }
-}
-
-// Width of the strips. The fullest thread's share should be small. So should the number of passes
-// over the shared block, and narrow strips multiply that number.
-static size_t strip_width(size_t total, size_t count, size_t unit, size_t widest, size_t threads) {
-  constexpr double kStreaming = 8.0;  // measured: 128 columns cost 4 % more than 256
-  size_t best = unit;
-  double best_cost = 0.0;
-  for (size_t width = unit; width <= widest; width += unit) {
-    const size_t strips = ceil_div(total, width) * count;
-    const double share = strips == 1 ? double(total) : double(ceil_div(strips, threads) * width);
-    const double cost = share * (1.0 + kStreaming / double(width));
-    if (width == unit || cost <= best_cost) {
-      best = width;
-      best_cost = cost;
-    }
-  }
-  return best;
 }
 
 static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_step,
@@ -408,36 +383,9 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
   return r.failed == 0;
 }
 
-// --- bias gradient: SUM of NUMERICS 3.1 over (n, y, x) ------------------------------------------
-struct BiasRun {
-  const float* grad;
-  size_t n, o, plane;
-  float* out;
-  int failed;
-};
-
-static void bias_task(void* ctx, size_t channel) {
-  BiasRun& r = *static_cast<BiasRun*>(ctx);
-  const size_t len = r.n * r.plane;
-  float* x = strip_scratch.get(ts_max(len, size_t(1)));
-  if (x == nullptr) {
-    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
-    return;
-  }
-  for (size_t i = 0; i < r.n; ++i)
-    std::memcpy(x + i * r.plane, r.grad + (i * r.o + channel) * r.plane, r.plane * sizeof(float));
-  r.out[channel] = planted(canonical_nan(sum_row(x, len)));
-}
-
-static bool bias_grad(const float* grad, size_t n, size_t o, size_t plane, float* out) {
-  BiasRun r = {grad, n, o, plane, out, 0};
-  parallel_for(o, bias_task, &r);
-  return r.failed == 0;
-}
-
 }  // namespace TS_ISA
 
 extern const GemmTable TS_TABLE(gemm);
-const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm, &TS_ISA::bias_grad};
+const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
 
 }  // namespace tallystick

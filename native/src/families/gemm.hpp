@@ -18,12 +18,15 @@ struct ConvGeometry {
   ptrdiff_t image_stride;   // elements from one image of `data` to the next (weight gradient)
 };
 
-// The terms of a strided convolution's input gradient at every stride-th row and column (conv.cpp):
-// row (channel, tap), column (image, y, x): the value at (y + dy[tap], x + dx[tap]), +0 outside.
+// The terms of results in all images: row (channel, tap), column (image, y, x): the source's value at
+// (y * from_y + dy[tap], x * from_x + dx[tap]), +0 outside.
 struct ConvTaps {
   size_t count;             // taps of a channel
   const ptrdiff_t *dy, *dx;
+  ptrdiff_t from_y, from_x;
   size_t rows, cols;        // of the grid (y, x)
+  size_t h, w;              // of the source
+  ptrdiff_t image_stride;   // elements from one image of the source to the next
 };
 
 enum class OperandKind : int {
@@ -31,7 +34,7 @@ enum class OperandKind : int {
   conv_forward = 1,       // row (c, i, j), column (y, x): padded input tap
   conv_input_grad = 2,    // row (o, i, j), column (h, w): output gradient that used the tap
   conv_weight_grad = 3,   // row (n, y, x), column (c, i, j): padded input tap
-  conv_taps = 4,          // ConvTaps of the output gradient
+  conv_taps = 4,          // ConvTaps
 };
 
 // One side of a product: element (x, k), x the row of A or the column of B, strides in elements.
@@ -44,7 +47,7 @@ struct GemmOperand {
   ptrdiff_t s_k_outer;
   OperandKind kind;
   ConvGeometry conv;
-  const ConvTaps* taps;     // of conv_taps, whose conv gives oh, ow and image_stride
+  const ConvTaps* taps;     // of conv_taps
 };
 
 // out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply
@@ -75,8 +78,6 @@ struct GemmTable {
   // `count` independent products.
   bool (*bmm)(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t b_step,
               ptrdiff_t out_step);
-  // Bias gradient (NUMERICS 2.7, 3.1) of grad[n, o, plane] into out[o].
-  bool (*bias_grad)(const float* grad, size_t n, size_t o, size_t plane, float* out);
 };
 
 TS_DECLARE_TABLES(GemmTable, gemm)

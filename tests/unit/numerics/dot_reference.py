@@ -91,19 +91,12 @@ def convolution(
 ) -> np.ndarray:
     """NUMERICS 2.6; `out` is (OH, OW)."""
     taps = _taps(x, out, w.shape[2:], stride, padding, dilation)
-    cg, og = x.shape[1] // groups, w.shape[0] // groups
-    result = np.empty((x.shape[0], w.shape[0], *out), np.float32)
-    for o in range(w.shape[0]):
-        g = o // og
-        b = (
-            taps[:, g * cg : (g + 1) * cg]
-            .reshape(x.shape[0], w[o].size, *out)
-            .transpose(0, 2, 3, 1)
-        )
-        result[:, o] = dot(b, w[o].reshape(-1))
-        if bias is not None:
-            with quiet():
-                result[:, o] = canonical(result[:, o] + bias[o])
+    terms = taps.reshape(x.shape[0], groups, 1, w[:1].size, *out).transpose(0, 1, 2, 4, 5, 3)
+    result = dot(terms, w.reshape(groups, w.shape[0] // groups, 1, 1, w[:1].size))
+    result = result.reshape(x.shape[0], w.shape[0], *out)
+    if bias is not None:
+        with quiet():
+            result = canonical(result + bias[:, None, None])
     return result
 
 
@@ -116,25 +109,28 @@ def input_grad(
     dilation: tuple[int, int],
     groups: int,
 ) -> np.ndarray:
-    """NUMERICS 2.7, element by element; `shape` is the input's."""
-    cg, og = shape[1] // groups, w.shape[0] // groups
-    out = np.empty(shape, np.float32)
-    for c in range(shape[1]):
-        g, cc = divmod(c, cg)
-        weights = w[g * og : (g + 1) * og, cc].reshape(-1)
-        for h in range(shape[2]):
-            for v in range(shape[3]):
-                terms = np.zeros((shape[0], og, *w.shape[2:]), np.float32)
-                for i in range(w.shape[2]):
-                    for j in range(w.shape[3]):
-                        ty, tx = h + padding[0] - i * dilation[0], v + padding[1] - j * dilation[1]
-                        if ty % stride[0] or tx % stride[1]:
-                            continue
-                        y, x = ty // stride[0], tx // stride[1]
-                        if 0 <= y < grad.shape[2] and 0 <= x < grad.shape[3]:
-                            terms[:, :, i, j] = grad[:, g * og : (g + 1) * og, y, x]
-                out[:, c, h, v] = dot(terms.reshape(shape[0], weights.size), weights)
-    return out
+    """NUMERICS 2.7; `shape` is the input's."""
+    n, _, h, v = shape
+    outs, cg, kh, kw = w.shape
+    before = (kh - 1) * dilation[0], (kw - 1) * dilation[1]
+    # Every gradient at its place, stride apart, with +0 between and around them.
+    sizes = [
+        before[d] + max((grad.shape[2 + d] - 1) * stride[d] + 1, shape[2 + d] + padding[d])
+        for d in range(2)
+    ]
+    spread = np.zeros((n, outs, *sizes), np.float32)
+    room = spread[:, :, before[0] :: stride[0], before[1] :: stride[1]]
+    room[:, :, : grad.shape[2], : grad.shape[3]] = grad
+    terms = np.empty((n, outs, kh, kw, h, v), np.float32)
+    for i in range(kh):
+        for j in range(kw):
+            y = before[0] + padding[0] - i * dilation[0]
+            x = before[1] + padding[1] - j * dilation[1]
+            terms[:, :, i, j] = spread[:, :, y : y + h, x : x + v]
+    og = outs // groups
+    terms = terms.reshape(n, groups, 1, og * kh * kw, h, v).transpose(0, 1, 2, 4, 5, 3)
+    weights = w.reshape(groups, og, cg, kh * kw).transpose(0, 2, 1, 3)
+    return dot(terms, weights.reshape(groups, cg, 1, 1, og * kh * kw)).reshape(shape)
 
 
 def weight_grad(
@@ -148,11 +144,7 @@ def weight_grad(
 ) -> np.ndarray:
     """NUMERICS 2.7; `shape` is the weight's."""
     taps = _taps(x, grad.shape[2:], shape[2:], stride, padding, dilation)
-    cg, og = x.shape[1] // groups, shape[0] // groups
-    out = np.empty(shape, np.float32)
-    for o in range(shape[0]):
-        g = o // og
-        terms = grad[:, o].reshape(-1)
-        b = taps[:, g * cg : (g + 1) * cg].transpose(1, 2, 3, 0, 4, 5)
-        out[o] = dot(b.reshape(*shape[1:], terms.size), terms)
-    return out
+    k = grad[:, :1].size
+    terms = taps.transpose(1, 2, 3, 0, 4, 5).reshape(groups, 1, *shape[1:], k)
+    grads = grad.transpose(1, 0, 2, 3).reshape(groups, shape[0] // groups, 1, 1, 1, k)
+    return dot(grads, terms).reshape(shape)
