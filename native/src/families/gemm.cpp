@@ -71,7 +71,7 @@ struct Run {
   float* shared;
   size_t strip, strips;       // of the other operand, per product
   size_t splits;              // parts the shared block is cut into
-  size_t pack_groups;
+  size_t pack_groups, pack_runs;  // of panels and of chunks
   int failed;
 };
 
@@ -119,29 +119,47 @@ static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t 
   }
 }
 
+TS_INLINE bool rows_together(const GemmOperand& b) {
+  return b.kind == OperandKind::strided && b.k_inner == 0 && b.s_x == 1;
+}
+
 static void pack_cols_of_b(const GemmOperand& b, size_t j0, size_t cols, size_t q0, size_t q1,
                            size_t k, size_t kc, float* dst) {
-  for (size_t q = q0; q < q1; ++q) {
+  size_t q = q0;
+  if (rows_together(b)) {
+    const float* src = b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
+    for (; q + kTogether <= ts_min(q1, cols / kCols); q += kTogether)
+      pack_rows_together(src + q * kCols, b.s_k, kc, dst + q * kCols * kc);
+  }
+  for (; q < q1; ++q) {
     const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
     pack_panel(b, j0 + j, w, padded_cols(w), k, kc, dst + j * kc);
   }
 }
 
-// Task: one group of panels of the shared block, in one chunk.
+// Task: one group of panels of the shared block, in one run of chunks. A panel's chunks follow each
+// other, so that an operand whose terms are adjacent is read in the order it lies in memory.
 static void pack_shared_task(void* ctx, size_t t) {
   const Run& r = *static_cast<const Run*>(ctx);
-  const size_t chunk = t / r.pack_groups, group = t % r.pack_groups;
-  const size_t k = chunk_begin(*r.p, r.c0 + chunk), kc = chunk_end(*r.p, r.c0 + chunk) - k;
-  if (r.share_a) {
-    const size_t n = RowPanels(r.xn).count;
-    float* dst = r.shared + (k - r.k0) * r.xn;
-    pack_rows_of_a(r.p->a, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
-                   k, kc, dst);
-  } else {
-    const size_t n = ceil_div(r.xn, kCols);
-    float* dst = r.shared + (k - r.k0) * padded_cols(r.xn);
-    pack_cols_of_b(r.p->b, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
-                   k, kc, dst);
+  const GemmProblem& p = *r.p;
+  const size_t run = t / r.pack_groups, group = t % r.pack_groups;
+  const size_t c0 = r.c0 + (r.c1 - r.c0) * run / r.pack_runs;
+  const size_t c1 = r.c0 + (r.c1 - r.c0) * (run + 1) / r.pack_runs;
+  const size_t step = !r.share_a && rows_together(p.b) ? kTogether : 1;
+  const size_t n = r.share_a ? RowPanels(r.xn).count : ceil_div(r.xn, kCols);
+  const size_t steps = ceil_div(n, step);
+  const size_t s1 = steps * (group + 1) / r.pack_groups;
+  for (size_t s = steps * group / r.pack_groups; s < s1; ++s) {
+    const size_t first = s * step, end = ts_min(first + step, n);
+    for (size_t c = c0; c < c1; ++c) {
+      const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
+      if (r.share_a) {
+        pack_rows_of_a(p.a, r.x0, r.xn, first, end, k, kc, r.shared + (k - r.k0) * r.xn);
+      } else {
+        pack_cols_of_b(p.b, r.x0, r.xn, first, end, k, kc,
+                       r.shared + (k - r.k0) * padded_cols(r.xn));
+      }
+    }
   }
 }
 
@@ -356,10 +374,11 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
       const size_t terms = chunk_end(p, c1 - 1) - r.k0;
       r.shared = shared_scratch.get(terms * width);
       if (r.shared == nullptr) return false;
-      const size_t groups = ceil_div(threads * 4, c1 - c0);
-      r.pack_groups = threads == 1 ? 1 : ts_min(groups, x_panels);
+      const size_t groups = threads == 1 ? 1 : threads * 4;
+      r.pack_groups = ts_min(groups, x_panels);
+      r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), c1 - c0);
       const bool pack_serial = threads == 1 || terms * width < 16384;
-      for_tasks((c1 - c0) * r.pack_groups, pack_shared_task, &r, pack_serial);
+      for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, pack_serial);
       for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
       if (r.failed) return false;
     }
