@@ -10,10 +10,20 @@ namespace TS_ISA {
 // partials.
 constexpr int kFirst = 1, kLast = 2;
 
-// a: packed rows, a[k*R + i]; b: rows of `ldb` elements, of which V*kLanes are readable;
-// c: R rows of `ldc`, of which n <= V*kLanes columns exist.
-using TileFn = void (*)(const float* a, const float* b, size_t ldb, size_t kc, float* c,
-                        ptrdiff_t ldc, int n, int flags);
+// A row of tiles: one packed panel of A times panels of B, all as wide as the kernel.
+struct TileRow {
+  const float* a;        // a[k*R + i]
+  const float* b;        // rows of `ldb` elements, of which V*kLanes are readable
+  size_t ldb, b_panel;   // b_panel: elements from one panel of B to the next
+  size_t panels, kc;
+  float* c;              // R rows of `ldc`
+  ptrdiff_t ldc;
+  int n;                 // columns of c that exist: V*kLanes, or fewer in a single panel
+  int flags;
+  const float* ahead;    // what is read next: fetched while this row is computed, `step` floats a panel
+  size_t step;
+};
+using TileFn = void (*)(const TileRow& t);
 
 TS_INLINE gv finish(gv v, int flags) {
   if (flags & kLast) {
@@ -75,18 +85,34 @@ TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, 
 }
 
 template <int R, int V>
-static void tile(const float* a, const float* b, size_t ldb, size_t kc, float* c, ptrdiff_t ldc,
-                 int n, int flags) {
-  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+TS_INLINE void tile_row(const TileRow& t) {
+  const float *b = t.b, *ahead = t.ahead;
+  float* c = t.c;
+  const size_t ldb = t.ldb, kc = t.kc;
+  const ptrdiff_t ldc = t.ldc;
+  const int flags = t.flags;
+  if (t.n != V * kLanes) return tile_body<R, V>(t.a, b, ldb, kc, c, ldc, t.n, flags);
+  for (size_t q = t.panels; q != 0; --q) {
+#if !defined(TS_ISA_SCALAR)
+    for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
+#endif
+    tile_body<R, V>(t.a, b, ldb, kc, c, ldc, V * kLanes, flags);
+    ahead += t.step;
+    b += t.b_panel;
+    c += V * kLanes;
+  }
+}
+
+template <int R, int V>
+static void tile(const TileRow& t) {
+  tile_row<R, V>(t);
 }
 
 #if defined(TS_ISA_SCALAR) && defined(__x86_64__)
 // Still one element a time, but with the machine's fma: libm's costs a call per term.
 template <int R, int V>
-__attribute__((target("fma"))) static void tile_hw(const float* a, const float* b, size_t ldb,
-                                                   size_t kc, float* c, ptrdiff_t ldc, int n,
-                                                   int flags) {
-  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+__attribute__((target("fma"))) static void tile_hw(const TileRow& t) {
+  tile_row<R, V>(t);
 }
 #endif
 

@@ -166,8 +166,10 @@ TS_INLINE void gv_transpose_panel(const float*, ptrdiff_t, float*) {}
 
 constexpr int kCols = kVecs * kLanes;
 constexpr size_t kChunk = 128;  // NUMERICS 2.1
+constexpr size_t kLine = 16;    // floats of a cache line
 
 TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
+TS_INLINE void gv_prefetch_far(const float* p) { __builtin_prefetch(p, 0, 2); }  // not the nearest cache
 TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }
 
 }  // namespace TS_ISA

@@ -100,14 +100,28 @@ static void epilogue(const GemmProblem& p, size_t i0, size_t rows, size_t j0, si
   }
 }
 
-TS_INLINE void run_tile(const Run& r, const float* a, size_t i, size_t rows, const float* b,
-                        size_t ldb, size_t j, size_t cols, size_t k, size_t kc, float* out) {
+// One packed panel of A times columns j.. of B: whole panels, `b_panel` elements apart, or one that
+// is narrower. The floats at `ahead` are read after this row of tiles.
+TS_INLINE void run_tiles(const Run& r, const float* a, size_t i, size_t rows, const float* b,
+                         size_t ldb, size_t b_panel, size_t j, size_t cols, size_t k, size_t kc,
+                         float* out, const float* ahead = nullptr, size_t ahead_floats = 0) {
   const GemmProblem& p = *r.p;
-  const int flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
-  float* c = out + static_cast<ptrdiff_t>(i) * p.ldc + static_cast<ptrdiff_t>(j);
-  r.tiles->fn[rows][ceil_div(cols, kLanes)](a, b, ldb, kc, c, p.ldc, static_cast<int>(cols),
-                                            flags);
-  if ((flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, c);
+  const size_t panels = ceil_div(cols, kCols);
+  TileRow t;
+  t.a = a;
+  t.b = b;
+  t.ldb = ldb;
+  t.b_panel = b_panel;
+  t.panels = panels;
+  t.kc = kc;
+  t.c = out + static_cast<ptrdiff_t>(i) * p.ldc + static_cast<ptrdiff_t>(j);
+  t.ldc = p.ldc;
+  t.n = static_cast<int>(ts_min(cols, size_t(kCols)));
+  t.flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
+  t.ahead = ahead;
+  t.step = ceil_div(ahead_floats, panels);
+  r.tiles->fn[rows][ceil_div(static_cast<size_t>(t.n), kLanes)](t);
+  if ((t.flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, t.c);
 }
 
 static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t p0, size_t p1,
@@ -186,10 +200,10 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       for (size_t c = r.c0; c < r.c1; ++c) {
         const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
         if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
-        run_tile(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
-                 direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
-                        : packed,
-                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
+        run_tiles(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
+                  direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
+                         : packed,
+                  direct ? static_cast<size_t>(b.s_k) : padded_cols(w), 0, j0 + j, w, k, kc, out);
       }
     }
     return;
@@ -200,14 +214,19 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
     const float* a = r.shared + (k - r.k0) * r.xn;
     const float* b_here =
         b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
+    const size_t edge = whole * kCols;
     for (size_t i = p0; i < p1; ++i) {
-      for (size_t q = 0; q < n_panels; ++q) {
-        const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
-        const bool direct = r.direct && q < whole;
-        run_tile(r, a + rows.begin(i) * kc, r.x0 + rows.begin(i), rows.height(i),
-                 direct ? b_here + j : packed + j * kc,
-                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
-      }
+      const size_t at = rows.begin(i), height = rows.height(i);
+      const float* panel = a + at * kc;
+      const size_t next = i + 1 < p1 ? rows.height(i + 1) * kc : 0;
+      if (whole != 0)
+        run_tiles(r, panel, r.x0 + at, height, r.direct ? b_here : packed,
+                  r.direct ? static_cast<size_t>(b.s_k) : size_t(kCols),
+                  r.direct ? size_t(kCols) : kCols * kc, j0, edge, k, kc, out,
+                  panel + height * kc, next);
+      if (whole != n_panels)
+        run_tiles(r, panel, r.x0 + at, height, packed + edge * kc, padded_cols(cols - edge), 0,
+                  j0 + edge, cols - edge, k, kc, out);
     }
   }
 }
@@ -230,8 +249,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
     for (size_t q = q0; q < q1; ++q) {
       const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
       for (size_t i = 0; i < rows.count; ++i)
-        run_tile(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.height(i), b + j * kc,
-                 padded_cols(w), r.x0 + j, w, k, kc, p.out);
+        run_tiles(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.height(i), b + j * kc,
+                  padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
     }
   }
 }
