@@ -27,6 +27,8 @@ constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
 constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
 // Up to this many rows of A, B is read in its own place if its rows are contiguous.
 constexpr size_t kDirectRows = 64;
+// Up to this many columns of B, A is: its tiles are some 3 % slower, packing costs more.
+constexpr size_t kDirectCols = 128;
 // Floats: 128 rows of a chunk so far apart do not fit a cache of 64 sets and 8 ways.
 constexpr ptrdiff_t kSetStride = 128;
 // Below this many multiply-adds, waking another thread costs more than it saves.
@@ -64,7 +66,8 @@ struct Run {
   const GemmProblem* p;
   const TileTable* tiles;
   ptrdiff_t b_step, out_step;
-  bool share_a, direct;
+  bool share_a, direct;       // direct: B is read in its own place
+  bool a_in_place;
   size_t x0, xn;              // block of the shared operand
   size_t c0, c1;              // chunks of the block
   size_t k0;                  // where the first of them begins
@@ -109,6 +112,7 @@ TS_INLINE void run_tiles(const Run& r, const float* a, size_t i, size_t rows, co
   const size_t panels = ceil_div(cols, kCols);
   TileRow t;
   t.a = a;
+  t.lda = p.a.s_x;
   t.b = b;
   t.ldb = ldb;
   t.b_panel = b_panel;
@@ -177,6 +181,12 @@ static void pack_shared_task(void* ctx, size_t t) {
   }
 }
 
+// Where rows i.. of the block's shared A begin in a chunk.
+TS_INLINE const float* panel_of_a(const Run& r, size_t i, size_t k, size_t kc) {
+  if (!r.a_in_place) return r.shared + (k - r.k0) * r.xn + i * kc;
+  return r.p->a.data + static_cast<ptrdiff_t>(r.x0 + i) * r.p->a.s_x + static_cast<ptrdiff_t>(k);
+}
+
 static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t split) {
   const GemmProblem& p = *r.p;
   const size_t j0 = strip * r.strip, cols = ts_min(r.strip, p.n - j0);
@@ -200,7 +210,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       for (size_t c = r.c0; c < r.c1; ++c) {
         const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
         if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
-        run_tiles(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
+        run_tiles(r, panel_of_a(r, i, k, kc), r.x0 + i, height,
                   direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
                          : packed,
                   direct ? static_cast<size_t>(b.s_k) : padded_cols(w), 0, j0 + j, w, k, kc, out);
@@ -211,14 +221,13 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   for (size_t c = r.c0; c < r.c1; ++c) {
     const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
     pack_cols_of_b(b, j0, cols, r.direct ? whole : 0, n_panels, k, kc, packed);
-    const float* a = r.shared + (k - r.k0) * r.xn;
     const float* b_here =
         b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
     const size_t edge = whole * kCols;
     for (size_t i = p0; i < p1; ++i) {
       const size_t at = rows.begin(i), height = rows.height(i);
-      const float* panel = a + at * kc;
-      const size_t next = i + 1 < p1 ? rows.height(i + 1) * kc : 0;
+      const float* panel = panel_of_a(r, at, k, kc);
+      const size_t next = !r.a_in_place && i + 1 < p1 ? rows.height(i + 1) * kc : 0;
       if (whole != 0)
         run_tiles(r, panel, r.x0 + at, height, r.direct ? b_here : packed,
                   r.direct ? static_cast<size_t>(b.s_k) : size_t(kCols),
@@ -231,9 +240,33 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   }
 }
 
+// Rows of A in their own place times all of a B of few columns: each row is read once, in its order.
+static void strip_task_rows_of_a(const Run& r, size_t i0, size_t height, size_t split) {
+  const GemmProblem& p = *r.p;
+  const RowPanels rows(height);
+  const size_t n_panels = ceil_div(r.xn, kCols);
+  const size_t q0 = n_panels * split / r.splits, q1 = n_panels * (split + 1) / r.splits;
+  const size_t whole = ts_min(q1, r.xn / kCols), edge = whole * kCols;
+  for (size_t i = 0; i < rows.count; ++i) {
+    const size_t at = i0 + rows.begin(i), h = rows.height(i);
+    for (size_t c = r.c0; c < r.c1; ++c) {
+      const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
+      const float* a = p.a.data + static_cast<ptrdiff_t>(at) * p.a.s_x + static_cast<ptrdiff_t>(k);
+      const float* b = r.shared + (k - r.k0) * padded_cols(r.xn);
+      if (whole > q0)
+        run_tiles(r, a, at, h, b + q0 * kCols * kc, kCols, kCols * kc, r.x0 + q0 * kCols,
+                  edge - q0 * kCols, k, kc, p.out);
+      if (q1 > whole)
+        run_tiles(r, a, at, h, b + edge * kc, padded_cols(r.xn - edge), 0, r.x0 + edge,
+                  r.xn - edge, k, kc, p.out);
+    }
+  }
+}
+
 static void strip_task_share_b(Run& r, size_t strip, size_t split) {
   const GemmProblem& p = *r.p;
   const size_t i0 = strip * r.strip, height = ts_min(r.strip, p.m - i0);
+  if (r.a_in_place) return strip_task_rows_of_a(r, i0, height, split);
   float* packed = strip_scratch.get(height * kChunk);
   if (packed == nullptr) {
     __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
@@ -310,6 +343,7 @@ static void fill_empty(const GemmProblem& p, size_t count, ptrdiff_t out_step) {
 // Width of the strips. The fullest thread's share should be small. So should the number of passes
 // over the shared block, and narrow strips multiply that number.
 static size_t strip_width(size_t total, size_t count, size_t unit, size_t widest, size_t threads) {
+  if (threads == 1 && count == 1 && total <= widest) return widest;  // one strip
   constexpr double kStreaming = 8.0;  // measured: 128 columns cost 4 % more than 256
   size_t best = unit;
   double best_cost = 0.0;
@@ -379,6 +413,10 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   r.direct = r.share_a && p.b.kind == OperandKind::strided && p.b.k_inner == 0 && p.b.s_x == 1 &&
              p.b.s_k >= 0 && p.m <= kDirectRows && !collide;
 
+  r.a_in_place = tiles_in_place() != nullptr && count == 1 && p.n <= kDirectCols &&
+                 p.a.kind == OperandKind::strided && p.a.k_inner == 0 && p.a.s_k == 1;
+  if (r.a_in_place) r.tiles = tiles_in_place();
+
   for (r.x0 = 0; r.x0 < x_total; r.x0 += x_block) {
     r.xn = ts_min(x_block, x_total - r.x0);
     const size_t x_panels = ceil_div(r.xn, x_unit);
@@ -391,13 +429,15 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
       r.c1 = c1;
       r.k0 = chunk_begin(p, c0);
       const size_t terms = chunk_end(p, c1 - 1) - r.k0;
-      r.shared = shared_scratch.get(terms * width);
-      if (r.shared == nullptr) return false;
-      const size_t groups = threads == 1 ? 1 : threads * 4;
-      r.pack_groups = ts_min(groups, x_panels);
-      r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), c1 - c0);
-      const bool pack_serial = threads == 1 || terms * width < 16384;
-      for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, pack_serial);
+      if (!r.share_a || !r.a_in_place) {
+        r.shared = shared_scratch.get(terms * width);
+        if (r.shared == nullptr) return false;
+        const size_t groups = threads == 1 ? 1 : threads * 4;
+        r.pack_groups = ts_min(groups, x_panels);
+        r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), c1 - c0);
+        const bool pack_serial = threads == 1 || terms * width < 16384;
+        for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, pack_serial);
+      }
       for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
       if (r.failed) return false;
     }
