@@ -5,14 +5,25 @@
 namespace tallystick {
 namespace TS_ISA {
 
-// a: packed rows, a[k*R + i]; b: rows of `ldb` elements, of which V*kLanes are readable;
-// c: R rows of `ldc`, of which n <= V*kLanes columns exist.
-using TileFn = void (*)(const float* a, const float* b, size_t ldb, size_t kc, float* c,
-                        ptrdiff_t ldc, int n, int flags);
+// A row of tiles: one panel of A times panels of B, all as wide as the kernel.
+struct TileRow {
+  const float* a;        // a[k*R + i]; read in its own place: a[i*lda + k]
+  ptrdiff_t lda;
+  const float* b;        // rows of `ldb` elements, of which V*kLanes are readable
+  size_t ldb, b_panel;   // b_panel: elements from one panel of B to the next
+  size_t panels, kc;
+  float* c;              // R rows of `ldc`
+  ptrdiff_t ldc;
+  int n;                 // columns of c that exist: V*kLanes, or fewer in a single panel
+  int flags;
+  const float* ahead;    // what is read next: fetched while this row is computed, `step` floats a panel
+  size_t step;
+};
+using TileFn = void (*)(const TileRow& t);
 
-template <int R, int V>
-TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, float* c,
-                         ptrdiff_t ldc, int n, int flags) {
+template <int R, int V, bool InPlace>
+TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t ldb, size_t kc,
+                         float* c, ptrdiff_t ldc, int n, int flags) {
   gv acc[R][V];
   TS_UNROLL for (int i = 0; i < R; ++i) {
     TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_zero();
@@ -25,10 +36,10 @@ TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, 
     gv bk[V];
     TS_UNROLL for (int v = 0; v < V; ++v) bk[v] = gv_load(b + v * kLanes);
     TS_UNROLL for (int i = 0; i < R; ++i) {
-      const gv ai = gv_set(a[i]);
+      const gv ai = gv_set(InPlace ? a[i * lda] : a[i]);
       TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_fma(ai, bk[v], acc[i][v]);
     }
-    a += R;
+    a += InPlace ? 1 : R;
     b += ldb;
   }
   if (n == V * kLanes) {
@@ -56,19 +67,42 @@ TS_INLINE void tile_body(const float* a, const float* b, size_t ldb, size_t kc, 
   }
 }
 
-template <int R, int V>
-static void tile(const float* a, const float* b, size_t ldb, size_t kc, float* c, ptrdiff_t ldc,
-                 int n, int flags) {
-  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+template <int R, int V, bool InPlace>
+TS_INLINE void tile_row(const TileRow& t) {
+  const float *b = t.b, *ahead = t.ahead;
+  float* c = t.c;
+  const size_t ldb = t.ldb, kc = t.kc;
+  const ptrdiff_t ldc = t.ldc;
+  const int flags = t.flags;
+  if (t.n != V * kLanes) return tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
+  for (size_t q = t.panels; q != 0; --q) {
+#if !defined(TS_ISA_SCALAR)
+    for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
+#endif
+    tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags);
+    ahead += t.step;
+    b += t.b_panel;
+    c += V * kLanes;
+  }
 }
+
+template <int R, int V>
+static void tile(const TileRow& t) {
+  tile_row<R, V, false>(t);
+}
+
+#if defined(TS_ISA_AVX2)
+template <int R, int V>
+static void tile_in_place(const TileRow& t) {
+  tile_row<R, V, true>(t);
+}
+#endif
 
 #if defined(TS_ISA_SCALAR) && defined(__x86_64__)
 // Still one element a time, but with the machine's fma: libm's costs a call per term.
 template <int R, int V>
-__attribute__((target("fma"))) static void tile_hw(const float* a, const float* b, size_t ldb,
-                                                   size_t kc, float* c, ptrdiff_t ldc, int n,
-                                                   int flags) {
-  tile_body<R, V>(a, b, ldb, kc, c, ldc, n, flags);
+__attribute__((target("fma"))) static void tile_hw(const TileRow& t) {
+  tile_row<R, V, false>(t);
 }
 #endif
 
@@ -105,6 +139,17 @@ static const TileTable& tiles() {
 #else
 static const TileTable& tiles() { return kTiles; }
 #endif
+
+// Kernels that read A's rows in their own place, or null: six rows leave registers for their
+// addresses, more do not.
+static const TileTable* tiles_in_place() {
+#if defined(TS_ISA_AVX2)
+  static const TileTable table = {TS_TILE_ROWS(tile_in_place)};
+  return &table;
+#else
+  return nullptr;
+#endif
+}
 
 }  // namespace TS_ISA
 }  // namespace tallystick

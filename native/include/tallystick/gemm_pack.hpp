@@ -44,12 +44,27 @@ static void pack_rows(const float* src, ptrdiff_t s_k, size_t w, size_t W, size_
   }
 }
 
+// Several whole panels side by side: a row's stretch is long enough for the memory to read ahead.
+constexpr size_t kTogether = 4;
+static void pack_rows_together(const float* src, ptrdiff_t s_k, size_t kc, float* dst) {
+  const size_t panel = kc * kCols;
+  for (size_t k = 0; k < kc; ++k, src += s_k, dst += kCols) {
+    TS_UNROLL for (size_t q = 0; q < kTogether; ++q) {
+      TS_UNROLL for (int v = 0; v < kVecs; ++v)
+          gv_store(dst + q * panel + v * kLanes, gv_load(src + q * kCols + v * kLanes));
+    }
+  }
+}
+
 // Contraction index adjacent in memory: blocks are transposed in registers. Columns beyond w repeat
 // the last one; their results are never stored.
 static void pack_columns(const float* src, ptrdiff_t s_x, size_t w, size_t W, size_t kc,
                          float* dst) {
   const size_t whole = kc / kLanes * kLanes;
-  for (size_t i0 = 0; i0 < W; i0 += kLanes) {
+  const bool rows_of_a = kPanelTranspose && w == W && W == size_t(kRows);
+  for (size_t k = 0; rows_of_a && k < whole; k += kLanes)
+    gv_transpose_panel(src + k, s_x, dst + k * W);
+  for (size_t i0 = rows_of_a ? W : 0; i0 < W; i0 += kLanes) {
     ptrdiff_t row[kLanes];
     for (size_t i = 0; i < size_t(kLanes); ++i)
       row[i] = static_cast<ptrdiff_t>(ts_min(i0 + i, w - 1)) * s_x;

@@ -97,6 +97,27 @@ TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float
   }
 }
 
+// dst[k*kRows + i] = src[i*s_x + k] for kRows rows and kLanes terms, without overlapping stores.
+constexpr bool kPanelTranspose = true;
+TS_INLINE void gv_transpose_panel(const float* src, ptrdiff_t s_x, float* dst) {
+  gv lo[3], hi[3];  // rows 2i and 2i + 1 interleaved: terms 0, 1, 4, 5 and terms 2, 3, 6, 7
+  TS_UNROLL for (int i = 0; i < 3; ++i) {
+    const gv a = gv_load(src + 2 * i * s_x), b = gv_load(src + (2 * i + 1) * s_x);
+    lo[i] = _mm256_unpacklo_ps(a, b);
+    hi[i] = _mm256_unpackhi_ps(a, b);
+  }
+  // Quarters of the panel's rows 0 to 3 in the lower halves, of 4 to 7 in the upper ones.
+  const gv q0 = _mm256_shuffle_ps(lo[0], lo[1], 0x44), q1 = _mm256_shuffle_ps(lo[2], lo[0], 0xe4);
+  const gv q2 = _mm256_shuffle_ps(lo[1], lo[2], 0xee), q3 = _mm256_shuffle_ps(hi[0], hi[1], 0x44);
+  const gv q4 = _mm256_shuffle_ps(hi[2], hi[0], 0xe4), q5 = _mm256_shuffle_ps(hi[1], hi[2], 0xee);
+  gv_store(dst, _mm256_permute2f128_ps(q0, q1, 0x20));
+  gv_store(dst + 8, _mm256_permute2f128_ps(q2, q3, 0x20));
+  gv_store(dst + 16, _mm256_permute2f128_ps(q4, q5, 0x20));
+  gv_store(dst + 24, _mm256_permute2f128_ps(q0, q1, 0x31));
+  gv_store(dst + 32, _mm256_permute2f128_ps(q2, q3, 0x31));
+  gv_store(dst + 40, _mm256_permute2f128_ps(q4, q5, 0x31));
+}
+
 #elif defined(TS_ISA_NEON)
 
 using gv = float32x4_t;
@@ -138,10 +159,17 @@ TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float
 
 #endif
 
+#if !defined(TS_ISA_AVX2)
+constexpr bool kPanelTranspose = false;
+TS_INLINE void gv_transpose_panel(const float*, ptrdiff_t, float*) {}
+#endif
+
 constexpr int kCols = kVecs * kLanes;
 constexpr size_t kChunk = 128;  // NUMERICS 2.1
+constexpr size_t kLine = 16;    // floats of a cache line
 
 TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
+TS_INLINE void gv_prefetch_far(const float* p) { __builtin_prefetch(p, 0, 2); }  // not the nearest cache
 TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }
 
 // The place of a chunk in its outputs. The first chunk initialises, later ones are added, and the

@@ -19,6 +19,7 @@ struct Parts {
 // Width of the strips. The fullest thread's share should be small. So should the number of passes
 // over the shared block, and narrow strips multiply that number.
 TS_INLINE size_t strip_width(size_t total, size_t count, size_t unit, size_t widest, size_t threads) {
+  if (threads == 1 && count == 1 && total <= widest) return widest;  // one strip
   constexpr double kStreaming = 8.0;  // measured: 128 columns cost 4 % more than 256
   size_t best = unit;
   double best_cost = 0.0;

@@ -27,6 +27,8 @@ constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
 constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
 // Up to this many rows of A, B is read in its own place if its rows are contiguous.
 constexpr size_t kDirectRows = 64;
+// Up to this many columns of B, A is: its tiles are some 3 % slower, packing costs more.
+constexpr size_t kDirectCols = 256;
 // Floats: 128 rows of a chunk so far apart do not fit a cache of 64 sets and 8 ways.
 constexpr ptrdiff_t kSetStride = 128;
 // Below this many multiply-adds, waking another thread costs more than it saves.
@@ -57,14 +59,15 @@ struct Run {
   const GemmProblem* p;
   const TileTable* tiles;
   ptrdiff_t b_step, out_step;
-  bool share_a, direct;
+  bool share_a, direct;       // direct: B is read in its own place
+  bool a_in_place;
   size_t x0, xn;              // block of the shared operand
   size_t c0, c1;              // chunks of the block
   size_t k0;                  // where the first of them begins
   float* shared;
   size_t strip, strips;       // of the other operand, per product
   size_t splits;              // parts the shared block is cut into
-  size_t pack_groups;
+  size_t pack_groups, pack_runs;  // of panels and of chunks
   int failed;
 };
 
@@ -93,14 +96,29 @@ static void epilogue(const GemmProblem& p, size_t i0, size_t rows, size_t j0, si
   }
 }
 
-TS_INLINE void run_tile(const Run& r, const float* a, size_t i, size_t rows, const float* b,
-                        size_t ldb, size_t j, size_t cols, size_t k, size_t kc, float* out) {
+// One packed panel of A times columns j.. of B: whole panels, `b_panel` elements apart, or one that
+// is narrower. The floats at `ahead` are read after this row of tiles.
+TS_INLINE void run_tiles(const Run& r, const float* a, size_t i, size_t rows, const float* b,
+                         size_t ldb, size_t b_panel, size_t j, size_t cols, size_t k, size_t kc,
+                         float* out, const float* ahead = nullptr, size_t ahead_floats = 0) {
   const GemmProblem& p = *r.p;
-  const int flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
-  float* c = out + static_cast<ptrdiff_t>(i) * p.ldc + static_cast<ptrdiff_t>(j);
-  r.tiles->fn[rows][ceil_div(cols, kLanes)](a, b, ldb, kc, c, p.ldc, static_cast<int>(cols),
-                                            flags);
-  if ((flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, c);
+  const size_t panels = ceil_div(cols, kCols);
+  TileRow t;
+  t.a = a;
+  t.lda = p.a.s_x;
+  t.b = b;
+  t.ldb = ldb;
+  t.b_panel = b_panel;
+  t.panels = panels;
+  t.kc = kc;
+  t.c = out + static_cast<ptrdiff_t>(i) * p.ldc + static_cast<ptrdiff_t>(j);
+  t.ldc = p.ldc;
+  t.n = static_cast<int>(ts_min(cols, size_t(kCols)));
+  t.flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
+  t.ahead = ahead;
+  t.step = ceil_div(ahead_floats, panels);
+  r.tiles->fn[rows][ceil_div(static_cast<size_t>(t.n), kLanes)](t);
+  if ((t.flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, t.c);
 }
 
 static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t p0, size_t p1,
@@ -112,30 +130,54 @@ static void pack_rows_of_a(const GemmOperand& a, size_t i0, size_t rows, size_t 
   }
 }
 
+TS_INLINE bool rows_together(const GemmOperand& b) {
+  return b.kind == OperandKind::strided && b.k_inner == 0 && b.s_x == 1;
+}
+
 static void pack_cols_of_b(const GemmOperand& b, size_t j0, size_t cols, size_t q0, size_t q1,
                            size_t k, size_t kc, float* dst) {
-  for (size_t q = q0; q < q1; ++q) {
+  size_t q = q0;
+  if (rows_together(b)) {
+    const float* src = b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
+    for (; q + kTogether <= ts_min(q1, cols / kCols); q += kTogether)
+      pack_rows_together(src + q * kCols, b.s_k, kc, dst + q * kCols * kc);
+  }
+  for (; q < q1; ++q) {
     const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
     pack_panel(b, j0 + j, w, padded_cols(w), k, kc, dst + j * kc);
   }
 }
 
-// Task: one group of panels of the shared block, in one chunk.
+// Task: one group of panels of the shared block, in one run of chunks. A panel's chunks follow each
+// other, so that an operand whose terms are adjacent is read in the order it lies in memory.
 static void pack_shared_task(void* ctx, size_t t) {
   const Run& r = *static_cast<const Run*>(ctx);
-  const size_t chunk = t / r.pack_groups, group = t % r.pack_groups;
-  const size_t k = chunk_begin(*r.p, r.c0 + chunk), kc = chunk_end(*r.p, r.c0 + chunk) - k;
-  if (r.share_a) {
-    const size_t n = RowPanels(r.xn).count;
-    float* dst = r.shared + (k - r.k0) * r.xn;
-    pack_rows_of_a(r.p->a, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
-                   k, kc, dst);
-  } else {
-    const size_t n = ceil_div(r.xn, kCols);
-    float* dst = r.shared + (k - r.k0) * padded_cols(r.xn);
-    pack_cols_of_b(r.p->b, r.x0, r.xn, n * group / r.pack_groups, n * (group + 1) / r.pack_groups,
-                   k, kc, dst);
+  const GemmProblem& p = *r.p;
+  const size_t run = t / r.pack_groups, group = t % r.pack_groups;
+  const size_t c0 = r.c0 + (r.c1 - r.c0) * run / r.pack_runs;
+  const size_t c1 = r.c0 + (r.c1 - r.c0) * (run + 1) / r.pack_runs;
+  const size_t step = !r.share_a && rows_together(p.b) ? kTogether : 1;
+  const size_t n = r.share_a ? RowPanels(r.xn).count : ceil_div(r.xn, kCols);
+  const size_t steps = ceil_div(n, step);
+  const size_t s1 = steps * (group + 1) / r.pack_groups;
+  for (size_t s = steps * group / r.pack_groups; s < s1; ++s) {
+    const size_t first = s * step, end = ts_min(first + step, n);
+    for (size_t c = c0; c < c1; ++c) {
+      const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
+      if (r.share_a) {
+        pack_rows_of_a(p.a, r.x0, r.xn, first, end, k, kc, r.shared + (k - r.k0) * r.xn);
+      } else {
+        pack_cols_of_b(p.b, r.x0, r.xn, first, end, k, kc,
+                       r.shared + (k - r.k0) * padded_cols(r.xn));
+      }
+    }
   }
+}
+
+// Where rows i.. of the block's shared A begin in a chunk.
+TS_INLINE const float* panel_of_a(const Run& r, size_t i, size_t k, size_t kc) {
+  if (!r.a_in_place) return r.shared + (k - r.k0) * r.xn + i * kc;
+  return r.p->a.data + static_cast<ptrdiff_t>(r.x0 + i) * r.p->a.s_x + static_cast<ptrdiff_t>(k);
 }
 
 static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t split) {
@@ -161,10 +203,10 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       for (size_t c = r.c0; c < r.c1; ++c) {
         const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
         if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
-        run_tile(r, r.shared + (k - r.k0) * r.xn + i * kc, r.x0 + i, height,
-                 direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
-                        : packed,
-                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
+        run_tiles(r, panel_of_a(r, i, k, kc), r.x0 + i, height,
+                  direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
+                         : packed,
+                  direct ? static_cast<size_t>(b.s_k) : padded_cols(w), 0, j0 + j, w, k, kc, out);
       }
     }
     return;
@@ -172,17 +214,44 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   for (size_t c = r.c0; c < r.c1; ++c) {
     const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
     pack_cols_of_b(b, j0, cols, r.direct ? whole : 0, n_panels, k, kc, packed);
-    const float* a = r.shared + (k - r.k0) * r.xn;
     const float* b_here =
         b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0);
+    const size_t edge = whole * kCols;
     for (size_t i = p0; i < p1; ++i) {
-      for (size_t q = 0; q < n_panels; ++q) {
-        const size_t j = q * kCols, w = ts_min(cols - j, size_t(kCols));
-        const bool direct = r.direct && q < whole;
-        run_tile(r, a + rows.begin(i) * kc, r.x0 + rows.begin(i), rows.size(i),
-                 direct ? b_here + j : packed + j * kc,
-                 direct ? static_cast<size_t>(b.s_k) : padded_cols(w), j0 + j, w, k, kc, out);
-      }
+      const size_t at = rows.begin(i), height = rows.size(i);
+      const float* panel = panel_of_a(r, at, k, kc);
+      const size_t next = !r.a_in_place && i + 1 < p1 ? rows.size(i + 1) * kc : 0;
+      if (whole != 0)
+        run_tiles(r, panel, r.x0 + at, height, r.direct ? b_here : packed,
+                  r.direct ? static_cast<size_t>(b.s_k) : size_t(kCols),
+                  r.direct ? size_t(kCols) : kCols * kc, j0, edge, k, kc, out,
+                  panel + height * kc, next);
+      if (whole != n_panels)
+        run_tiles(r, panel, r.x0 + at, height, packed + edge * kc, padded_cols(cols - edge), 0,
+                  j0 + edge, cols - edge, k, kc, out);
+    }
+  }
+}
+
+// Rows of A in their own place times all of a B of few columns: each row is read once, in its order.
+static void strip_task_rows_of_a(const Run& r, size_t i0, size_t height, size_t split) {
+  const GemmProblem& p = *r.p;
+  const RowPanels rows(height);
+  const size_t n_panels = ceil_div(r.xn, kCols);
+  const size_t q0 = n_panels * split / r.splits, q1 = n_panels * (split + 1) / r.splits;
+  const size_t whole = ts_min(q1, r.xn / kCols), edge = whole * kCols;
+  for (size_t i = 0; i < rows.count; ++i) {
+    const size_t at = i0 + rows.begin(i), h = rows.size(i);
+    for (size_t c = r.c0; c < r.c1; ++c) {
+      const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
+      const float* a = p.a.data + static_cast<ptrdiff_t>(at) * p.a.s_x + static_cast<ptrdiff_t>(k);
+      const float* b = r.shared + (k - r.k0) * padded_cols(r.xn);
+      if (whole > q0)
+        run_tiles(r, a, at, h, b + q0 * kCols * kc, kCols, kCols * kc, r.x0 + q0 * kCols,
+                  edge - q0 * kCols, k, kc, p.out);
+      if (q1 > whole)
+        run_tiles(r, a, at, h, b + edge * kc, padded_cols(r.xn - edge), 0, r.x0 + edge,
+                  r.xn - edge, k, kc, p.out);
     }
   }
 }
@@ -190,6 +259,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
 static void strip_task_share_b(Run& r, size_t strip, size_t split) {
   const GemmProblem& p = *r.p;
   const size_t i0 = strip * r.strip, height = ts_min(r.strip, p.m - i0);
+  if (r.a_in_place) return strip_task_rows_of_a(r, i0, height, split);
   float* packed = strip_scratch.get(height * kChunk);
   if (packed == nullptr) {
     __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
@@ -205,8 +275,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
     for (size_t q = q0; q < q1; ++q) {
       const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
       for (size_t i = 0; i < rows.count; ++i)
-        run_tile(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i), b + j * kc,
-                 padded_cols(w), r.x0 + j, w, k, kc, p.out);
+        run_tiles(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i), b + j * kc,
+                  padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
     }
   }
 }
@@ -317,6 +387,10 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
   r.direct = r.share_a && p.b.kind == OperandKind::strided && p.b.k_inner == 0 && p.b.s_x == 1 &&
              p.b.s_k >= 0 && p.m <= kDirectRows && !collide;
 
+  r.a_in_place = tiles_in_place() != nullptr && count == 1 && p.n <= kDirectCols &&
+                 p.a.kind == OperandKind::strided && p.a.k_inner == 0 && p.a.s_k == 1;
+  if (r.a_in_place) r.tiles = tiles_in_place();
+
   for (r.x0 = 0; r.x0 < x_total; r.x0 += x_block) {
     r.xn = ts_min(x_block, x_total - r.x0);
     const size_t x_panels = ceil_div(r.xn, x_unit);
@@ -329,12 +403,15 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
       r.c1 = c1;
       r.k0 = chunk_begin(p, c0);
       const size_t terms = chunk_end(p, c1 - 1) - r.k0;
-      r.shared = shared_scratch.get(terms * width);
-      if (r.shared == nullptr) return false;
-      const size_t groups = ceil_div(threads * 4, c1 - c0);
-      r.pack_groups = threads == 1 ? 1 : ts_min(groups, x_panels);
-      const bool pack_serial = threads == 1 || terms * width < 16384;
-      for_tasks((c1 - c0) * r.pack_groups, pack_shared_task, &r, pack_serial);
+      if (!r.share_a || !r.a_in_place) {
+        r.shared = shared_scratch.get(terms * width);
+        if (r.shared == nullptr) return false;
+        const size_t groups = threads == 1 ? 1 : threads * 4;
+        r.pack_groups = ts_min(groups, x_panels);
+        r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), c1 - c0);
+        const bool pack_serial = threads == 1 || terms * width < 16384;
+        for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, pack_serial);
+      }
       for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
       if (r.failed) return false;
     }
