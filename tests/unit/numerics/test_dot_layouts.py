@@ -1,4 +1,4 @@
-"""Every layout of a product's operands, at sizes on both sides of each way of reading (NUMERICS 2.4).
+"""Every layout of a product's operands, on both sides of each way of reading (NUMERICS 2.4).
 
 A's rows are read in their own place where B has few columns, and packed panel by panel otherwise.
 B's rows are packed several panels at once. Neither may change a bit, whatever lies between rows.
