@@ -16,7 +16,7 @@ struct TileRow {
   ptrdiff_t ldc;
   int n;                 // columns of c that exist: V*kLanes, or fewer in a single panel
   int flags;
-  const float* ahead;    // what is read next: fetched while this row is computed, `step` floats a panel
+  const float* ahead;    // what is read next, fetched meanwhile: `step` floats a panel of B
   size_t step;
 };
 using TileFn = void (*)(const TileRow& t);
@@ -74,7 +74,8 @@ TS_INLINE void tile_row(const TileRow& t) {
   const size_t ldb = t.ldb, kc = t.kc;
   const ptrdiff_t ldc = t.ldc;
   const int flags = t.flags;
-  if (t.n != V * kLanes) return tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
+  if (t.n != V * kLanes)
+    return tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
   for (size_t q = t.panels; q != 0; --q) {
 #if !defined(TS_ISA_SCALAR)
     for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);

@@ -169,7 +169,8 @@ constexpr size_t kChunk = 128;  // NUMERICS 2.1
 constexpr size_t kLine = 16;    // floats of a cache line
 
 TS_INLINE void gv_prefetch(const float* p) { __builtin_prefetch(p, 0, 3); }
-TS_INLINE void gv_prefetch_far(const float* p) { __builtin_prefetch(p, 0, 2); }  // not the nearest cache
+// Not into the nearest cache.
+TS_INLINE void gv_prefetch_far(const float* p) { __builtin_prefetch(p, 0, 2); }
 TS_INLINE void gv_prefetch_write(const float* p) { __builtin_prefetch(p, 1, 3); }
 
 // The place of a chunk in its outputs. The first chunk initialises, later ones are added, and the

@@ -233,7 +233,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
   }
 }
 
-// Rows of A in their own place times all of a B of few columns: each row is read once, in its order.
+// Rows of A in their own place times a B of few columns: each row is read once, in its order.
 static void strip_task_rows_of_a(const Run& r, size_t i0, size_t height, size_t split) {
   const GemmProblem& p = *r.p;
   const RowPanels rows(height);

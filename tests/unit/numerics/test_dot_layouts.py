@@ -1,4 +1,4 @@
-"""Every layout of a product's operands, at sizes on both sides of each way of reading (NUMERICS 2.4).
+"""Every layout of a product's operands, on both sides of each way of reading (NUMERICS 2.4).
 
 A's rows are read in their own place where B has few columns, and packed panel by panel otherwise.
 B's rows are packed several panels at once. Neither may change a bit, whatever lies between rows.
@@ -16,6 +16,7 @@ from tallystick import _core
 SIZES = [
     (1, 130, 16), (6, 8, 16), (13, 257, 24), (64, 64, 64), (97, 136, 7), (200, 131, 33),
     (30, 129, 256), (30, 129, 257), (260, 140, 256), (258, 7, 256), (301, 260, 90), (25, 390, 331),
+    (70, 131, 331),
 ]  # fmt: skip
 LAYOUTS = ["rows", "columns", "rows apart", "every second"]
 
