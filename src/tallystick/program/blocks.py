@@ -22,6 +22,8 @@ from tallystick.program.layout import Place, viewed, whole
 
 # Bytes of a block, over all values that exist for one block only: they should stay in cache.
 BLOCK = 2 << 20
+# About the most blocks of a group: each costs the planner and Python's calls their time and memory.
+_MOST = 64
 
 Shape = tuple[int, ...]
 # The first row and the one after the last, of the rows that leading axes have between them.
@@ -121,7 +123,7 @@ def lay_out(
     layout = _Layout(program, group, kernels, memory)
     for index in group.nodes:
         layout.add(index)
-    rows = max(BLOCK // max(sum(layout.slots), 1), 1)
+    rows = max(BLOCK // max(sum(layout.slots), 1), -(-layout.rows // _MOST))
     all_rows = list(ranges(group.outer, rows))
     most = max(high - low for low, high in all_rows)
     storages = [memory.scratch(most * size) for size in layout.slots]

@@ -157,6 +157,15 @@ def test_attention_takes_less_memory() -> None:
     assert make_plan(program).arena_bytes < 0.7 * whole.arena_bytes
 
 
+def test_a_group_has_few_blocks_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 1)
+    b = Builder()
+    x = b.batch("x", f32(1000, 16))
+    program = b.finish({"y": b.one("aten.tanh", [b.one("aten.exp", [x])])})
+    (group,) = [step.parts for step in _same_bits(program).plan.steps if step.parts]
+    assert 60 <= len(group) / 2 <= 64
+
+
 def test_plans_with_groups_are_deterministic() -> None:
     assert make_plan(_attention(drop=True)) == make_plan(_attention(drop=True))
 
