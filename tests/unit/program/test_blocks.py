@@ -163,7 +163,7 @@ def test_a_group_has_few_blocks_however_long_it_is(monkeypatch: pytest.MonkeyPat
     x = b.batch("x", f32(1000, 16))
     program = b.finish({"y": b.one("aten.tanh", [b.one("aten.exp", [x])])})
     (group,) = [step.parts for step in _same_bits(program).plan.steps if step.parts]
-    assert 60 <= len(group) / 2 <= 64
+    assert 50 <= len(group) / 2 <= 80
 
 
 def test_plans_with_groups_are_deterministic() -> None:
