@@ -1,9 +1,9 @@
 #include "conv_phases.hpp"
 
+#include "families/gemm.hpp"
+
 namespace tallystick {
 namespace {
-
-constexpr size_t kChunkTerms = 128;  // NUMERICS 2.1
 
 void set_chunks(Phase& p, size_t channels, size_t taps) {
   const size_t kept = p.tap.size();

@@ -25,7 +25,7 @@ struct Phase {
   std::vector<size_t> chunk_ends;  // over (source channel, tap)
 
   ConvPhase view() const;
-  // Rows or columns of the results within a plane of that many.
+  // How many rows (columns) of the phase's results a plane of h rows (w columns) has.
   size_t rows(size_t h) const;
   size_t cols(size_t w) const;
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBandFloats = size_t(40) << 10;
 // Results of a band at least, if its row has as many.
 constexpr size_t kLeastPlaces = 64;
-// The most floats that the terms of so few results may need.
+// The most floats for the terms of kLeastPlaces results.
 constexpr double kMostFloats = double(1 << 20);
 // Groups of more channels fill a product's tiles. Groups of few may leave half of the lanes empty,
 // groups of more a quarter (measured).
@@ -220,7 +220,7 @@ void weight_task(void* context, size_t t) {
     __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
 }
 
-// Work on behalf of vectors, whose memory may not be had.
+// Runs f; false where a vector's memory could not be had.
 template <class F>
 bool with_memory(F&& f) {
   try {

@@ -22,7 +22,6 @@
 namespace tallystick {
 namespace {
 
-constexpr size_t kChunkTerms = 128;  // NUMERICS 2.1
 // Results of a phase that are computed at once.
 constexpr size_t kMostFloats = size_t(1) << 20;
 

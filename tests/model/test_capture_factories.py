@@ -229,3 +229,15 @@ def test_a_tensor_that_torch_computes_behind_the_trace_is_refused() -> None:
         captured(lambda x: x[0] + torch.ops.aten.linspace(0.0, 1.0, 3, device="cpu"))
     with pytest.raises(UsageError, match=r"torch computed aten\.linspace by itself"):
         captured(lambda x: x * torch.ops.aten.linspace(0.0, 1.0, 3, device="cpu").tolist()[1])
+
+
+def test_a_value_that_is_changed_after_it_was_read_is_known() -> None:
+    """PROGRAM 5.14, 5.8: the second trace asks its own tensors, as the first did."""
+
+    def read_then_changed(x: Tensor) -> Tensor:
+        places = torch.arange(3)
+        last = int(places[2])
+        places.add_(1)
+        return x * last + places
+
+    assert captured(read_then_changed).tolist() == read_then_changed(SOME).tolist()

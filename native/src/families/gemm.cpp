@@ -27,12 +27,15 @@ constexpr size_t kSharedMax = 2048, kSharedFloats = size_t(4) << 20;
 constexpr size_t kStripCols = 256, kStripRows = 16 * kRows;
 // Up to this many rows of A, B is read in its own place if its rows are contiguous.
 constexpr size_t kDirectRows = 64;
-// Up to this many columns of B, A is: its tiles are some 3 % slower, packing costs more.
+// Up to this many columns of B, A is read in its own place. Its tiles are 3 % slower, but packing
+// costs more.
 constexpr size_t kDirectCols = 256;
 // Floats: 128 rows of a chunk so far apart do not fit a cache of 64 sets and 8 ways.
 constexpr ptrdiff_t kSetStride = 128;
 // Below this many multiply-adds, waking another thread costs more than it saves.
 constexpr double kSerialWork = 200e3;
+
+static_assert(kChunk == kChunkTerms, "one chunk for products and convolutions");
 
 static thread_local Scratch shared_scratch, strip_scratch;
 

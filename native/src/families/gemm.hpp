@@ -7,6 +7,8 @@
 
 namespace tallystick {
 
+constexpr size_t kChunkTerms = 128;  // NUMERICS 2.1
+
 // Geometry of a 2-D convolution, one group of one image (NUMERICS 2.6, 2.7).
 struct ConvGeometry {
   size_t h, w;              // input plane

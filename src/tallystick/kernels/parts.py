@@ -21,6 +21,21 @@ Leading = Callable[[Attrs, TensorType], int]
 _leading: Attachments[Leading] = Attachments("rule of leading axes", "tallystick.kernels.parts")
 
 
+# The longest sum of a product that is cheaper to compute again than to keep.
+_SHORT = 256
+_CHEAP = frozenset(
+    {"aten._softmax", "aten.where", "aten.masked_fill", "aten.relu", "aten.neg"}
+    | {"tallystick.mask_scale", "aten.maximum", "aten.minimum"}
+    | {f"aten.{name}.{form}" for name in ("add", "sub", "mul") for form in ("Tensor", "Scalar")}
+)
+
+
+def is_cheap(op: str, first: TensorType) -> bool:
+    """True if `op`, whose first operand has the type `first`, costs little more than to write its
+    result and to read it again."""
+    return first.shape[2] <= _SHORT if op == "aten.bmm" else op in _CHEAP
+
+
 def leading_axes(op: str, attrs: Attrs, result: TensorType) -> int:
     """The number of leading axes of `result`, the first of `op`, that parts may be cut along."""
     rule = _leading.table.get(op)
@@ -55,7 +70,7 @@ def _before_normalized(attrs: Attrs, result: TensorType) -> int:
 @_leading("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax", "aten.amin")
 def _before_reduced(attrs: Attrs, result: TensorType) -> int:
     axes = integers(attrs, "dim")
-    if not axes or not attrs["keepdim"]:
+    if not axes or not attrs["keepdim"] or not result.shape:
         return 0
     return min(axis % len(result.shape) for axis in axes)
 

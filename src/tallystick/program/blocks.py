@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tallystick.kernels.table import Kernel
-from tallystick.kernels.views import view
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program, Value
 from tallystick.program.layout import Place, viewed, whole
+from tallystick.program.schedule import views_of
 
 # Bytes of a block, over all values that exist for one block only: they should stay in cache.
 BLOCK = 2 << 20
-# About the most blocks of a group: each costs the planner and Python's calls their time and memory.
+# A group has at most about twice as many blocks: each costs the planner and every step their time.
 _MOST = 64
 
 Shape = tuple[int, ...]
@@ -163,8 +163,8 @@ def _part(place: Place, box: Box, result: Shape) -> Place:
 class _Layout:
     """The places of one group's calls, of whole tensors. What exists for one block lies in slots.
 
-    Slot n is storage -1 - n. A place in it is that of the whole value: as if the rows before the
-    block were there too. `slots` are the bytes of a row of each.
+    Slot n is storage -1 - n. A place in a slot has the offset that it would have in the whole
+    value; `lay_out` subtracts the rows before the block. `slots` are the bytes of a row of each.
     """
 
     def __init__(
@@ -183,23 +183,18 @@ class _Layout:
         for index in group.nodes:
             for value in program.nodes[index].inputs:
                 if value is not None:
-                    self._last[self._chain(value)[0]] = index
+                    self._last[self._own_value(value)[0]] = index
 
-    def _chain(self, value: Value) -> tuple[Value, list[int]]:
+    def _own_value(self, value: Value) -> tuple[Value, list[int]]:
         """The group's own value that `value` is a view of, and the views between, first to last;
         `value` itself where another node made it."""
-        found, views = value, []
-        while not found.is_input and self.program.nodes[found.node].op in view:
-            views.append(found.node)
-            source = self.program.nodes[found.node].inputs[0]
-            assert source is not None, "a view has an operand"
-            found = source
-        return (found, views[::-1]) if found.node in self.nodes else (value, [])
+        root, views = views_of(self.program, value)
+        return (root, views) if root.node in self.nodes else (value, [])
 
     def _operand(self, value: Value | None, strided: bool) -> Place | None:
         if value is None:
             return None
-        root, views = self._chain(value)
+        root, views = self._own_value(value)
         if root.node not in self.nodes:
             return self.memory.operand(value, strided)
         place: Place | None = self._own[root]

@@ -13,31 +13,23 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tallystick.kernels.parts import leading_axes
+from tallystick.kernels.parts import is_cheap, leading_axes
 from tallystick.kernels.table import Kernel
 from tallystick.kernels.views import view
 from tallystick.program.blocks import Group, Shape, prefix
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
-from tallystick.program.schedule import in_order, view_roots
+from tallystick.program.schedule import in_order, view_roots, views_of
 
 # What the executor executes at one place of its order: a node, or a group of nodes.
 Item = int | Group
 
 # A group is formed for the sake of values of at least this many bytes.
 LARGE = 4 << 20
-# The longest sum of a product that is cheaper to compute again than to keep.
-_SHORT = 256
-# Operators whose results may be computed again: they cost little more than to read and write.
-_CHEAP = frozenset(
-    {"aten.bmm", "aten._softmax", "aten.where", "aten.masked_fill", "aten.relu", "aten.neg"}
-    | {"tallystick.mask_scale", "aten.maximum", "aten.minimum"}
-    | {f"aten.{name}.{form}" for name in ("add", "sub", "mul") for form in ("Tensor", "Scalar")}
-)
 # The first and the last node of a group are at most this many nodes apart.
 _SPAN = 64
 
 
-def whole_axes(shape: Shape, result: Shape, axes: int) -> bool:
+def _whole_axes(shape: Shape, result: Shape, axes: int) -> bool:
     """True if an operand of `shape` has, along each of `result`'s first `axes` axes, its size, one
     index or no axis; axes are aligned at the end."""
     ahead = len(result) - len(shape)
@@ -61,7 +53,6 @@ class Grouping:
         self.kernels = kernels
         self.position = {index: at for at, index in enumerate(order)}
         self.order = order
-        self.apart = apart
         self.roots = view_roots(program)
         self.readers: dict[Value, list[int]] = {}
         for index in order:
@@ -69,6 +60,8 @@ class Grouping:
                 for value in self._operands(index):
                     self.readers.setdefault(self._root(value), []).append(index)
         self.results = {self._root(value) for _, value in program.outputs}
+        # A next state is written in place by its own node, on whole tensors.
+        self.apart = apart | {self._root(value).node for value in program.next_state.values()}
         self.group_of: dict[int, Group] = {}
 
     # -- the program -------------------------------------------------------------------------
@@ -110,7 +103,7 @@ class Grouping:
             return False
         for value in self._operands(index):
             given = self.program.type_of(value).shape
-            if not whole_axes(given, shape, axes):
+            if not _whole_axes(given, shape, axes):
                 return False
             if self._root(value).node in own and (
                 len(given) != len(shape)
@@ -124,23 +117,21 @@ class Grouping:
         """True if a block of `value` is a view of the same block of the value that it views: a
         contiguous one, or one of any `strides`."""
         contiguous = not strides
-        while not value.is_input and self._is_view(value.node):
-            node = self._node(value.node)
-            shape, source = node.out_types[0].shape, node.inputs[0]
-            assert source is not None, "a view has an operand"
+        for index in reversed(views_of(self.program, value)[1]):
+            node = self._node(index)
+            shape, source = node.out_types[0].shape, next(self._operands(index))
             axes, given = prefix(shape, outer), self.program.type_of(source).shape
             if axes is None or prefix(given, outer) is None:
                 return False
             if node.op == "aten.view":
                 contiguous = True  # of other strides it might be a copy
-            elif contiguous or given[:axes] != shape[:axes]:
+            elif contiguous or len(given) != len(shape) or given[:axes] != shape[:axes]:
                 return False
             elif node.op == "aten.permute":
                 if node.attrs["dims"][:axes] != tuple(range(axes)):  # type: ignore[index]
                     return False
             elif node.op != "aten.expand":
                 return False
-            value = source
         return True
 
     def _outer(self, group: Group) -> Shape | None:
@@ -189,7 +180,8 @@ class Grouping:
 
     def _join(self) -> None:
         for index in self.order:
-            if not self._axes(index):
+            near_values = [*self._operands(index), *self._values(index)]
+            if not self._axes(index) or max(map(self._bytes, near_values)) < LARGE:
                 continue
             group = Group((), frozenset({index}))
             outer = self._outer(group)
@@ -226,7 +218,7 @@ class Grouping:
             groups[-1:] = [merged] if merged else [*groups[-1:], group]
         changed = []
         for group in groups:
-            needed = self._chain(value, maker, group)
+            needed = self._recipe(value, maker, group)
             if needed is None:
                 return
             grown = replace(group, again=group.again | needed)
@@ -252,7 +244,7 @@ class Grouping:
                         self._set(merged)
                         group = merged
 
-    def _chain(self, value: Value, maker: Group, reader: Group) -> frozenset[int] | None:
+    def _recipe(self, value: Value, maker: Group, reader: Group) -> frozenset[int] | None:
         """The nodes of `maker` that make `value` from values that live until `reader`; None where
         that is dear."""
         found: set[int] = set()
@@ -271,9 +263,8 @@ class Grouping:
 
     def _is_cheap(self, index: int) -> bool:
         node = self._node(index)
-        if node.op == "aten.bmm" and node.inputs[0] is not None:
-            return self.program.type_of(node.inputs[0]).shape[2] <= _SHORT
-        return node.op in _CHEAP
+        first = next(self._operands(index), None)
+        return first is not None and is_cheap(node.op, self.program.type_of(first))
 
     def _lives(self, value: Value, until: int) -> bool:
         """True if `value` exists at position `until` anyway."""
@@ -287,10 +278,8 @@ class Grouping:
         found = set(self.results)
         for group in {*self.group_of.values()}:
             nodes = group.members | group.again
-            for index in nodes:
-                found |= {self._root(v) for v in self._operands(index)} - {
-                    v for i in nodes for v in self._values(i)
-                }
+            read = {self._root(v) for index in nodes for v in self._operands(index)}
+            found |= {value for value in read if value.node not in nodes}
         for index in self.order:
             if index not in self.group_of and not self._is_view(index):
                 found |= {self._root(v) for v in self._operands(index)}
@@ -327,15 +316,15 @@ class Grouping:
         self._unite()
         self._drop()
         while True:
-            items = self._sorted()
-            if items is not None:
+            items, waiting = self._sorted()
+            if not waiting:
                 return items
-            # Two groups need each other's results: the last is executed node by node.
-            last = max(self.group_of, key=lambda index: self.position[index])
-            for index in self.group_of[last].members:
+            # Groups that need each other's results: one is executed node by node.
+            group = next(item for item in waiting if not isinstance(item, int))
+            for index in group.members:
                 del self.group_of[index]
 
-    def _sorted(self) -> list[Item] | None:
+    def _sorted(self) -> tuple[list[Item], list[Item]]:
         kept = self.kept()
         item_of: dict[int, Item] = {}
         for index in self.order:
@@ -368,15 +357,17 @@ class Grouping:
     def _state_readers(self, item_of: dict[int, Item]) -> dict[Item, set[Item]]:
         """Per optimizer node the items that read its old state: an update in place comes after."""
         found: dict[Item, set[Item]] = {}
+        again: dict[int, set[Item]] = {}
+        for group in {*self.group_of.values()}:
+            for index in group.again:
+                again.setdefault(index, set()).add(group)
         for index in self.order:
             if op_spec(self._node(index).op).op_class != "optimizer":
                 continue
             for value in self._operands(index):
                 if value.is_input and self.program.inputs[value.out].kind == "state":
-                    earlier = {
-                        item_of[reader]
-                        for reader in self.readers.get(value, [])
-                        if self.position[reader] < self.position[index]
-                    }
-                    found.setdefault(item_of[index], set()).update(earlier)
+                    for reader in self.readers.get(value, []):
+                        if self.position[reader] < self.position[index]:
+                            items = {item_of[reader]} | again.get(reader, set())
+                            found.setdefault(item_of[index], set()).update(items)
         return found

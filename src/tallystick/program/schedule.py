@@ -29,6 +29,17 @@ def view_roots(program: Program) -> dict[Value, Value]:
     return roots
 
 
+def views_of(program: Program, value: Value) -> tuple[Value, list[int]]:
+    """The value whose storage `value` may share, and the view nodes between, first to last."""
+    views: list[int] = []
+    while not value.is_input and program.nodes[value.node].op in view:
+        source = program.nodes[value.node].inputs[0]
+        assert source is not None, "a view has an operand"
+        views.append(value.node)
+        value = source
+    return value, views[::-1]
+
+
 def execution_order(program: Program, hoist: bool = True) -> list[int]:
     """Node indices in execution order: program order, with optimizer nodes moved forward if
     `hoist`."""
@@ -95,9 +106,10 @@ def _prerequisites(program: Program, early: list[bool]) -> dict[int, set[int]]:
     return needed
 
 
-def in_order(waits: Mapping[T, set[T]], place: Callable[[T], int]) -> list[T] | None:
+def in_order(waits: Mapping[T, set[T]], place: Callable[[T], int]) -> tuple[list[T], list[T]]:
     """The items of `waits`, each after those that it waits for; of several that are ready, the one
-    of the smallest `place` first. None where items wait for each other."""
+    of the smallest `place` first. Then those that wait for each other, or for such items, by place.
+    """
     follow: dict[T, list[T]] = {}
     left = {item: len(needed) for item, needed in waits.items()}
     for item, needed in waits.items():
@@ -113,4 +125,4 @@ def in_order(waits: Mapping[T, set[T]], place: Callable[[T], int]) -> list[T] | 
             left[other] -= 1
             if not left[other]:
                 heapq.heappush(ready, (place(other), other))
-    return done if len(done) == len(waits) else None
+    return done, sorted((item for item, count in left.items() if count), key=place)

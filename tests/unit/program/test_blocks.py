@@ -215,6 +215,98 @@ def test_hooked_kernels_see_whole_tensors() -> None:
     assert not any(s.parts for s in Executor(_attention(), kernels=lambda *_: None).plan.steps)
 
 
+def test_an_expansion_to_more_axes_is_no_part_of_a_group() -> None:
+    """Axis 0 of the result is new, though the operand's axis 0 has the same size."""
+    b = Builder()
+    x, g = b.batch("x", f32(8)), b.batch("g", f32(8, 8))
+    wide = b.one("aten.expand", [b.one("aten.exp", [x])], size=(8, 8))
+    product = b.one("aten.mul.Tensor", [wide, g])
+    _same_bits(b.finish({"y": b.one("aten.tanh", [product])}))
+
+
+def test_a_reduction_without_axes_is_planned() -> None:
+    b = Builder()
+    x = b.batch("x", f32())
+    _same_bits(b.finish({"y": b.one("aten.amax", [x], dim=(0,), keepdim=True)}))
+
+
+def test_groups_that_need_each_other_cost_no_other_group() -> None:
+    b = Builder()
+    x, y = b.batch("x", f32(8, 8)), b.batch("y", f32(8, 8))
+    u, v = b.one("aten.exp", [x]), b.one("aten.exp", [y])
+
+    def joined(p: Value, q: Value) -> Value:
+        turned = b.one("aten.permute", [q], dims=(1, 0))
+        return b.one("aten.tanh", [b.one("aten.add.Tensor", [p, turned], alpha=1.0)])
+
+    s, t = joined(u, v), joined(v, u)
+    total = b.one("aten.sum", [b.one("aten.add.Tensor", [s, t], alpha=1.0)])
+    later = b.one("aten.mul.Tensor", [x, total])
+    for _ in range(3):
+        later = b.one("aten.tanh", [later])
+    plan = _same_bits(b.finish({"y": later})).plan
+    groups = [{p.node for p in step.parts} for step in plan.steps if step.parts]
+    assert later.node in groups[-1]
+    assert len(groups) > 1
+
+
+def _trained() -> Program:
+    """Two rows of a layer with norm, a step of its parameters, and a buffer that follows one."""
+    b = Builder()
+    w, gain = b.state("param.w", f32(16, 16)), b.state("param.gain", f32(16))
+    mean, x, lr = b.state("buffer.mean", f32(16, 16)), b.batch("x", f32(8, 16)), b.scalar("lr")
+    normed = b.emit("aten.native_layer_norm", [x, gain, None], normalized_shape=(16,), eps=0.1)[0]
+    h = b.one(
+        "aten.mul.Scalar",
+        [
+            normed,
+        ],
+        other=2.0,
+    )
+    y = b.one("aten.tanh", [b.one("aten.mm", [h, w])])
+    gw = b.one("aten.mm", [b.one("aten.permute", [h], dims=(1, 0)), y])
+    bent = b.one("aten.mul.Tensor", [b.one("aten.mul.Tensor", [y, h]), gain])
+    gg = b.one(
+        "aten.view", [b.one("aten.sum.dim_IntList", [bent], dim=(0,), keepdim=True)], size=(16,)
+    )
+
+    def sgd(p: Value, g: Value) -> Value:
+        return b.emit(
+            "tallystick.sgd_step", [p, g, None, lr, None],
+            momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
+        )[0]  # fmt: skip
+
+    kept = b.one("aten.mul.Scalar", [mean], other=0.5)
+    after = {
+        "param.w": sgd(w, gw),
+        "param.gain": sgd(gain, gg),
+        "buffer.mean": b.one("aten.add.Tensor", [kept, w], alpha=0.5),
+    }
+    b.commit(after)
+    return b.finish(after | {"metric.y": b.one("aten.sum", [y])})
+
+
+def test_a_step_with_groups_trains_as_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _trained()
+    batch = _batch(program)
+    states, copies = [], []
+    for large in (64, 1 << 40):
+        monkeypatch.setattr(grouping, "LARGE", large)
+        executor = Executor(program)
+        assert any(step.parts for step in executor.plan.steps) == (large == 64)
+        state = {
+            name: np.linspace(0.5, 1.5, t.numel, dtype=np.float32).reshape(t.shape)
+            for name, t in program.state_types.items()
+        }
+        for _ in range(3):
+            executor.run_step(state, batch, {"lr": 0.1})
+        states.append(state)
+        copies.append([slot for slot, _ in executor.plan.state_copies])
+    for name, array in states[0].items():
+        assert array.tobytes() == states[1][name].tobytes(), name
+    assert copies[0] == copies[1], "next states are written in place as before"
+
+
 # --- random programs ------------------------------------------------------------------------------
 def _choices(b: Builder, values: list[Value], pick: Callable[[int], int]) -> Iterator[Value]:
     """One more node over values of shape (4, 3, 6, 6), or a view of it, per draw."""
@@ -222,7 +314,7 @@ def _choices(b: Builder, values: list[Value], pick: Callable[[int], int]) -> Ite
     ops = (
         "aten.add.Tensor", "aten.mul.Tensor", "aten.maximum", "aten.neg", "aten.tanh", "aten.relu",
         "aten._softmax", "aten._log_softmax", "aten.masked_fill", "bmm", "turned", "norm", "mean",
-        "rows", "aten.gelu", "whole",
+        "rows", "aten.gelu", "whole", "wider",
     )  # fmt: skip
     op = ops[pick(len(ops))]
     x, y = values[pick(len(values))], values[pick(len(values))]
@@ -231,6 +323,10 @@ def _choices(b: Builder, values: list[Value], pick: Callable[[int], int]) -> Ite
         if pick(2):
             y = b.one("aten.permute", [y], dims=(0, 2, 1))
         yield b.one("aten.view", [b.one("aten.bmm", [x, y])], size=shape)
+    elif op == "wider":
+        part = b.one("aten.slice", [x], dim=0, start=0, end=1, step=1)
+        small = b.one("aten.tanh", [b.one("aten.view", [part], size=(3, 6, 6))])
+        yield b.one("aten.mul.Tensor", [b.one("aten.expand", [small], size=shape), y])
     elif op == "turned":
         yield b.one("aten.permute", [x], dims=(0, 1, 3, 2))
     elif op == "norm":
@@ -286,5 +382,6 @@ def test_no_operator_that_mixes_rows_has_leading_axes() -> None:
     assert leading_axes("aten._softmax", {"dim": -2}, t) == 1
     assert leading_axes("aten.mse_loss", {"reduction": "mean"}, t) == 0
     mixing = {name for name, spec in all_ops().items() if spec.op_class in ("scatter", "random")}
+    assert leading_axes("aten.amax", {"dim": (0,), "keepdim": True}, TensorType("f32", ())) == 0
     for name in ("aten.mm", "aten.cumsum", "aten.embedding", "aten.convolution", *mixing):
         assert leading_axes(name, {}, t) == 0, name

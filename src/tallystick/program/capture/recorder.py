@@ -270,12 +270,16 @@ class Recorder:
         self.at += 1
         rooms = node.meta["rooms"]
         made = func(*args, **kwargs) if rooms is None else _allocated(rooms)
+        # A question asks this run's tensors what changed in place: the first run's all have.
         if type(made) is tuple or type(made) is list:
+            node.meta["val"] = list(made)
             for part in made:
                 if isinstance(part, Tensor):
+                    self.before[self.at].meta["val"] = part
                     self._keep(part, self.before[self.at])
                     self.at += 1
         elif isinstance(made, Tensor):
+            node.meta["val"] = made
             self._keep(made, node)
         return made
 
