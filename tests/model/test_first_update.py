@@ -309,3 +309,10 @@ def test_a_frozen_parameter_keeps_its_bits(tmp_path: Path) -> None:
     next(iter(module.parameters())).requires_grad_(False)
     step = capture(module, CASE.loss, CASE.schema(), AdamW(1e-3))
     assert "first step" not in saved(step, CASE, tmp_path).about
+
+
+def test_numbers_that_torch_takes_in_no_float32_are_not_compared(tmp_path: Path) -> None:
+    """lr·weight_decay is beyond float32: torch stops there, and the contract does not."""
+    step = captured(AdamW(1e38, weight_decay=1e30))
+    job = saved(step, CASE, tmp_path)
+    assert "torch's optimizer stops at" in job.about

@@ -161,10 +161,13 @@ def compare_updates(updates: Sequence[Update], step: Stepped, wide: float) -> st
             factors = [_coefficient(gradients, update.clip_norm, s.dtype) for s in sides]
         count = (begun[update.group] or 0) + done[update.group]
         for name in update.names:
-            made = [
-                side.step(update, name, latest[name], gradients[name], lr, count, factor)
-                for side, factor in zip(sides, factors, strict=True)
-            ]
+            try:
+                made = [
+                    side.step(update, name, latest[name], gradients[name], lr, count, factor)
+                    for side, factor in zip(sides, factors, strict=True)
+                ]
+            except RuntimeError as error:  # a number beyond float32, say, which the contract takes
+                return f"torch's optimizer stops at {name}: {str(error).splitlines()[0]}"
             if last[name] == number:
                 for slot in _slots(update.optimizer, name):
                     torchs = [side.slot(slot) for side in sides]
