@@ -315,4 +315,4 @@ def test_numbers_that_torch_takes_in_no_float32_are_not_compared(tmp_path: Path)
     """lr·weight_decay is beyond float32: torch stops there, and the contract does not."""
     step = captured(AdamW(1e38, weight_decay=1e30))
     job = saved(step, CASE, tmp_path)
-    assert "torch's optimizer stops at" in job.about
+    assert "torch's optimizer stops at" in job.about["first step"]
