@@ -217,6 +217,28 @@ def test_the_module_and_pythons_generators_are_put_back(refused: bool) -> None:
     assert random.getstate() == drawn
 
 
+def test_hooks_that_a_first_forward_adds_are_taken_away_with_their_mark() -> None:
+    """transformers' `capture_outputs` adds them once, and keeps the mark as an attribute."""
+
+    def body(m: Inner, x: Tensor) -> Tensor:
+        if not hasattr(m, "hooked"):
+            m.child.register_forward_hook(lambda child, args, y: y + 1)
+            m.hooked = True  # type: ignore[assignment]
+        return m.child(x)  # type: ignore[no-any-return]
+
+    module = Outer(body)
+    module.inner.child = nn.Linear(4, 4)
+    kept = module.inner.child.register_forward_hook(lambda child, args, y: y * 2)
+    before = list(module.inner.child._forward_hooks)
+    capture(module, squares, X, SGD(0.1))
+    assert list(module.inner.child._forward_hooks) == before == [kept.id]
+    x = torch.randn(3, 4)
+    first, second = module(x), module(x)
+    expected = module.out(module.inner.child(module.linear(x)))
+    assert torch.equal(first, second) and torch.equal(first, expected)
+    assert len(module.inner.child._forward_hooks) == 2
+
+
 # -- the mode --------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ from tallystick.program.capture.trace import Request, Trace, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
 _TORCHS_OWN = frozenset(vars(nn.Module()))
+# Names end in _hooks, _hooks_with_kwargs and _hooks_always_called.
+_HOOKS = [k for k, v in vars(nn.Module()).items() if "_hooks" in k and isinstance(v, dict)]
 _DEPTH = 6
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -64,7 +66,7 @@ def _short(look: Any) -> str:
 
 
 class PythonState:
-    """The module's attributes and Python's generators: looked at, and put back."""
+    """The module's attributes, its hooks and Python's generators: looked at, and put back."""
 
     GENERATORS: Mapping[str, Callable[[], Any]] = {
         "Python's random": lambda: hash(random.getstate()),
@@ -81,6 +83,12 @@ class PythonState:
             for v in held.values()
             if type(v) in (list, dict, set)
         }
+        self.hooks = [
+            (held, held.copy())
+            for m in module.modules()
+            for name in _HOOKS
+            if (held := vars(m).get(name)) is not None
+        ]
         self.drawn = (random.getstate(), np.random.get_state(), torch.get_rng_state())
 
     @staticmethod
@@ -100,7 +108,11 @@ class PythonState:
         return seen if only else seen | {k: look() for k, look in self.GENERATORS.items()}
 
     def restore(self) -> None:
-        """The attributes as they were: a trace leaves no meta tensor behind in the module."""
+        """The attributes as they were: a trace leaves no meta tensor behind in the module.
+
+        A model may add hooks to itself at its first forward, and an attribute that says so
+        (transformers' `capture_outputs`). Without the attribute it would add them again.
+        """
         for path, module in self.module.named_modules():
             before = self.before.get(path)
             if before is None:
@@ -109,7 +121,7 @@ class PythonState:
             for name in set(self._held(module)) - set(before):
                 del now[name]
             now.update(before)
-        for value, content in self.inside.values():
+        for value, content in (*self.inside.values(), *self.hooks):
             if isinstance(value, list):
                 value[:] = content
             else:
