@@ -1,0 +1,170 @@
+"""Real messages and files for the fuzzers: seeds of each decoder, in one directory.
+
+A small job, its honest run, a run under a contract with logs, and a game of an honest party and a
+liar give every message and file that a counterparty may send. `make_world` writes them once; each
+fuzzing process opens the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from adversary.games import Answers, Table, liars, make_job
+from unit.protocol.simulator import Party
+
+from tallystick.commit.data import record_bytes
+from tallystick.commit.encoding import Writer
+from tallystick.commit.signing import Envelope, PrivateKey
+from tallystick.commit.tensor import open_tensor
+from tallystick.errors import CorruptFileError
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.prover.prover import Prover
+from tallystick.protocol.answers import Answer, open_answer
+from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence, evidence_of
+from tallystick.protocol.forfeit import Forfeit
+from tallystick.run.execute.trainer import Options, train_job
+
+KEY = PrivateKey(bytes([7]) * 32)  # signs what a target signs anew
+LIAR = PrivateKey(bytes([8]) * 32)
+KEYS = (KEY, LIAR)
+JOB, RUN, LOGGED = "job", "run", "logged"
+TRACED = 2  # the step that RUN has a trace of
+
+
+@dataclass(frozen=True)
+class World:
+    """The directory of `make_world`, and what targets need of it."""
+
+    directory: Path
+
+    @cached_property
+    def job(self) -> Job:
+        """The job of `RUN` and of the recorded games."""
+        return load_job(self.directory / JOB)
+
+    @cached_property
+    def logged(self) -> Job:
+        """The job of `LOGGED`."""
+        return load_job(self.directory / LOGGED / "job")
+
+    @cached_property
+    def prover(self) -> Prover:
+        """The honest prover over `RUN`."""
+        return Prover(self.directory / RUN)
+
+    def seeds(self, target: str) -> Path:
+        """The directory of the seeds of one target."""
+        return self.directory / "seeds" / target
+
+
+def make_world(directory: Path) -> World:
+    """Write jobs, runs and seeds below `directory`, which does not exist yet."""
+    directory.mkdir(parents=True)
+    world = World(directory)
+    job = make_job(directory / JOB)
+    train_job(job, directory / RUN, Options(trace=(TRACED, TRACED + 1)))
+    logged = make_job(directory / "logged-job", "replay/1")
+    train_job(logged, directory / LOGGED, Options())
+    _games(world, job)
+    _files(world)
+    _values(world, job)
+    return world
+
+
+def _put(world: World, target: str, *seeds: bytes) -> None:
+    directory = world.seeds(target)
+    directory.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        (directory / f"seed-{len(list(directory.iterdir())):04d}").write_bytes(seed)
+
+
+def _games(world: World, job: Job) -> None:
+    """Queries, answers, bodies and evidence of games against three liars."""
+    rng = random.Random(1)
+    facts = Answers(Party(job))
+    cheats = liars(job, facts.party, rng, 3)
+    for cheat in (cheats[0], cheats[len(cheats) // 2], cheats[-1]):
+        table = Table(job, facts, cheat, 1, 2)
+        table.finish(lambda: "facts", rng)
+        commitments = (facts.commitment, cheat.commitment)
+        evidence = evidence_of(table.referee, job.digest, 2, commitments).to_bytes()
+        _put(world, "evidence", evidence[:-32])
+        _put(world, "judge", _unsigned(evidence))
+        for _, message in table.referee.transcript:
+            said = _answer(message)
+            _put(world, "answer", said.to_bytes())
+            _put(world, "query", said.query)
+            _put(world, "ask", said.query)
+            _put(world, "body", Writer().blob(said.query).raw(said.body).finish())
+    envelope = Envelope.from_bytes(facts.commitment)
+    _put(world, "envelope", facts.commitment)
+    _put(world, "commitment", envelope.payload)
+    roots = (facts.party.run.run_root, cheats[0].party.run.run_root)
+    forfeit = Forfeit(job.digest, roots, 1, said.query, KEY.public)
+    _put(world, "forfeit", forfeit.payload())
+
+
+def _answer(message: bytes) -> Answer:
+    """The answer in a message of one of KEYS."""
+    for key in KEYS:
+        with contextlib.suppress(CorruptFileError):
+            return open_answer(message, key.public)
+    raise AssertionError("the message of a game has another signer")
+
+
+def _unsigned(evidence: bytes) -> bytes:
+    """Evidence without its hash, and each message without its signature: `judge` signs them."""
+    found = Evidence.from_bytes(evidence)
+    out = Writer(EVIDENCE_TAG).hash(found.job_digest).u64(found.arity)
+    out.blob(found.commitments[0]).blob(found.commitments[1]).u64(len(found.messages))
+    for party, message in found.messages:
+        out.u8(party).blob(message[8:-64])
+    return out.u64(0).finish()
+
+
+def _files(world: World) -> None:
+    """Files of a job and of runs, as they lie there."""
+    job, run, logged = (world.directory / name for name in (JOB, RUN, LOGGED))
+    for source in (job, logged / "job"):
+        _put(world, "program", (source / "program.txt").read_bytes())
+        _put(world, "job", (source / "job.json").read_bytes())
+    _put(world, "json", b'{"a":[1,true,null,"\\u0001"],"b":{}}', (job / "job.json").read_bytes())
+    _put(world, "journal", (run / "journal").read_bytes())
+    tensors = sorted(run.rglob("*.safetensors"))[:2] + sorted(job.rglob("*.safetensors"))[:2]
+    _put(world, "tensors", *(path.read_bytes() for path in tensors))
+    _put(world, "trace", *(path.read_bytes()[:-32] for path in (run / "nodes").iterdir()))
+    _put(world, "log", *(path.read_bytes() for path in sorted(logged.rglob("*.log"))[:2]))
+    _put(world, "key", KEY.pem(), KEY.public.pem())
+    _put(world, "declaration", b'{"attack":"lie-output","params":{"step":4}}')
+
+
+def _values(world: World, job: Job) -> None:
+    """Records, openings, blocks of logs, proofs, contracts and numbers."""
+    record = {name: np.asarray(column[0]) for name, column in job.columns.items()}
+    _put(world, "record", record_bytes(job.schema, record))
+    wide, small = np.arange(5000, dtype=np.float32), np.zeros((2, 3), np.int64)
+    _put(world, "opening", open_tensor(wide, [(2, 9)]).to_bytes())
+    _put(world, "opening", open_tensor(wide, [(0, 5000)]).to_bytes(), _open(small))
+    _put(world, "block", b"\0" + np.array([0, 3, 9], "<u2").tobytes())
+    _put(world, "block", b"\1" + np.array([1, 0, 5], "<u2").tobytes(), b"\2" + b"\x79" * 20)
+    _put(world, "merkle", bytes(range(200)), b"\1\5\2" + bytes(96))
+    _put(world, "words", b"0x1.8p+3", b"-inf", b"nan", b"ordered/1-draft.2", b"rounded/1")
+    _put(world, "words", *(c.commitment.contract.encode() for c in (job, world.logged)))
+    _put(world, "raw-key", KEY.public.raw + KEY.sign(b"") + b"")
+
+
+def _open(array: np.ndarray) -> bytes:
+    return open_tensor(array, [(0, array.size)]).to_bytes()
+
+
+def fresh_world(directory: Path) -> World:
+    """As make_world; whatever was at `directory` goes."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return make_world(directory)
