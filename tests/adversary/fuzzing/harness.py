@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of one target with atheris (libFuzzer); `slices.py` starts it.
 
-    PYTHONPATH=tests python tests/adversary/fuzzing/harness.py WORLD TARGET COUNTS [libFuzzer options]
+    PYTHONPATH=tests python tests/adversary/fuzzing/harness.py WORLD TARGET COUNTS [OPTIONS]
 
-WORLD is a directory of `make_world`. The counts of inputs, taken and refused, are in the file
+OPTIONS are libFuzzer's. WORLD is a directory of `make_world`. The counts of inputs, taken and refused, are in the file
 COUNTS while it goes. A finding ends the process: libFuzzer keeps its input.
 """
 

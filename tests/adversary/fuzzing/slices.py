@@ -1,7 +1,7 @@
-"""Fuzzes every decoder in slices, so long as told; the counts go to a ledger (docs/proofs/fuzz.md).
+"""Fuzzes every decoder in slices, so long as told; the counts are in docs/proofs/fuzz.md.
 
-    PYTHONPATH=tests python tests/adversary/fuzzing/slices.py --work DIR [--seconds 600] [--slice 20]
-        [--targets a,b] [--most 1000000]
+    PYTHONPATH=tests python tests/adversary/fuzzing/slices.py --work DIR [--seconds 600]
+        [--slice 20] [--targets a,b] [--most 1000000]
 
 DIR keeps the world, the corpora that grow, the findings and `ledger.json`, so the same command goes
 on. Needs atheris (`make fuzz` installs it).

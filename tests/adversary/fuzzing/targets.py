@@ -20,6 +20,7 @@ import numpy as np
 from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, World
 
 from tallystick.commit import merkle
+from tallystick.commit.compact import sign_compact
 from tallystick.commit.data import parse_record
 from tallystick.commit.encoding import (
     Reader,
@@ -42,6 +43,17 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.commit.tensor import TensorOpening
+from tallystick.delegation.entries import ENTRY_TYPE, open_entry
+from tallystick.delegation.seals import (
+    OPENING_TYPE,
+    SEAL_TYPE,
+    Seal,
+    is_sealed_by,
+    open_opening,
+    open_seal,
+    opened_run,
+)
+from tallystick.delegation.turns import TURN_TYPE, open_turn
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import (
@@ -56,7 +68,7 @@ from tallystick.job.job_file import load_terms
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.text import parse_text, to_text
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWER_TYPE, SIGNATURE_BYTES, open_answer
+from tallystick.protocol.answers import ANSWER_TYPE, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
@@ -139,14 +151,7 @@ def _query(data: bytes) -> None:
 
 
 def _answer(data: bytes) -> None:
-    message = Writer().blob(data).raw(KEY.sign(pae_of_answer(data))).finish()
-    assert open_answer(message, KEY.public).to_bytes() == data
-
-
-def pae_of_answer(data: bytes) -> bytes:
-    """The bytes that the signature of an answer covers (PROTOCOL 2.5)."""
-    kind = ANSWER_TYPE.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(data), data)
+    assert open_answer(sign_compact(KEY, ANSWER_TYPE, data), KEY.public).to_bytes() == data
 
 
 def _body(data: bytes) -> None:
@@ -181,9 +186,7 @@ def _signed(data: bytes) -> bytes:
         out.u64(count)
         for _ in range(count):
             party, inner = source.u8(), source.blob(1 << 16)
-            signature = KEYS[party & 1].sign(pae_of_answer(inner))
-            assert len(signature) == SIGNATURE_BYTES
-            out.u8(party).blob(Writer().blob(inner).raw(signature).finish())
+            out.u8(party).blob(sign_compact(KEYS[party & 1], ANSWER_TYPE, inner))
         body = out.raw(source.raw(source.left)).finish()
     except CounterpartyError:
         body = data
@@ -199,6 +202,37 @@ def _ask(world: World) -> Check:
         prover.answer(data)
 
     return check
+
+
+# --- sessions (PROTOCOL 10 to 13) -----------------------------------------------------------------
+def _seal(data: bytes) -> None:
+    assert open_seal(sign_compact(KEY, SEAL_TYPE, data)).to_bytes() == data
+
+
+def _sealed(world: World) -> Check:
+    """An opening, and whether it opens a seal of its own digest."""
+    job = world.job.digest
+
+    def check(data: bytes) -> None:
+        opening = open_opening(sign_compact(KEY, OPENING_TYPE, data))
+        assert opening.to_bytes() == data
+        seal = Seal(opening.session, opening.key, opening.sealed(job))
+        assert is_sealed_by(seal, opening, job)
+        run = opened_run(seal, opening, job)
+        assert run is None or (run.signer, run.job_digest) == (opening.key, job)
+
+    return check
+
+
+def _entry(data: bytes) -> None:
+    message = sign_compact(KEY, ENTRY_TYPE, data)
+    assert open_entry(message, KEY.public).to_bytes() == data
+    open_entry(message)
+
+
+def _turn(data: bytes) -> None:
+    turn, _ = open_turn(sign_compact(KEY, TURN_TYPE, data), (KEY.public,))
+    assert turn.to_bytes() == data
 
 
 # --- tensors, records, logs -----------------------------------------------------------------------
@@ -339,6 +373,7 @@ _PURE: dict[str, Check] = {
     "block": _block,
     "body": _body,
     "commitment": _commitment,
+    "entry": _entry,
     "envelope": _envelope,
     "evidence": _evidence,
     "forfeit": _forfeit,
@@ -350,6 +385,8 @@ _PURE: dict[str, Check] = {
     "program": _program,
     "query": _query,
     "raw-key": _raw_key,
+    "seal": _seal,
+    "turn": _turn,
     "words": _words,
 }
 _IN_WORLD: dict[str, Callable[[World], Check]] = {
@@ -359,6 +396,7 @@ _IN_WORLD: dict[str, Callable[[World], Check]] = {
     "judge": _judge,
     "log": _log,
     "record": _record,
+    "sealed": _sealed,
     "tensors": _tensors,
     "trace": _trace,
 }

@@ -22,13 +22,18 @@ from tallystick.commit.data import record_bytes
 from tallystick.commit.encoding import Writer
 from tallystick.commit.signing import Envelope, PrivateKey
 from tallystick.commit.tensor import open_tensor
+from tallystick.delegation import entries as e
+from tallystick.delegation.entries import FIRST, Entry, sign_entry
+from tallystick.delegation.rules import Rules
+from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.prover.prover import Prover
 from tallystick.protocol.answers import Answer, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit
+from tallystick.prover.prover import Prover
 from tallystick.run.execute.trainer import Options, train_job
 
 KEY = PrivateKey(bytes([7]) * 32)  # signs what a target signs anew
@@ -73,6 +78,7 @@ def make_world(directory: Path) -> World:
     logged = make_job(directory / "logged-job", "replay/1")
     train_job(logged, directory / LOGGED, Options())
     _games(world, job)
+    _session(world, job)
     _files(world)
     _values(world, job)
     return world
@@ -109,6 +115,31 @@ def _games(world: World, job: Job) -> None:
     roots = (facts.party.run.run_root, cheats[0].party.run.run_root)
     forfeit = Forfeit(job.digest, roots, 1, said.query, KEY.public)
     _put(world, "forfeit", forfeit.payload())
+
+
+def _session(world: World, job: Job) -> None:
+    """Seals, openings, log entries of every kind, turns (PROTOCOL 10 to 13)."""
+    run = Envelope.from_bytes(Party(job).commitment).to_bytes()
+    rules = Rules(job.digest, b"n" * 32, KEY.public, 2, 3, 9, 9, 5, 2, 13, 4, (LIAR.public,))
+    first = sign_entry(KEY, Entry(0, FIRST, 1, e.SessionBegun(rules)))
+    opening = Opening(b"s" * 32, KEY.public, b"x" * 32, run)
+    seal, opened = sign_seal(KEY, job.digest, opening), sign_opening(KEY, opening)
+    _put(world, "seal", seal[8:-64])
+    _put(world, "sealed", opened[8:-64])
+    events: list[e.Event] = [
+        e.SessionBegun(rules), e.Sealed(seal), e.SealingClosed(), e.SealOpened(opened),
+        e.OpeningClosed(), e.Asked(1, 0, b"query"), e.Answered(2, 1, b"answer"),
+        e.Forfeited(3, 0, b"forfeit"), e.Resumed(), e.GameBegun(4, (KEY.public, LIAR.public)),
+        e.GameEnded(4, e.CONVICTED, 2), e.Result(e.CONTESTED, b"c" * 32),
+    ]  # fmt: skip
+    _put(
+        world,
+        "entry",
+        *(Entry(i, b"p" * 32, i, event).to_bytes() for i, event in enumerate(events)),
+    )
+    play = Play(0, 1, (run, run), 2, ((0, b"m"), (1, b"n")), b"query")
+    for request in (AskSeal(first), AskOpening((first, seal)), play, Ended(first)):
+        _put(world, "turn", Turn(b"s" * 32, request).to_bytes())
 
 
 def _answer(message: bytes) -> Answer:
