@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/adversary/fuzzing/harness.py WORLD TARGET COUNTS [OPTIONS]
 
-OPTIONS are libFuzzer's. WORLD is a directory of `make_world`. The counts of inputs, taken and refused, are in the file
-COUNTS while it goes. A finding ends the process: libFuzzer keeps its input.
+WORLD is a directory of `make_world`, OPTIONS are libFuzzer's. The counts of inputs, taken and
+refused, are in the file COUNTS while it goes. A finding ends the process: libFuzzer keeps its input.
 """
 
 from __future__ import annotations
