@@ -3,7 +3,7 @@
     PYTHONPATH=tests python tests/adversary/fuzzing/harness.py WORLD TARGET COUNTS [OPTIONS]
 
 WORLD is a directory of `make_world`, OPTIONS are libFuzzer's. The counts of inputs, taken and
-refused, are in the file COUNTS while it goes. A finding ends the process: libFuzzer keeps its input.
+refused, are in the file COUNTS. A finding ends the process, and libFuzzer keeps its input.
 """
 
 from __future__ import annotations
