@@ -59,7 +59,9 @@ class Match:
         return None
 
     def deadlines(self) -> list[tuple[int, int]]:
-        """(deadline, party) of every answer that is owed."""
+        """(deadline, party) of every answer that is owed; none once the game has ended."""
+        if self.ending is not None:
+            return []
         found = [(self.clocks[p].deadline, p) for p in self.owed]
         return [(deadline, p) for deadline, p in found if deadline is not None]
 
@@ -108,7 +110,8 @@ class Match:
             raise
         except CannotCheckError as error:
             self._end(NO_VERDICT, why=error.message)
-        if party not in self.referee.pending or self.ending is not None:
+        # The next round may ask the party something else at once.
+        if self.referee.pending.get(party) != self.owed.get(party) or self.ending is not None:
             self.clocks[party].stop(now)
             self.owed.pop(party, None)
         self._settle()
