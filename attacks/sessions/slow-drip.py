@@ -10,6 +10,9 @@ from __future__ import annotations
 from ._provider import Provider, Sent, SessionAttack
 
 
+LEEWAY = 10  # milliseconds on the way, for each answer
+
+
 class SlowDrip(Provider):
     used = 0
 
@@ -18,8 +21,8 @@ class SlowDrip(Provider):
         budget, extension = self.rules.game_budget, self.rules.extension
         share = budget // 10
         if self.used + share > budget:
-            share = extension
-        self.used += share
+            share = extension * 9 // 10
+        self.used += share + LEEWAY
         return [Sent(sent.data, share) for sent in super().answer(query)]
 
 

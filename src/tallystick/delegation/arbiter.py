@@ -108,7 +108,10 @@ class Arbiter:
 
     def tick(self) -> int | None:
         """Write all entries that are due now; the next deadline, or None without one."""
-        now = self._time()
+        return self._due(self._time())
+
+    def _due(self, now: int) -> int | None:
+        """Write all entries that are due at `now`."""
         while True:
             event = self.session.follows()
             if event is None:
@@ -127,11 +130,12 @@ class Arbiter:
         Raises CounterpartyError for a message without effect here, NoEffectError among them. It is
         not logged, and no one is convicted by it.
         """
-        self.tick()
+        now = self._time()  # one look: a deadline may pass while the message is checked
+        self._due(now)
         event = self._event(message, sender)
         if not isinstance(event, Answered):  # `_event` has checked answers
             self.session.check(event)
-        self._write(event)
+        self._write(event, now)
         self.tick()
 
     def _event(self, message: bytes, sender: PublicKey | None) -> Event:
