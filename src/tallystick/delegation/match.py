@@ -110,10 +110,8 @@ class Match:
             raise
         except CannotCheckError as error:
             self._end(NO_VERDICT, why=error.message)
-        # The next round may ask the party something else at once.
-        if self.referee.pending.get(party) != self.owed.get(party) or self.ending is not None:
-            self.clocks[party].stop(now)
-            self.owed.pop(party, None)
+        self.clocks[party].stop(now)
+        self.owed.pop(party, None)
         self._settle()
 
     def lose(self, party: int, envelope: bytes, now: int) -> None:
