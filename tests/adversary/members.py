@@ -67,6 +67,10 @@ class Member:
         """The signed answer. Raises SilenceError."""
         return self.signed(query, *self.facts.said(query))
 
+    def body(self, query: bytes) -> bytes:
+        """The encoded body of the facts, empty where there are none."""
+        return self.facts.said(query)[1]
+
     def signed(self, query: bytes, status: int, body: bytes) -> bytes:
         """Any status and body, signed as the answer to `query`."""
         run = self.run

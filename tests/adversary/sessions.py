@@ -90,7 +90,7 @@ class Entries:
 
     def append(self, entry: bytes) -> None:
         """As a durable log: the entry is there, or it is not."""
-        at = self._crash()
+        at = self._crash() if self.signed else 0  # without an entry there is no session yet
         if at == 1:
             raise CrashError
         self.signed.append(entry)
@@ -109,7 +109,8 @@ class Seat:
     ends: tuple[str, ...] = ()
     provider: Any = None
     asked: set[Any] = field(default_factory=set)
-    known: int = 0
+    known: int = 1 << 40  # messages of its game that it need not be told: it answers facts
+    faulty: Callable[[], int] = lambda: 0  # milliseconds until it is back, 0: it does not stop now
 
     @property
     def key(self) -> PublicKey:
@@ -135,6 +136,7 @@ class Table:
         self.refused = 0
         self._queue: list[tuple[int, int, Seat, bytes | None, bytes | None]] = []
         self._number = 0
+        self._told: tuple[Any, int] = (None, 0)
         for seat in seats:
             seat.provider = seat.make(seat.member, self.log.signed, seat.variant)
         self.arbiter: Arbiter | None = None
@@ -172,6 +174,9 @@ class Table:
     def _dispatch(self) -> None:
         """Each party gets the turns that it has not got yet."""
         assert self.arbiter is not None
+        if self._told == (self.arbiter, self.arbiter.session.length):
+            return
+        self._told = (self.arbiter, self.arbiter.session.length)
         invitation = self.arbiter.invitation()
         if invitation is not None:
             for seat in self.seats:
@@ -204,6 +209,11 @@ class Table:
 
     def _deliver(self, seat: Seat, turn: bytes | None, message: bytes | None) -> None:
         if turn is not None:
+            away = seat.faulty()
+            if away:  # it stops, forgets all that it does not keep, and the turn comes again
+                seat.provider = seat.make(seat.member, self.log.signed, seat.variant)
+                self._later(away, seat, turn, None)
+                return
             for sent in seat.provider.take(turn):
                 after = sent.after if sent.after >= 0 else self._deadline(seat) - self.now
                 self._later(max(after, 0), seat, None, sent.data)
@@ -212,7 +222,7 @@ class Table:
 
         def take(arbiter: Arbiter) -> None:
             try:
-                arbiter.take(message)
+                arbiter.take(message, seat.key)
             except CounterpartyError:
                 self.refused += 1
 
@@ -292,11 +302,15 @@ class Ended:
             assert result.outcome in (CONTESTED, UNCONTESTED, ALONE)
         else:
             assert result.outcome in (CONTESTED, UNCONTESTED, ALONE, NONE_ACCEPTED)
+        true = {seat.member.facts.run.run_root for seat in honest}
         for seat in table.seats:
-            if seat.ends:
-                assert self.fate(seat) in (*seat.ends, "stands"), (self.fate(seat), seat.ends)
-        self._bounds()
+            fate = self.fate(seat)
+            if seat.member.facts.run.run_root not in true and honest:
+                assert fate != "stands"  # P1: no false claim is left
+                assert not seat.ends or fate in seat.ends, (fate, seat.ends)
+        self._counted()
         if judged:
+            self._timed()
             self.judged()
 
     def judged(self) -> None:
@@ -309,14 +323,22 @@ class Ended:
         assert (again.state, again.result, again.last) == (ENDED, session.result, session.last)
         assert again.removed == session.removed
 
-    def _bounds(self) -> None:
-        """10.7, 11.6: games, rounds, time."""
+    def _counted(self) -> None:
+        """10.7, 11.3, 11.4: games, rounds, and the time that each party took."""
         rules, session = self.table.rules, self.session
         k = len(session.members)
         m = len({member.claim for member in session.members.values()})
         most = (k - m) + (m - 1).bit_length() if m else 0
         assert len(session.matches) <= max(k - 1, 0)
         assert session.rounds <= most
+        for match in session.matches:
+            asked = match.referee.rounds if match.referee is not None else 0
+            longest = rules.game_budget + asked * rules.extension
+            assert all(clock.used <= longest + self._own() for clock in match.clocks)
+
+    def _timed(self) -> None:
+        """11.6: the time of each game, and of all after the opening, by the log."""
+        rules, session = self.table.rules, self.session
         longest = 2 * rules.game_budget + self.table.most_rounds * rules.extension
         opened, begun, absent = None, dict[int, int](), 0
         last = START
