@@ -13,6 +13,7 @@ claim is accepted) and P7, and in a share of the sessions the judge repeats ever
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
 import sys
@@ -36,6 +37,7 @@ from adversary.sessions import (
 )
 from unit.protocol.simulator import Party
 
+from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import CONVICTED
 from tallystick.job.job import Job
 from tallystick.run.store.version import tallystick_version
@@ -127,8 +129,15 @@ def play_one(world: World, rng: random.Random) -> Ended:
     return ended
 
 
-def play_many(games: int, seed: int, lies: int = 150) -> dict[str, Any]:
-    """At least so many games, and what they came to. An AssertionError names the session's seed."""
+def verify_once() -> None:
+    """Verify each signature once in this process: the same one is met again and again."""
+    PublicKey.verifies = functools.lru_cache(1 << 12)(PublicKey.verifies)  # type: ignore[method-assign]
+
+
+def play_many(
+    games: int, seed: int, lies: int = 150, tell: Callable[[dict[str, Any]], object] = lambda _: 0
+) -> dict[str, Any]:
+    """At least so many games, and what they came to. What fails names its session's number."""
     counts: Counter[str] = Counter()
     clauses: Counter[str] = Counter()
     most = 0
@@ -154,17 +163,18 @@ def play_many(games: int, seed: int, lies: int = 150) -> dict[str, Any]:
                 most = max(most, match.referee.rounds)
                 for conviction in match.referee.verdict.convicted:
                     clauses[conviction.clause] += 1
+            result = {
+                **counts,
+                "seed": seed,
+                "false_runs": len(world.lies),
+                "honest_convicted": 0,
+                "honest_lost": 0,
+                "most_rounds": most,
+                "clauses": dict(sorted(clauses.items())),
+            }
             if number % 500 == 0:
-                print(f"{counts['games']} games", file=sys.stderr, flush=True)
-    return {
-        **counts,
-        "seed": seed,
-        "false_runs": len(world.lies),
-        "honest_convicted": 0,
-        "honest_lost": 0,
-        "most_rounds": most,
-        "clauses": dict(sorted(clauses.items())),
-    }
+                tell(result)
+    return result
 
 
 def main() -> None:
@@ -174,13 +184,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     began = time.monotonic()
-    result = play_many(given.games, given.seed)
-    result["seconds"] = round(time.monotonic() - began, 1)
-    result["tallystick"], result["date"] = tallystick_version(), time.strftime("%Y-%m-%d")
-    text = json.dumps(result, indent=2) + "\n"
-    if given.out:
-        given.out.write_text(text)
-    print(text, end="")
+    verify_once()
+
+    def tell(result: dict[str, Any]) -> str:
+        """Write the counts so far: a run that is stopped leaves them."""
+        took = round(time.monotonic() - began, 1)
+        result |= {"seconds": took, "tallystick": tallystick_version()}
+        text = json.dumps({**result, "date": time.strftime("%Y-%m-%d")}, indent=2) + "\n"
+        if given.out:
+            given.out.write_text(text)
+        return text
+
+    print(tell(play_many(given.games, given.seed, tell=tell)), end="")
 
 
 if __name__ == "__main__":
