@@ -1,4 +1,4 @@
-"""Sends hundreds of messages for each turn.
+"""Sends dozens of messages for each turn.
 
 Gain: a log or a memory that grows without bound, a referee without time. How: junk, its own old
 messages and its answer many times over. Caught: what is no message has no effect, and an equal
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ._provider import Provider, Sent, SessionAttack
 
-TIMES = 40
+TIMES = 12
 
 
 class Flooding(Provider):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ._provider import Provider, Sent, SessionAttack
 
-
 LEEWAY = 10  # milliseconds on the way, for each answer
 
 

@@ -1,6 +1,6 @@
 """Thousands of sessions of random parties, with a referee and parties that crash.
 
-    PYTHONPATH=tests python tests/adversary/many_sessions.py [--games 100000] [--seed 1] [--out FILE]
+    PYTHONPATH=tests python tests/adversary/many_sessions.py [--games 100000] [--seed 1] [--out F]
 
 Each session has two to five parties, one of them honest (in one of five sessions two): liars out of
 a pool of runs, who say anything or play an attack of attacks/sessions, and Sybils on the honest

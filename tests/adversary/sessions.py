@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import importlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,7 +119,7 @@ class Seat:
 
 
 class Table:
-    """A session under way. `drift` are the milliseconds by which each look at the clock moves it."""
+    """A session under way. Each look at the clock moves it by `drift` milliseconds."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class Table:
         self.terms, self.rules, self.seats, self.most_rounds = terms, rules, seats, most_rounds
         self.now, self.drift, self.away, self.crashes = START, drift, away, 0
         self.log = Entries(crash)
-        self.refused = 0
+        self.refused, self.seconds = 0, 0.0  # the referee's own processor time
         self._queue: list[tuple[int, int, Seat, bytes | None, bytes | None]] = []
         self._number = 0
         self._told: tuple[Any, int] = (None, 0)
@@ -150,6 +151,11 @@ class Table:
 
     def _guarded(self, act: Callable[[Arbiter], object]) -> None:
         """Let the referee act. Where it crashes, another one takes its place after a while."""
+        began = time.process_time()
+        self._act(act)
+        self.seconds += time.process_time() - began
+
+    def _act(self, act: Callable[[Arbiter], object]) -> None:
         while True:
             try:
                 if self.arbiter is None:
@@ -344,16 +350,16 @@ class Ended:
         last = START
         for message in self.table.log.signed:
             entry = open_entry(message, REFEREE.public)
-            event, time = entry.event, entry.time
+            event, when = entry.event, entry.time
             if isinstance(event, Resumed):
-                absent += time - last
+                absent += when - last
             if isinstance(event, OpeningClosed):
-                opened = time
+                opened = when
             if isinstance(event, GameBegun):
-                begun[event.game] = time - absent
+                begun[event.game] = when - absent
             if isinstance(event, GameEnded):
-                assert time - absent - begun[event.game] <= longest + self._own(), "P4: time"
-            last = time
+                assert when - absent - begun[event.game] <= longest + self._own(), "P4: time"
+            last = when
         if opened is not None and not absent:
             assert last - opened <= longest * session.rounds + self._own()
 
