@@ -1,4 +1,4 @@
-"""A sample of `make matrix` and of the random sessions (docs/proofs/sessions.md), and what they found.
+"""A sample of `make matrix` and of the random sessions (docs/proofs/sessions.md), and their finds.
 
 Each cell checks PROTOCOL P1 to P5, P7, P9 and P10 (adversary/sessions.py says where).
 """
