@@ -125,12 +125,17 @@ class Referee:
             self._judge_round()
 
     @exact_environment()
-    def silent(self, party: int) -> None:
-        """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes no answer."""
-        self._check_open(party)
-        if party not in self.pending:
-            raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
-        self._convict(Guilty({party: ("2.10", "it gave no answer in time")}), forfeit=True)
+    def silent(self, *parties: int) -> None:
+        """Each of `parties`, one or both, let its time pass: it forfeits (2.10, 2.10.2).
+
+        Raises UsageError if one of them owes no answer.
+        """
+        for party in parties:
+            self._check_open(party)
+            if party not in self.pending:
+                raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
+        why = ("2.10", "it gave no answer in time")
+        self._convict(Guilty(dict.fromkeys(parties, why)), forfeit=True)
 
     # -- messages (2.3 to 2.8) -----------------------------------------------------------------
 
