@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -60,6 +62,14 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, which leaves the process's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
 class HttpServer:
     """Serves `app` on a socket, until `stop`."""
 
@@ -91,21 +101,29 @@ class HttpServer:
             h11_max_incomplete_event_size=bounds.head_bytes,
             ssl_context_factory=(lambda *_: tls) if tls is not None else None,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
 
     @property
     def started(self) -> bool:
         """Whether requests are accepted."""
         return self._server.started
 
-    def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`, or a signal in the main thread. Calls `ready` before it begins."""
-        ready()
-        asyncio.run(self.serve())
-
     async def serve(self) -> None:
-        """As `run`, in a loop that runs already; signals are then the caller's."""
-        await self._server._serve([self._socket])
+        """Serve until `stop`, in a loop that runs already."""
+        await self._server.serve([self._socket])
+
+    def run(self) -> None:
+        """Serve until `stop`, or, in the main thread, until SIGINT or SIGTERM."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, self.stop)
+            except (NotImplementedError, RuntimeError, ValueError):
+                break  # not the main thread, or not Unix
+        await self.serve()
 
     def stop(self) -> None:
         """End soon: requests under way have a moment to be answered. From any thread."""
