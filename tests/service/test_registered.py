@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service.parties import A, B, C, OTHER_REFEREE, REFEREE, Player, Script, registered
+from service.parties import OTHER_REFEREE, REFEREE, A, B, C, Player, Script, registered
 from unit.protocol.simulator import Party
 
 from tallystick.delegation import entries as e
@@ -156,7 +156,9 @@ def test_a_second_session_of_one_offer_is_refused(small_job: Job, party: Registe
     said(party.reply(Script(small_job).begin(budget=2)))
 
 
-def test_another_referee_has_no_part_in_a_session(pair: Pair, small_job: Job, sessions: Path) -> None:
+def test_another_referee_has_no_part_in_a_session(
+    pair: Pair, small_job: Job, sessions: Path
+) -> None:
     party = registered(pair[0], sessions, (REFEREE, OTHER_REFEREE))
     script = Script(small_job)
     seal = said(party.reply(script.begin()))
@@ -167,7 +169,8 @@ def test_another_referee_has_no_part_in_a_session(pair: Pair, small_job: Job, se
 
 # 10.3: the party opens only for a log that shows the closing, chained, with its own seal in it.
 @pytest.mark.parametrize(
-    "fault", ["no seal", "another's", "not closed", "not chained", "gap", "forged", "beyond", "empty"]
+    "fault",
+    ["no seal", "another's", "not closed", "not chained", "gap", "forged", "beyond", "empty"],
 )
 def test_a_party_opens_only_for_the_closed_log_with_its_seal(
     fault: str, script: Script, party: Registered, pair: Pair
@@ -189,7 +192,9 @@ def test_a_party_opens_only_for_the_closed_log_with_its_seal(
         turn = copy.turn(AskOpening((copy.log[0], copy.log[2])))
     elif fault == "forged":
         copy.opening(seal)
-        entry = Entry(2, e.open_entry(copy.log[1], REFEREE.public).digest(), 5000, e.SealingClosed())
+        entry = Entry(
+            2, e.open_entry(copy.log[1], REFEREE.public).digest(), 5000, e.SealingClosed()
+        )
         turn = copy.turn(AskOpening((*copy.log[:2], sign_entry(C, entry))))
     elif fault == "beyond":
         copy.opening(seal)
