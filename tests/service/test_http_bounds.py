@@ -56,7 +56,7 @@ class Raw:
                 size = int(head.partition(b":")[2])
             elif head == b"connection: close":
                 size = None  # to the end
-        self.file.read(size)
+        self.body = self.file.read(size)
         return int(line.split()[1])
 
     def ends(self) -> bool:
@@ -94,11 +94,12 @@ def test_the_card_says_nothing_about_the_run(
     assert not found.hands_over_logs
     with Raw(url) as raw:
         raw.send(GET)
-        text = raw.socket.recv(65536).decode()
+        assert raw.status() == 200
+        text = raw.body.decode()
     run = pair[0].party.run
     for secret in (run.run_root, run.final_state_root, run.run_root[:4]):
         assert secret.hex() not in text
-    assert set(json.loads(text.partition("\r\n\r\n")[2])) == {
+    assert set(json.loads(text)) == {
         "format", "protocol", "key", "job_digest", "hands_over_logs",
     }  # fmt: skip
 
@@ -151,12 +152,7 @@ def test_a_get_has_no_body(url: str) -> None:
 
 
 def test_garbage_gets_a_400_and_an_end(url: str) -> None:
-    for garbage in (
-        b"\0\1\2\3\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"\x16\x03\x01\r\n",
-    ):
+    for garbage in (b"\0\1\2\3\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\r\n"):
         with Raw(url) as raw:
             raw.send(garbage)
             assert raw.status() in (0, 400)
@@ -312,8 +308,8 @@ def test_a_fault_of_ours_is_told_to_us_alone(
     faults: list[BaseException] = []
     with serving(party, faults=faults) as url, Raw(url) as raw:
         raw.send(post(5) + b"hello")
-        data = raw.socket.recv(65536)
-        assert b" 500 " in data and b"secret" not in data
+        assert raw.status() == 500
+        assert b"secret" not in raw.body
     assert [str(fault) for fault in faults] == ["the secret path"]
 
 
