@@ -243,8 +243,8 @@ def cheat_cells() -> Iterator[Cell]:
 
 # --- crowds ---------------------------------------------------------------------------------------
 def crowd(small: Small, name: str, crash: float = 0.0, sybils: int = 31) -> Ended:
-    """One honest party among many: Sybils with `one-claim` or `many-claims`, `throwers` (Sybils that
-    sign the honest claim and lose, beside one liar), `idle` (32 liars and 31 idle)."""
+    """One honest party among many: Sybils with `one-claim` or `many-claims`, `throwers` (Sybils
+    that sign the honest claim and lose, beside one liar), `idle` (32 liars and 31 idle)."""
     provider, attacks = honest_provider(), session_attacks()
     rng = random.Random(name)
     lies = [*small.lies[0], *small.lies[1]]
