@@ -2,7 +2,7 @@
 
 `OPENAPI` describes the service (docs/adr/0013-http.md) for schemathesis, whose requests cover
 methods, paths, headers and bodies by that description. It cannot sign: a body of the description is
-bytes, and nearly every one is refused at its signature. So `Requests` writes the others: true turns,
+bytes, and nearly every one is refused at its signature. So `Requests` writes the others: turns,
 changed and signed anew under the key that the party believes, and heads that no HTTP library sends.
 """
 
