@@ -52,6 +52,14 @@ class Limits:
     query_bytes: int = 64 << 10
     answer_bytes: int = 4 << 20
     evidence_bytes: int = 16 << 20
+    parties: int = 64
+    seal_bytes: int = 1 << 10
+    sealed_bytes: int = 66 << 10
+    entry_bytes: int = (4 << 20) + (64 << 10)
+    turn_bytes: int = 9 << 20
+    turn_messages: int = 64
+    turn_entries: int = 1 << 10
+    duration_ms: int = 1 << 40
     onnx_file_bytes: int = 2 << 30
     onnx_folded_bytes: int = 256 << 20
 

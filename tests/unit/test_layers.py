@@ -25,18 +25,19 @@ LEVELS = {
     "program": 6,
     "rounding": 7,
     "protocol": 8,
-    "job": 9,
-    "run": 10,
-    "prover": 11,
-    "service": 12,
-    "report": 12,
-    "api": 13,
-    "cli": 14,
-    "__main__": 15,
+    "delegation": 9,
+    "job": 10,
+    "run": 11,
+    "prover": 12,
+    "service": 13,
+    "report": 13,
+    "api": 14,
+    "cli": 15,
+    "__main__": 16,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
 # rooms take nothing from the disk.
-SANS_IO = ("protocol", "rounding")
+SANS_IO = ("protocol", "delegation", "rounding")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
     "program/capture/",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.commit.compact import SIGNATURE_BYTES as SIGNATURE_BYTES
+from tallystick.commit.compact import open_compact, sign_compact
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
-from tallystick.commit.signing import PrivateKey, PublicKey, pae
-from tallystick.errors import CannotCheckError, CorruptFileError
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.errors import CannotCheckError
 from tallystick.limits import LIMITS
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.queries import encode_query
@@ -15,7 +17,6 @@ from tallystick.protocol.query import Query
 
 ANSWER_TAG = tag("answer/1")
 ANSWER_TYPE = "application/vnd.tallystick.answer.v1"
-SIGNATURE_BYTES = 64
 ANSWERED, UNABLE = 0, 1
 
 
@@ -37,8 +38,7 @@ class Answer:
 
 def sign_answer(key: PrivateKey, answer: Answer) -> bytes:
     """The signed answer (PROTOCOL 2.5)."""
-    data = answer.to_bytes()
-    return Writer().blob(data).raw(key.sign(pae(ANSWER_TYPE, data))).finish()
+    return sign_compact(key, ANSWER_TYPE, answer.to_bytes())
 
 
 def make_answer(
@@ -67,14 +67,7 @@ def open_answer(message: bytes, signer: PublicKey) -> Answer:
     Raises CorruptFileError where the message is no signed answer of `signer` at all: then no party
     has stated anything (PROTOCOL 2.6).
     """
-    if len(message) > LIMITS.answer_bytes:
-        raise CorruptFileError("An answer is longer than the limit.", "Refuse it.")
-    source = Reader(message, "signed answer")
-    data = source.blob(LIMITS.answer_bytes)
-    signature = source.raw(SIGNATURE_BYTES)
-    source.end()
-    if not signer.verifies(signature, pae(ANSWER_TYPE, data)):
-        raise CorruptFileError("The signature of an answer does not verify.", "Refuse it.")
+    data = open_compact(message, ANSWER_TYPE, signer, LIMITS.answer_bytes, "signed answer")
     inner = Reader(data, "answer")
     inner.expect(ANSWER_TAG)
     job, run, query = inner.hash(), inner.hash(), inner.blob(LIMITS.query_bytes)
