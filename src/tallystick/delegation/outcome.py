@@ -19,7 +19,6 @@ CLAIM_TAG = tag("claim/1")
 # The outcomes of a result that name an accepted claim: contested, not contested, one party alone
 # (PROTOCOL 12.2).
 ACCEPTING = (1, 2, 3)
-MOST_MEMBERS = 64  # PROTOCOL 10.1
 _RESULTS = range(5)
 
 
@@ -75,7 +74,8 @@ class PlayedGame:
 class Outcome:
     """The end of one session.
 
-    `offer` is the digest that the session's rules name (10.1.1), `session` the session digest,
+    `offer` is the digest that the session's rules name (10.1.1): the offer's, or the first alarm's
+    for a challenge session (14.7.1). `session` is the session digest,
     `head` the digest of the log's entry with the result, `ended` that entry's time in milliseconds
     (11.1), `result` its outcome (12.2: 0 to 4). `accepted` is the digest of the accepted claim, and
     None exactly where the result accepts none. Members ascend by raw key, games by number. Raises
@@ -101,7 +101,7 @@ class Outcome:
         keys, numbers = [m.key.raw for m in self.members], [g.number for g in self.games]
         if keys != sorted(set(keys)) or numbers != sorted(set(numbers)):
             _refuse("its members or games are not in ascending order")
-        if max(len(keys), len(numbers)) > MOST_MEMBERS:
+        if max(len(keys), len(numbers)) > LIMITS.parties:
             _refuse("it has too many members or games")
         self._check_members()
         self._check_games()
