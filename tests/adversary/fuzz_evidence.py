@@ -205,7 +205,8 @@ def forfeited(case: Case, rng: random.Random) -> bytes:
         case.job.digest, _roots(case), 1 - case.seat if rng.random() < 0.8 else case.seat, query,
         signer.public,
     )  # fmt: skip
-    made = replace(case.evidence, messages=tuple(messages[:at]), forfeit=sign_forfeit(signer, word))
+    word_bytes = sign_forfeit(signer, word)
+    made = replace(case.evidence, messages=tuple(messages[:at]), forfeits=(word_bytes,))
     return _bytes(made)
 
 

@@ -186,11 +186,10 @@ def test_silence_convicts_for_those_who_trust_the_referee(
     assert code == 1 and "by silence" in text and "word of the referee" in text
     # A forfeit whose signature is another's convicts nobody, and its exit code says so.
     e = Evidence.from_bytes(out.read_bytes())
-    assert e.forfeit is not None
-    forged = json.loads(e.forfeit)
+    forged = json.loads(e.forfeits[0])
     forged["signatures"][0]["sig"] = "A" * 86 + "=="
     data = json.dumps(forged, separators=(",", ":"), sort_keys=True).encode()
-    out.write_bytes(replace(e, forfeit=data).to_bytes())
+    out.write_bytes(replace(e, forfeits=(data,)).to_bytes())
     code, _, errors = ts("judge", out, *_job(terms), *believe)
     assert code == 2 and "refused" in errors
 

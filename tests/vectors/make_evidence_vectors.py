@@ -320,14 +320,14 @@ def changes(
         "a commitment that is no envelope",
         replace(whole, commitments=(whole.commitments[0], forged)),
     )
-    yield "a forfeit after a conviction", replace(whole, forfeit=silence.forfeit)
-    yield "a forfeit missing", replace(silence, forfeit=None)
+    yield "a forfeit after a conviction", replace(whole, forfeits=silence.forfeits)
+    yield "a forfeit missing", replace(silence, forfeits=())
     yield "a forfeit in an earlier round", replace(silence, messages=silence.messages[:2])
     roots = (honest.run.run_root, cheat.run.run_root)
     for name, key in (("a forfeit of the opponent", honest.key), ("of the silent one", cheat.key)):
         query = play_query(honest, cheat)
         word = Forfeit(honest.job.digest, roots, 1, query, key.public)
-        yield name, replace(silence, messages=(), forfeit=sign_forfeit(key, word))
+        yield name, replace(silence, messages=(), forfeits=(sign_forfeit(key, word),))
 
 
 def play_query(honest: Party, cheat: Party) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.protocol.game import BOTH
 from tallystick.protocol.referee import Referee
 
 EVIDENCE_TAG = tag("evidence/1")
@@ -20,15 +21,15 @@ MIN_MESSAGE = 128  # bytes; a signed answer has more (PROTOCOL 2.3, 2.5)
 class Evidence:
     """The record of a game.
 
-    `messages` are (party, signed answer) in the order received. `forfeit` is the envelope that
-    ended the game, if silence ended it.
+    `messages` are (party, signed answer) in the order received. `forfeits` are the envelopes
+    that ended the game, if silence ended it: at most one for each party, party 0's first.
     """
 
     job_digest: bytes
     arity: int
     commitments: tuple[bytes, bytes]
     messages: tuple[tuple[int, bytes], ...]
-    forfeit: bytes | None = None
+    forfeits: tuple[bytes, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The layout of PROTOCOL 8.1. Raises UsageError over the size of 8.5."""
@@ -36,9 +37,9 @@ class Evidence:
         out.blob(self.commitments[0]).blob(self.commitments[1]).u64(len(self.messages))
         for party, message in self.messages:
             out.u8(party).blob(message)
-        out.u64(0 if self.forfeit is None else 1)
-        if self.forfeit is not None:
-            out.blob(self.forfeit)
+        out.u64(len(self.forfeits))
+        for forfeit in self.forfeits:
+            out.blob(forfeit)
         body = out.finish()
         data = body + sha256(body)
         if len(data) > LIMITS.evidence_bytes:
@@ -91,9 +92,13 @@ class EvidenceHead:
             if party not in (0, 1):
                 source.fail(f"there is no party {party}")
             messages.append((party, source.blob(LIMITS.answer_bytes)))
-        forfeit = source.blob(LIMITS.forfeit_bytes) if source.count(1, "forfeits") else None
+        forfeits = [
+            source.blob(LIMITS.forfeit_bytes) for _ in range(source.count(len(BOTH), "forfeits"))
+        ]
         source.end()
-        return Evidence(self.job_digest, self.arity, self.commitments, tuple(messages), forfeit)
+        return Evidence(
+            self.job_digest, self.arity, self.commitments, tuple(messages), tuple(forfeits)
+        )
 
 
 def evidence_of(
@@ -101,7 +106,7 @@ def evidence_of(
     job_digest: bytes,
     arity: int,
     commitments: tuple[bytes, bytes],
-    forfeit: bytes | None = None,
+    forfeits: tuple[bytes, ...] = (),
 ) -> Evidence:
     """The evidence of a finished game."""
-    return Evidence(job_digest, arity, commitments, tuple(referee.transcript), forfeit)
+    return Evidence(job_digest, arity, commitments, tuple(referee.transcript), forfeits)

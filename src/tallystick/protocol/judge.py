@@ -15,7 +15,7 @@ from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyEr
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
-from tallystick.protocol.forfeit import open_forfeit
+from tallystick.protocol.forfeit import Forfeit, open_forfeit
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
 
@@ -79,7 +79,7 @@ def judge(
             raise _refused(error.message) from error
         if len(referee.transcript) == before:
             raise _refused("an answer is there twice")
-    named = _forfeit(referee, evidence, trust_referees)
+    named = _forfeited(referee, evidence, trust_referees)
     if referee.verdict is None:
         raise _refused("messages are missing, the game has not ended")
     keys = [run.signer for run in referee.runs]
@@ -93,14 +93,32 @@ def judge(
     )
 
 
-def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]) -> str | None:
-    """Apply the forfeit that ended the game, if there is one; the key id of its signer."""
-    if evidence.forfeit is None:
+def _forfeited(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]) -> str | None:
+    """Apply the forfeits that ended the game, if there are any; the key id of their signer."""
+    if not evidence.forfeits:
         return None
     if referee.verdict is not None:
         raise _refused("a forfeit follows the end of the game")
+    words = [_word(referee, evidence, data) for data in evidence.forfeits]
+    parties = [word.party for word in words]
+    if parties != sorted(set(parties)) or len({word.referee for word in words}) > 1:
+        raise _refused("its two forfeits are not one of each party, by one referee, in order")
+    signer = words[0].referee
+    if signer not in believed:
+        raise CannotCheckError(
+            f"The game ended by silence, which rests on the word of referee "
+            f"{signer.key_id[:16]} alone.",
+            "Pass --trust-referee with that referee's public key if you believe it. Trust in the "
+            "signer of a run (--trust) does not count here.",
+        )
+    referee.silent(*parties)
+    return signer.key_id
+
+
+def _word(referee: Referee, evidence: Evidence, data: bytes) -> Forfeit:
+    """The forfeit in untrusted bytes, if it fits the game. Raises CorruptFileError (8.3)."""
     try:
-        word = open_forfeit(evidence.forfeit)
+        word = open_forfeit(data)
     except CounterpartyError as error:
         raise _refused(error.message) from error
     if word.referee in [run.signer for run in referee.runs]:  # PROTOCOL 2.10.1
@@ -112,12 +130,4 @@ def _forfeit(referee: Referee, evidence: Evidence, believed: Sequence[PublicKey]
         raise _refused("its forfeit is of another game")
     if referee.pending.get(word.party) != word.query:
         raise _refused("its forfeit names a query that was not open")
-    if word.referee not in believed:
-        raise CannotCheckError(
-            f"The game ended by silence, which rests on the word of referee "
-            f"{word.referee.key_id[:16]} alone.",
-            "Pass --trust-referee with that referee's public key if you believe it. Trust in the "
-            "signer of a run (--trust) does not count here.",
-        )
-    referee.silent(word.party)
-    return word.referee.key_id
+    return word

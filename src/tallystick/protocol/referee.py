@@ -107,16 +107,12 @@ class Referee:
         rule, or where true answers to the next round would be too long (2.6.1): the game then stays
         without a verdict.
         """
-        self._check_open(party)
-        answer = self._open(party, message)
-        before = self._said[party].get(answer.query)
-        if before is not None and answer == before:
+        answer, known = self._fitting(party, message)
+        if known == answer:
             return
-        if before is None and answer.query != self.pending.get(party):
-            raise CorruptFileError("This is no answer to an open query.", "Refuse it.")
         self.transcript.append((party, message))
         self.received += len(message)
-        if before is not None:
+        if known is not None:
             why = "it has signed two different answers to one query"
             self._convict(Guilty({party: ("2.9", why)}))
             return
@@ -124,13 +120,26 @@ class Referee:
         if not self.pending:
             self._judge_round()
 
+    def expects(self, party: int, message: bytes) -> bool:
+        """Whether `receive` would take the message in; False for an answer that was there before.
+
+        Raises as `receive` does for a message that is no answer of this game.
+        """
+        answer, known = self._fitting(party, message)
+        return known != answer
+
     @exact_environment()
-    def silent(self, party: int) -> None:
-        """`party` let its time pass: it forfeits (2.10). Raises UsageError if it owes no answer."""
-        self._check_open(party)
-        if party not in self.pending:
-            raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
-        self._convict(Guilty({party: ("2.10", "it gave no answer in time")}), forfeit=True)
+    def silent(self, *parties: int) -> None:
+        """Each of `parties`, one or both, let its time pass: it forfeits (2.10, 2.10.2).
+
+        Raises UsageError if one of them owes no answer.
+        """
+        for party in parties:
+            self._check_open(party)
+            if party not in self.pending:
+                raise UsageError(f"Party {party} owes no answer.", "Wait for the other one.")
+        why = ("2.10", "it gave no answer in time")
+        self._convict(Guilty(dict.fromkeys(parties, why)), forfeit=True)
 
     # -- messages (2.3 to 2.8) -----------------------------------------------------------------
 
@@ -139,6 +148,18 @@ class Referee:
             raise UsageError(f"There is no party {party}.", "Parties are 0 and 1.")
         if self.verdict is not None:
             raise UsageError("The game has ended.", "Read the verdict.")
+
+    def _fitting(self, party: int, message: bytes) -> tuple[Answer, Answer | None]:
+        """The answer in a message, and the party's earlier one to the same query.
+
+        Raises CorruptFileError where the query was never put to the party.
+        """
+        self._check_open(party)
+        answer = self._open(party, message)
+        known = self._said[party].get(answer.query)
+        if known is None and answer.query != self.pending.get(party):
+            raise CorruptFileError("This is no answer to an open query.", "Refuse it.")
+        return answer, known
 
     def _open(self, party: int, message: bytes) -> Answer:
         """The answer in a message, if it is one of this party in this game (2.6)."""

@@ -76,7 +76,8 @@ def play(
     commitments = (parties[0].commitment, parties[1].commitment)
     began = process_time()
     referee = Referee(terms, commitments, arity)
-    seconds, told, forfeit = process_time() - began, 0, None
+    seconds, told = process_time() - began, 0
+    forfeits: tuple[bytes, ...] = ()
     if key is not None and key.public in [run.signer for run in referee.runs]:
         raise UsageError(
             "The referee's key is a party's key, with which no forfeit can be signed.",
@@ -89,15 +90,20 @@ def play(
         told = len(referee.events)
         if referee.verdict is not None:
             break
+        silent: dict[int, bytes] = {}
         for party, query in sorted(referee.pending.items()):
             message = _asked(parties[party], query, partial(on_fault, party))
             began = process_time()
             if message is None or not _received(referee, party, message):
-                forfeit = _forfeited(referee, terms, party, query, key)
+                silent[party] = query
             seconds += process_time() - began
             if referee.verdict is not None:
                 break
-    evidence = evidence_of(referee, terms.digest, arity, commitments, forfeit)
+        if silent and referee.verdict is None:
+            began = process_time()
+            forfeits = _forfeited(referee, terms, silent, key)
+            seconds += process_time() - began
+    evidence = evidence_of(referee, terms.digest, arity, commitments, forfeits)
     return Played(referee.verdict, evidence, seconds)
 
 
@@ -132,9 +138,13 @@ def _received(referee: Referee, party: int, message: bytes) -> bool:
 
 
 def _forfeited(
-    referee: Referee, terms: Terms, party: int, query: bytes, key: PrivateKey | None
-) -> bytes:
+    referee: Referee, terms: Terms, silent: dict[int, bytes], key: PrivateKey | None
+) -> tuple[bytes, ...]:
+    """The signed forfeits of the silent parties, by their open queries (PROTOCOL 2.10.2)."""
     signer = key if key is not None else PrivateKey.generate()
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
-    referee.silent(party)
-    return sign_forfeit(signer, Forfeit(terms.digest, roots, party, query, signer.public))
+    referee.silent(*silent)
+    return tuple(
+        sign_forfeit(signer, Forfeit(terms.digest, roots, party, query, signer.public))
+        for party, query in silent.items()
+    )

@@ -97,17 +97,17 @@ def _evidence(data: bytes, job: bytes) -> tuple[int, list[bytes], list[tuple[int
             raise MalformedError("no party")
         messages.append((party, r.blob(4194304)))
     forfeits = r.u64()
-    if forfeits > 1:
-        raise MalformedError("more than one forfeit")
-    forfeit = r.blob(262144) if forfeits else None
+    if forfeits > 2:
+        raise MalformedError("more than two forfeits")
+    words = [r.blob(262144) for _ in range(forfeits)]
     r.end()
-    return arity, commitments, messages, forfeit
+    return arity, commitments, messages, words
 
 
 def _check_forfeit(
     data: bytes, job: bytes, parties: list[Party], waiting: dict[int, bytes], referees: set[bytes]
-) -> int:
-    """The silent party (2.10, 2.10.1)."""
+) -> tuple[int, bytes]:
+    """The silent party and the referee's key (2.10, 2.10.1)."""
     f = envelope(data, FORFEIT, "referee")
     if set(f) != set("kind job_digest run_roots party query referee".split()):
         raise MalformedError("no forfeit")
@@ -124,11 +124,11 @@ def _check_forfeit(
     )
     if not same:
         raise MalformedError("of another game")
-    return int(f["party"])
+    return int(f["party"]), key
 
 
 def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, str]]:
-    arity, commitments, messages, forfeit = _evidence(data, terms.digest)
+    arity, commitments, messages, forfeits = _evidence(data, terms.digest)
     parties = [read_party(c, terms.digest) for c in commitments]
     read = Messages(terms.digest, parties).read
     said: dict[tuple[int, bytes], bytes] = {}
@@ -144,11 +144,18 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
             answers = {}
             while waiting:
                 if not rest:
-                    if forfeit is None:
+                    if not forfeits:
                         raise MalformedError("messages missing")
-                    silent = _check_forfeit(forfeit, terms.digest, parties, waiting, referees)
-                    forfeit = None
-                    raise VerdictError([(silent, "2.10")])
+                    words = [
+                        _check_forfeit(f, terms.digest, parties, waiting, referees)
+                        for f in forfeits
+                    ]
+                    forfeits = []
+                    # 2.10.2: one of each party, party 0's first, by one referee
+                    silent = [party for party, _ in words]
+                    if silent != sorted(set(silent)) or len({key for _, key in words}) > 1:
+                        raise MalformedError("two forfeits that are not one of each")
+                    raise VerdictError([(party, "2.10") for party in silent])
                 party, message = rest.pop(0)
                 query, status, body = read(party, message)
                 if waiting.get(party) == query:
@@ -160,11 +167,11 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
                 else:
                     raise MalformedError("not asked for")
     except VerdictError as verdict:
-        if rest or forfeit is not None:
+        if rest or forfeits:
             raise MalformedError("something left over") from None
         return verdict.convicted
     except UndecidedError:
-        if rest or forfeit is not None:
+        if rest or forfeits:
             raise MalformedError("something left over") from None
         raise
 

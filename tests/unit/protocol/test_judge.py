@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from unit.protocol.simulator import Party
@@ -27,6 +28,7 @@ from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
 from tallystick.prover.local import Played, SilenceError, play
 
+OTHER = PrivateKey(bytes([77]) * 32)
 REFEREE = PrivateKey(bytes([3]) * 32)
 
 
@@ -163,11 +165,48 @@ def test_a_party_signs_no_forfeit(
         referee.pending[against], key.public,
     )  # fmt: skip
     envelope = forfeits.sign_forfeit(key, word)
-    evidence = evidence_of(referee, game_job.digest, 20, commitments, envelope)
+    evidence = evidence_of(referee, game_job.digest, 20, commitments, (envelope,))
     for trust in (None, [key.public]):
         for believed in ((), [key.public]):
             found = refused(game_job, evidence, trust=trust, trust_referees=believed)
             assert "a party's key" in found
+
+
+def test_both_silent_are_both_convicted(game_job: Job, honest: Party, cheat: Party) -> None:
+    """2.10.2, 8.1, 8.3: a forfeit for each, of one referee, in order."""
+    played = play(game_job.terms, [Mute(honest, 1), Mute(cheat, 1)], key=REFEREE)
+    assert [c.party for c in played.verdict.convicted] == [0, 1]
+    assert played.verdict.forfeit and played.verdict.accepted is None
+    both = Evidence.from_bytes(played.evidence.to_bytes())
+    assert both == played.evidence and len(both.forfeits) == 2
+    found = judge(game_job.terms, both.to_bytes(), trust_referees=[REFEREE.public])
+    assert found.verdict.convicted == played.verdict.convicted
+    one = replace(both, forfeits=both.forfeits[1:])
+    alone = judge(game_job.terms, one.to_bytes(), trust_referees=[REFEREE.public])
+    assert [c.party for c in alone.verdict.convicted] == [1]
+    word = replace(forfeits.open_forfeit(both.forfeits[1]), referee=OTHER.public)
+    for wrong in (
+        both.forfeits[::-1],
+        (both.forfeits[0], both.forfeits[0]),
+        (both.forfeits[0], forfeits.sign_forfeit(OTHER, word)),
+    ):
+        changed = replace(both, forfeits=wrong)
+        assert "two forfeits" in refused(
+            game_job, changed, trust_referees=[REFEREE.public, OTHER.public]
+        )
+    with pytest.raises(CannotCheckError, match="word of referee"):
+        judge(game_job.terms, both.to_bytes())
+
+
+def test_an_answer_in_the_silent_ones_round_is_kept(
+    game_job: Job, honest: Party, cheat: Party
+) -> None:
+    """2.10.2: a party that has answered in the round is not silent, whichever is asked first."""
+    for order in ((0, 1), (1, 0)):
+        parties: list[Any] = [honest, Mute(cheat, 1)]
+        played = play(game_job.terms, [parties[i] for i in order], key=REFEREE)
+        assert [c.party for c in played.verdict.convicted] == [order.index(1)]
+        assert played.verdict.accepted == order.index(0)
 
 
 def test_no_game_is_played_with_a_partys_key(game_job: Job, honest: Party, cheat: Party) -> None:
@@ -180,15 +219,15 @@ def test_no_game_is_played_with_a_partys_key(game_job: Job, honest: Party, cheat
 def test_a_forfeit_fits_the_game_where_it_ended(
     game_job: Job, silent: Evidence, honest: Party, cheat: Party
 ) -> None:
-    assert silent.forfeit is not None
+    (forfeit,) = silent.forfeits
     believed = [REFEREE.public]
-    word = forfeits.open_forfeit(silent.forfeit)
+    word = forfeits.open_forfeit(forfeit)
     roots = (honest.run.run_root, cheat.run.run_root)
     assert word.run_roots == roots
 
     def signed(**changes: object) -> Evidence:
         changed = replace(word, **changes)  # type: ignore[arg-type]
-        return replace(silent, forfeit=forfeits.sign_forfeit(REFEREE, changed))
+        return replace(silent, forfeits=(forfeits.sign_forfeit(REFEREE, changed),))
 
     assert "another game" in refused(
         game_job, signed(job_digest=bytes(32)), trust_referees=believed
@@ -203,13 +242,12 @@ def test_a_forfeit_fits_the_game_where_it_ended(
 
 
 def test_a_forfeit_after_the_end(game_job: Job, played: Played, silent: Evidence) -> None:
-    late = replace(played.evidence, forfeit=silent.forfeit)
+    late = replace(played.evidence, forfeits=silent.forfeits)
     assert "follows" in refused(game_job, late, trust_referees=[REFEREE.public])
 
 
 def test_malformed_forfeits(silent: Evidence) -> None:
-    assert silent.forfeit is not None
-    good = json.loads(Envelope.from_bytes(silent.forfeit).payload)
+    good = json.loads(Envelope.from_bytes(silent.forfeits[0]).payload)
 
     def fails(value: object) -> None:
         payload = canonical_json(value)  # type: ignore[arg-type]

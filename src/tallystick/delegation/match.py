@@ -1,0 +1,158 @@
+"""One game of a session: the pure referee, two clocks, and forfeits (PROTOCOL 10.5, 11)."""
+
+from __future__ import annotations
+
+from tallystick.delegation.clocks import Clock
+from tallystick.delegation.deviation import NoEffectError
+from tallystick.delegation.entries import (
+    CONVICTED,
+    NO_VERDICT,
+    UNDECIDED,
+    Answered,
+    Asked,
+    Event,
+    GameBegun,
+    GameEnded,
+)
+from tallystick.delegation.rules import Rules
+from tallystick.delegation.sides import Member
+from tallystick.errors import CannotCheckError, MachineFaultError
+from tallystick.program.terms import Terms
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.forfeit import Forfeit
+from tallystick.protocol.game import BOTH
+from tallystick.protocol.referee import Referee
+
+
+class Match:
+    """Game `number` between two members, as the log tells it.
+
+    `owed` holds the queries that were put and not answered, by party. `ending` is the entry that
+    the game's end has; None while it goes on. `why` says in words why a game has no verdict.
+    """
+
+    def __init__(
+        self, number: int, members: tuple[Member, Member], terms: Terms, rules: Rules
+    ) -> None:
+        self.number, self.members = number, members
+        self.clocks = (Clock(rules), Clock(rules))
+        self.owed: dict[int, bytes] = {}
+        self.forfeits: dict[int, bytes] = {}
+        self.ending: GameEnded | None = None
+        self.why = ""
+        self.begun = self.ended = False
+        self.referee: Referee | None = None
+        self._terms, self._rules = terms, rules
+
+    # -- what follows (12.4) -----------------------------------------------------------------------
+
+    def follows(self) -> Event | None:
+        """The entry of this game that follows from the log so far; None while it waits."""
+        if not self.begun:
+            return GameBegun(self.number, (self.members[0].key, self.members[1].key))
+        if self.ending is not None:
+            return None if self.ended else self.ending
+        assert self.referee is not None
+        for party, query in sorted(self.referee.pending.items()):
+            if party not in self.owed and party not in self.forfeits:
+                return Asked(self.number, party, query)
+        return None
+
+    def deadlines(self) -> list[tuple[int, int]]:
+        """(deadline, party) of every answer that is owed."""
+        found = [(self.clocks[p].deadline, p) for p in self.owed]
+        return [(deadline, p) for deadline, p in found if deadline is not None]
+
+    def forfeit(self, party: int) -> Forfeit:
+        """The statement that the referee signs where the party's time has passed (2.10)."""
+        roots = (self.members[0].run.run_root, self.members[1].run.run_root)
+        query = self.owed[party]
+        return Forfeit(self._terms.digest, roots, party, query, self._rules.referee)
+
+    # -- entries that take effect ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The game begins: its first queries can be put."""
+        self.begun = True
+        first, second = (m.commitment for m in self.members)
+        try:
+            self.referee = Referee(self._terms, (first, second), self._rules.arity)
+        except MachineFaultError:
+            raise
+        except CannotCheckError as error:
+            self._end(NO_VERDICT, why=error.message)
+        else:
+            self._see()
+
+    def ask(self, asked: Asked, now: int) -> None:
+        """The query is put to the party, whose clock runs from `now` on."""
+        self.owed[asked.party] = asked.message
+        self.clocks[asked.party].ask(now)
+
+    def check(self, answered: Answered) -> None:
+        """Raise CounterpartyError for a message that has no effect in this game."""
+        if self.ending is not None or self.referee is None:
+            raise NoEffectError("The game has ended.", "Refuse the message.")
+        if self.forfeits and answered.party not in self.owed:
+            raise NoEffectError("The party owes no answer.", "Refuse the message.")
+        if not self.referee.expects(answered.party, answered.message):
+            raise NoEffectError("This answer was there before.", "Ignore it.")
+
+    def answer(self, answered: Answered, now: int) -> None:
+        """Take in an answer that `check` has passed."""
+        assert self.referee is not None
+        party = answered.party
+        try:
+            self.referee.receive(party, answered.message)
+        except MachineFaultError:
+            raise
+        except CannotCheckError as error:
+            self._end(NO_VERDICT, why=error.message)
+        if party not in self.referee.pending or self.ending is not None:
+            self.clocks[party].stop(now)
+            self.owed.pop(party, None)
+        self._settle()
+
+    def lose(self, party: int, envelope: bytes, now: int) -> None:
+        """The party's time has passed; the referee's signed forfeit says so."""
+        self.clocks[party].stop(now)
+        del self.owed[party]
+        self.forfeits[party] = envelope
+        self._settle()
+
+    def pause(self, away: int) -> None:
+        """The referee was away (11.5.2)."""
+        for clock in self.clocks:
+            clock.pause(away)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """End the game by forfeit where no answer is owed any more (11.5, 2.10.2)."""
+        assert self.referee is not None
+        if self.ending is None and self.referee.verdict is None and self.forfeits and not self.owed:
+            self.referee.silent(*sorted(self.forfeits))
+        self._see()
+
+    def _see(self) -> None:
+        """Note the verdict, if there is one."""
+        assert self.referee is not None
+        verdict = self.referee.verdict
+        if verdict is None or self.ending is not None:
+            return
+        if verdict.convicted:
+            self._end(CONVICTED, sum(1 << c.party for c in verdict.convicted))
+        elif verdict.undecided:
+            self._end(UNDECIDED, why="the parties followed different logs (1.5.1)")
+        else:
+            self._end(NO_VERDICT, why="the two claims agree")
+
+    def _end(self, outcome: int, convicted: int = 0, why: str = "") -> None:
+        self.ending, self.why = GameEnded(self.number, outcome, convicted), why
+
+    def evidence(self) -> Evidence:
+        """The evidence of the game so far (8.1); it convicts once there is a verdict."""
+        transcript = () if self.referee is None else tuple(self.referee.transcript)
+        forfeits = tuple(self.forfeits[p] for p in BOTH if p in self.forfeits)
+        commitments = (self.members[0].commitment, self.members[1].commitment)
+        return Evidence(self._terms.digest, self._rules.arity, commitments, transcript, forfeits)
