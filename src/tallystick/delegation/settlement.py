@@ -250,9 +250,12 @@ class _Case:
                     self._share(AGAIN, loser, [key], min(amount, self.forfeits[loser]))
 
     def _beat(self, game: PlayedGame, party: int) -> bool:
-        """Whether a paid provider, or an auditor that has won, removed its opponent alone."""
-        won = game.removed[1 - party] and not game.removed[party]
-        return won and (game.keys[party] in self.paid or game.keys[party] in self.winners)
+        """Whether a paid provider, or an auditor that has won, removed its opponent.
+
+        Neither was removed itself: it has remained.
+        """
+        won = game.keys[party] in self.paid or game.keys[party] in self.winners
+        return won and game.removed[1 - party]
 
 
 def _fate_of(member: Member | None) -> str:

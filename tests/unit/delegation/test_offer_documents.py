@@ -34,7 +34,7 @@ from unit.delegation.offers import (
 )
 
 from tallystick.commit.encoding import canonical_json, sha256
-from tallystick.commit.signing import sign_envelope
+from tallystick.commit.signing import Envelope, sign_envelope
 from tallystick.delegation.book import challenge_of, open_book, providers_of
 from tallystick.delegation.documents import (
     Acceptance,
@@ -85,6 +85,13 @@ def test_another_key_signs_no_document(document: Any) -> None:  # PROTOCOL 14.1
     )
     with pytest.raises(SignatureInvalidError):
         open_document(other.to_bytes())
+
+
+def test_a_document_has_one_signature() -> None:  # PROTOCOL 14.1
+    one = Envelope.from_bytes(sign_document(CLIENT, OFFER))
+    for signatures in ((), one.signatures * 2):
+        with pytest.raises(CounterpartyError):
+            open_document(replace(one, signatures=signatures).to_bytes())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.NAME)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.settlement import settlement
 from unit.delegation.offers import CLAIM, CLIENT
 from unit.delegation.worlds import HONEST, World, world
 
@@ -13,6 +15,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import challenge_of, providers_of
 from tallystick.delegation.outcome import Fate
 from tallystick.delegation.settlement import FALSE, PRICE, WITHDRAWAL, Settlement, settle
+from tallystick.delegation.statement import outcome_json
 
 C = CLIENT.public
 SEEDS = st.integers(0, (1 << 64) - 1)
@@ -40,7 +43,7 @@ def paid_for(found: Settlement, reason: str, payer: PublicKey) -> int:
     return sum(t.amount for t in found.transfers if (t.reason, t.payer) == (reason, payer))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(SEEDS)
 def test_the_transfers_sum_to_zero_and_stay_within_the_stakes(seed: int) -> None:  # 14.10
     made, found = played(seed)
@@ -63,7 +66,7 @@ def is_paid(made: World, found: Settlement, key: PublicKey) -> bool:
     return right and last is not None and last.fate_of(key) is Fate.REMAINING
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(SEEDS)
 def test_an_honest_provider_never_pays_and_a_liar_never_gains(seed: int) -> None:  # 14.10, P2
     made, found = played(seed)
@@ -80,7 +83,7 @@ def test_an_honest_provider_never_pays_and_a_liar_never_gains(seed: int) -> None
             assert balance >= 0
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(SEEDS)
 def test_those_removed_gain_nothing_together_with_auditors(seed: int) -> None:  # 14.10
     made, found = played(seed)
@@ -88,7 +91,7 @@ def test_those_removed_gain_nothing_together_with_auditors(seed: int) -> None:  
     assert sum(map(found.balance, unpaid | set(made.auditors) - {C})) <= 0
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(SEEDS)
 def test_alarms_cost_and_bring_what_they_should(seed: int) -> None:  # PROTOCOL 14.8.5, 14.8.6
     made, found = played(seed)
@@ -103,7 +106,7 @@ def test_alarms_cost_and_bring_what_they_should(seed: int) -> None:  # PROTOCOL 
             assert balance == -made.order.alarm_stake
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(SEEDS)
 def test_a_withdrawal_costs_exactly_what_the_offer_says(seed: int) -> None:  # PROTOCOL 14.4
     made, found = played(seed)
@@ -142,3 +145,18 @@ def test_the_worlds_are_worth_playing() -> None:
         "overturned", "honest",
     }  # fmt: skip
     assert wanted <= set(seen) and min(seen[kind] for kind in wanted) >= 3, seen
+
+
+@settings(max_examples=800, deadline=None)
+@given(SEEDS)
+def test_a_second_reading_of_the_text_gives_the_same(seed: int) -> None:  # PROTOCOL 14.3 to 14.8
+    made, found = played(seed)
+    documents = [(t, d.digest.hex(), json.loads(d.payload())) for t, d in made.book.received]
+    outcomes = [None if s is None else outcome_json(s) for s in (made.session, made.challenge)]
+    order = json.loads(made.order.payload())
+    transfers, final = settlement(order, made.order.digest.hex(), documents, *outcomes)
+    assert final == (None if found.accepted is None else found.accepted.hex())
+    assert transfers == [
+        {"amount": t.amount, "from": t.payer.raw.hex(), "reason": t.reason, "to": t.payee.raw.hex()}
+        for t in found.transfers
+    ]
