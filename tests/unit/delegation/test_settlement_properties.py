@@ -43,7 +43,7 @@ def paid_for(found: Settlement, reason: str, payer: PublicKey) -> int:
     return sum(t.amount for t in found.transfers if (t.reason, t.payer) == (reason, payer))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(SEEDS)
 def test_the_transfers_sum_to_zero_and_stay_within_the_stakes(seed: int) -> None:  # 14.10
     made, found = played(seed)
@@ -66,7 +66,7 @@ def is_paid(made: World, found: Settlement, key: PublicKey) -> bool:
     return right and last is not None and last.fate_of(key) is Fate.REMAINING
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_an_honest_provider_never_pays_and_a_liar_never_gains(seed: int) -> None:  # 14.10, P2
     made, found = played(seed)
@@ -83,7 +83,7 @@ def test_an_honest_provider_never_pays_and_a_liar_never_gains(seed: int) -> None
             assert balance >= 0
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(SEEDS)
 def test_those_removed_gain_nothing_together_with_auditors(seed: int) -> None:  # 14.10
     made, found = played(seed)
@@ -93,7 +93,7 @@ def test_those_removed_gain_nothing_together_with_auditors(seed: int) -> None:  
     assert sum(map(found.balance, unpaid | set(made.auditors) - {C})) <= stake
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(SEEDS)
 def test_alarms_cost_and_bring_what_they_should(seed: int) -> None:  # PROTOCOL 14.8.5, 14.8.6
     made, found = played(seed)
@@ -108,7 +108,7 @@ def test_alarms_cost_and_bring_what_they_should(seed: int) -> None:  # PROTOCOL 
             assert balance == -made.order.alarm_stake
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(SEEDS)
 def test_a_withdrawal_costs_exactly_what_the_offer_says(seed: int) -> None:  # PROTOCOL 14.4
     made, found = played(seed)
@@ -149,7 +149,7 @@ def test_the_worlds_are_worth_playing() -> None:
     assert wanted <= set(seen) and min(seen[kind] for kind in wanted) >= 3, seen
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_a_second_reading_of_the_text_gives_the_same(seed: int) -> None:  # PROTOCOL 14.3 to 14.8
     made, found = played(seed)
