@@ -107,7 +107,7 @@ def fuzz(requests: int, schema: int, seed: int) -> dict[str, Any]:
             assert isinstance(reply, Message), reply
             return reply.data
 
-        turns, game = session_turns(script, give, honest, cheat)
+        turns = session_turns(script, give, honest, cheat)
         queries = list(honest.asked)
         true = [(turn, give(turn)) for turn in turns]
         with (

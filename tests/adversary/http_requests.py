@@ -203,9 +203,7 @@ class Requests:
         return bytes(out)
 
 
-def session_turns(
-    script: Script, seal: Any, honest: Any, cheat: Any
-) -> tuple[list[bytes], Referee]:
+def session_turns(script: Script, seal: Any, honest: Any, cheat: Any) -> list[bytes]:
     """Turns of a whole session and game. `seal` sends one to the party and gives its message."""
     begin = script.begin()
     turns = [begin, script.opening(seal(begin))]
@@ -219,4 +217,4 @@ def session_turns(
                     turns.append(script.play(game, 0, pair))
                     turns.append(script.play(game, 0, pair, first=len(game.transcript)))
                 game.receive(seat, player.answer(game.pending[seat]))
-    return turns, game
+    return turns

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, World
+from adversary.fuzzing.world import CLIENT, JOB, KEY, KEYS, LOGGED, SIGNERS, TRACED, World
 
 from tallystick.commit import merkle
 from tallystick.commit.compact import sign_compact
@@ -43,6 +43,8 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.commit.tensor import TensorOpening
+from tallystick.delegation.book import open_book
+from tallystick.delegation.documents import open_document, payload_type
 from tallystick.delegation.entries import ENTRY_TYPE, open_entry
 from tallystick.delegation.seals import (
     OPENING_TYPE,
@@ -53,6 +55,7 @@ from tallystick.delegation.seals import (
     open_seal,
     opened_run,
 )
+from tallystick.delegation.statement import check_settlement, outcome_json, read_outcome
 from tallystick.delegation.turns import TURN_TYPE, open_turn
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.disk.tensorfile import read_tensors
@@ -72,6 +75,7 @@ from tallystick.protocol.answers import ANSWER_TYPE, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.protocol.statement import PAYLOAD_TYPE
 from tallystick.rounding import blocks, packed
 from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs.reader import LogReader, expected_of
@@ -79,6 +83,7 @@ from tallystick.run.logs.writer import MAGIC
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.journal import parse_journal
 from tallystick.run.store.trace import load_trace
+from tallystick.service.wire import decode_reply
 
 Check = Callable[[bytes], None]
 REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
@@ -230,6 +235,41 @@ def _entry(data: bytes) -> None:
     open_entry(message)
 
 
+def _document(data: bytes) -> None:
+    """A document of an offer, whatever kind its payload names, signed anew (14.1)."""
+    payload = _lenient(data)
+    try:
+        kind = json.loads(payload)["kind"].split("/")[1]
+        key = SIGNERS.get(kind, CLIENT)
+        message = sign_envelope(key, payload_type(kind), payload).to_bytes()
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, UsageError):
+        message = data
+    assert open_document(message).payload() == payload
+
+
+def _outcome(data: bytes) -> None:
+    payload = _lenient(data)
+    assert canonical_json(outcome_json(read_outcome(payload))) == payload
+
+
+def _settled(world: World) -> Check:
+    """A settlement's statement, signed anew, against its book."""
+    envelopes = [path.read_bytes() for path in sorted((world.directory / "book").iterdir())]
+    book = open_book(envelopes)
+
+    def check(data: bytes) -> None:
+        message = sign_envelope(KEY, PAYLOAD_TYPE, _lenient(data)).to_bytes()
+        check_settlement(message, book, stated=True)
+
+    return check
+
+
+def _reply(data: bytes) -> None:
+    """A response of a party: two bytes of status, then its body (13.4)."""
+    status, body = int.from_bytes(data[:2], "little"), data[2:]
+    decode_reply((200, 202, 400, 401, 403, 409, status)[status % 7], body)
+
+
 def _turn(data: bytes) -> None:
     turn, _ = open_turn(sign_compact(KEY, TURN_TYPE, data), (KEY.public,))
     assert turn.to_bytes() == data
@@ -373,6 +413,7 @@ _PURE: dict[str, Check] = {
     "block": _block,
     "body": _body,
     "commitment": _commitment,
+    "document": _document,
     "entry": _entry,
     "envelope": _envelope,
     "evidence": _evidence,
@@ -382,9 +423,11 @@ _PURE: dict[str, Check] = {
     "key": _key,
     "merkle": _merkle,
     "opening": _opening,
+    "outcome": _outcome,
     "program": _program,
     "query": _query,
     "raw-key": _raw_key,
+    "reply": _reply,
     "seal": _seal,
     "turn": _turn,
     "words": _words,
@@ -397,6 +440,7 @@ _IN_WORLD: dict[str, Callable[[World], Check]] = {
     "log": _log,
     "record": _record,
     "sealed": _sealed,
+    "settled": _settled,
     "tensors": _tensors,
     "trace": _trace,
 }

@@ -10,22 +10,27 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from adversary.games import Answers, Table, liars, make_job
+from unit.delegation.offers import OFFER, outcome
 from unit.protocol.simulator import Party
 
 from tallystick.commit.data import record_bytes
-from tallystick.commit.encoding import Writer
+from tallystick.commit.encoding import Writer, canonical_json
 from tallystick.commit.signing import Envelope, PrivateKey
 from tallystick.commit.tensor import open_tensor
 from tallystick.delegation import entries as e
+from tallystick.delegation.book import open_book
+from tallystick.delegation.documents import Acceptance, Alarm, Receipt, Withdrawal, sign_document
 from tallystick.delegation.entries import FIRST, Entry, sign_entry
+from tallystick.delegation.outcome import Fate
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.statement import Settled, outcome_json
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
@@ -39,6 +44,8 @@ from tallystick.run.execute.trainer import Options, train_job
 KEY = PrivateKey(bytes([7]) * 32)  # signs what a target signs anew
 LIAR = PrivateKey(bytes([8]) * 32)
 KEYS = (KEY, LIAR)
+CLIENT = PrivateKey(bytes([9]) * 32)
+SIGNERS = {"acceptance": LIAR, "receipt": KEY}  # of an offer's documents; CLIENT signs the others
 JOB, RUN, LOGGED = "job", "run", "logged"
 TRACED = 2  # the step that RUN has a trace of
 
@@ -79,6 +86,7 @@ def make_world(directory: Path) -> World:
     train_job(logged, directory / LOGGED, Options())
     _games(world, job)
     _session(world, job)
+    _offers(world)
     _files(world)
     _values(world, job)
     return world
@@ -140,6 +148,31 @@ def _session(world: World, job: Job) -> None:
     play = Play(0, 1, (run, run), 2, ((0, b"m"), (1, b"n")), b"query")
     for request in (AskSeal(first), AskOpening((first, seal)), play, Ended(first)):
         _put(world, "turn", Turn(b"s" * 32, request).to_bytes())
+
+
+def _offers(world: World) -> None:
+    """An offer's documents, the outcome of its session, and its settlement (PROTOCOL 14)."""
+    order = replace(OFFER, client=CLIENT.public, referees=(KEY.public,), providers=1)
+    digest, key = order.digest, LIAR.public
+    taken = Acceptance(digest, key)
+    receipt = Receipt(digest, taken.digest, 500, KEY.public)
+    documents = [order, taken, receipt]
+    alarm = Alarm(digest, b"s" * 32, b"c" * 32, CLIENT.public)
+    for document in (*documents, Withdrawal(digest, CLIENT.public), alarm):
+        _put(world, "document", document.payload())
+    envelopes = [sign_document(SIGNERS.get(d.NAME, CLIENT), d) for d in documents]
+    (world.directory / "book").mkdir()
+    for number, envelope in enumerate(envelopes):
+        (world.directory / "book" / str(number)).write_bytes(envelope)
+    fates = {key: (Fate.REMAINING, bytes([0xC1]) * 32)}
+    ended = outcome(digest, fates, bytes([0xC1]) * 32, result=3)
+    _put(world, "outcome", canonical_json(outcome_json(ended)))
+    book = open_book(envelopes)
+    settled = Settled(book, KEY.public, ended.ended + 10**6, ended)
+    _put(world, "settled", settled.payload())
+    for status, body in ((0, b"message"), (1, b'{"working": "x"}'), (5, b'{"needs": 3}')):
+        _put(world, "reply", status.to_bytes(2, "little") + body)
+    _put(world, "reply", b"\3\0" + b'{"refused": "no", "kind": "malformed"}')
 
 
 def _answer(message: bytes) -> Answer:
