@@ -130,7 +130,11 @@ class Small:
         return most_rounds(self.job)
 
     def play(self, cell: Cell) -> Ended:
-        """One attack on a session: some of its parties play it, and one is honest."""
+        """One attack on a session, checked."""
+        return self.finish(self.seats(cell))
+
+    def seats(self, cell: Cell) -> list[Seat]:
+        """The parties of a cell: some of them play its attack, and one is honest."""
         attack = session_attacks()[cell.attack]
         lies = self.lies[cell.seat]
         made = sorted(keys(cell.k), key=lambda key: key.public.raw)
@@ -147,7 +151,7 @@ class Small:
             claims = [lies[0], lies[0], lies[1], lies[0]]
             seats = [honest]
             seats += [_of(attack, cell, Member(claims[i], made[i])) for i in range(cell.k - 1)]
-        return self.finish(seats)
+        return seats
 
     def finish(self, seats: list[Seat], **given: Any) -> Ended:
         """The session of `seats`, checked."""
