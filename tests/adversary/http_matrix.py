@@ -32,7 +32,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
+from tallystick.delegation.turns import AskOpening, AskSeal, turn_of
+from tallystick.limits import LIMITS
 from tallystick.prover.registered import Registered
 from tallystick.run.store.version import tallystick_version
 from tallystick.service.client import PartyClient
@@ -91,7 +94,12 @@ class Attacker:
             if name not in self._turns:
                 if self.seat.provider.late:
                     time.sleep(0.5)
-                sent = [(s.data, self._after(s.after)) for s in self.seat.provider.take(turn)]
+                asked = turn_of(split_compact(turn, LIMITS.turn_bytes, "turn").data).request
+                last = self._last(asked)
+                sent = [
+                    (s.data, last if s.after < 0 else s.after)
+                    for s in self.seat.provider.take(turn)
+                ]
                 self._turns[name] = time.monotonic(), sent, 0
             since, sent, at = self._turns[name]
             if not sent:
@@ -103,10 +111,12 @@ class Attacker:
             self._turns[name] = since, sent, min(at + 1, len(sent) - 1)
             return data, 0.0
 
-    def _after(self, after: int) -> int:
-        """Milliseconds; for one that waits for its deadline, until shortly before it."""
-        if after >= 0:
-            return after
+    def _last(self, request: Any) -> int:
+        """Milliseconds until shortly before the deadline of what is asked."""
+        if isinstance(request, AskSeal):
+            return SEALING - MARGIN
+        if isinstance(request, AskOpening):
+            return OPENING - MARGIN
         self._left = max(self._left, EXTENSION)
         self._left -= (wait := self._left - MARGIN)
         return wait
@@ -145,8 +155,13 @@ def _serving(app: Any) -> Iterator[str]:
 def play_over_http(small: Small, cell: Cell) -> Ended:
     """One cell, checked."""
     seats = small.seats(cell)
-    for seat in seats:  # a party is asked once: without a second message only its run's lie is left
-        seat.ends = (*seat.ends, "convicted") if seat.ends else ()
+    for seat in seats:
+        # Here a party is asked: without a second message only its run's lie is left, and the true
+        # message behind a flood comes when the referee asks no more. One that moves at the last
+        # moment may be too late on a busy machine.
+        late = cell.attack in ("flooding", "last-second", "slow-drip")
+        more = ("absent", "forfeits") if late else ()
+        seat.ends = (*seat.ends, "convicted", *more) if seat.ends else ()
     keys = tuple(sorted((seat.key for seat in seats), key=lambda key: key.raw))
     rules = make_rules(
         small.job.digest, STEPS, max(2, cell.k), ARITY, sealing=wall_clock() + SEALING,
