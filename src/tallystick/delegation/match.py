@@ -108,9 +108,8 @@ class Match:
             raise
         except CannotCheckError as error:
             self._end(NO_VERDICT, why=error.message)
-        if party not in self.referee.pending or self.ending is not None:
-            self.clocks[party].stop(now)
-            self.owed.pop(party, None)
+        self.clocks[party].stop(now)
+        self.owed.pop(party, None)
         self._settle()
         if self.ending is not None:  # 2.9 may end a game while the other party owes an answer
             for clock in self.clocks:

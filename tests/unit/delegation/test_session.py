@@ -147,7 +147,7 @@ def test_silence_in_a_game_forfeits(
     game_job: Job, honest: Party, lies: list[Party], words: int
 ) -> None:
     """P7: the forfeit is the referee's signed word, and the honest claim is accepted."""
-    players = [Player(honest, 11), Silent(lies[0], 12, since=3, words=words)]
+    players = [Player(honest, 11), Silent(lies[1], 12, since=3, words=words)]
     arbiter, log = played(game_job, players)
     (match,) = arbiter.session.matches
     assert match.forfeits and match.referee is not None and match.referee.verdict is not None
@@ -368,13 +368,15 @@ def test_the_referees_absence_is_on_no_partys_clock(
 def test_a_restart_after_any_entry_changes_nothing_but_times(
     game_job: Job, honest: Party, lies: list[Party]
 ) -> None:
-    players = [Player(honest, 11), Player(lies[0], 12), Silent(lies[1], 13, since=3, words=2)]
-    whole, log = played(game_job, players)
+    def players() -> list[Player]:
+        return [Player(honest, 11), Player(lies[2], 12), Player(lies[1], 13)]
+
+    whole, log = played(game_job, players())
     for cut in range(1, len(log)):
         time, left = Time(), list(log[:cut])
         time.now = replayed(game_job.terms, left).time
         arbiter = Arbiter(game_job.terms, REFEREE, left, time)
-        play(arbiter, players, time)
+        play(arbiter, players(), time)
         again = replayed(game_job.terms, left)
         assert again.result == whole.session.result and again.removed == whole.session.removed
         for one, two in zip(again.matches, whole.session.matches, strict=True):
@@ -385,7 +387,7 @@ def test_parties_are_asked_only_what_the_log_holds(
     game_job: Job, honest: Party, lies: list[Party]
 ) -> None:
     """12.3: a turn's query stands in the log before the turn is made."""
-    players = [Player(honest, 11), Player(lies[0], 12)]
+    players = [Player(honest, 11), Player(lies[2], 12)]
     time = Time()
     log: list[bytes] = []
     arbiter = Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
