@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tallystick.commit.compact import split_compact
+from tallystick.commit.encoding import Reader
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.arbiter import Arbiter, Log
-from tallystick.delegation.entries import Result
+from tallystick.delegation.entries import ENTRY_TAG, Answered, Result
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.session import ENDED, SEALING
+from tallystick.delegation.session import SEALING
 from tallystick.delegation.turns import Ended, Play, turn_of
 from tallystick.errors import CounterpartyError, MachineFaultError
 from tallystick.limits import LIMITS
@@ -45,6 +46,31 @@ class Link(Protocol):
 
     async def turn(self, turn: bytes) -> Reply:
         """The reply to a turn. Raises UnreachableError, CounterpartyError."""
+
+
+class _Noted:
+    """A log that notes where each game's newest answer stands."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self.count = log, 0
+        self.answers: dict[int, int] = {}
+        for entry in log:
+            self._note(entry)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._log)
+
+    def append(self, entry: bytes, /) -> None:
+        self._log.append(entry)
+        self._note(entry)
+
+    def _note(self, entry: bytes) -> None:
+        source = Reader(split_compact(entry, LIMITS.entry_bytes, "log entry").data, "log entry")
+        source.expect(ENTRY_TAG)
+        index, _, _, kind = source.u64(), source.hash(), source.u64(), source.u8()
+        if kind == Answered.KIND:
+            self.answers[source.u64()] = index
+        self.count = index + 1
 
 
 def wall_clock() -> int:
@@ -94,10 +120,10 @@ class Driver:
         farewell: float = 5.0,
     ) -> None:
         self.seats = [Seat(link) for link in links]
-        self._terms, self._key, self._log, self._now = terms, key, log, now
+        self._terms, self._key, self._log, self._now = terms, key, _Noted(log), now
         self._time: int | None = None  # the moment of the message that is being judged
         self._on_change, self._farewell = on_change, farewell
-        self.arbiter = Arbiter(terms, key, log, self._moment, rules)
+        self.arbiter = Arbiter(terms, key, self._log, self._moment, rules)
         self._turns: dict[PublicKey, bytes] = {}
         self._invitation: bytes | None = None
         self._deadline: int | None = None
@@ -109,6 +135,17 @@ class Driver:
     def result(self) -> Result | None:
         """The session's result, once there is one."""
         return self.arbiter.session.result
+
+    @property
+    def published(self) -> int:
+        """How many entries of the log may be shown: none from an answer on whose opponent still
+        owes its own (PROTOCOL 5.1)."""
+        found = self._log.count
+        for match in self.arbiter.session.matches:
+            game = match.referee
+            if match.ending is None and game is not None and len(game.transcript) > game.judged:
+                found = min(found, self._log.answers[match.number])
+        return found
 
     @property
     def deadline(self) -> int | None:
@@ -314,8 +351,3 @@ class Driver:
         await self._queue.put(arrival)
         await arrival.taken
         return new
-
-    @property
-    def ended(self) -> bool:
-        """Whether the session has a result."""
-        return self.arbiter.session.state == ENDED
