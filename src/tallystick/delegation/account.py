@@ -61,7 +61,9 @@ class PartyAccount:
 
 @dataclass
 class GameAccount:
-    """A game: `entries` are the indices of its questions, answers and forfeits.
+    """A game of a round (they are counted from 1).
+
+    `entries` are the indices of its questions, answers and forfeits.
 
     `questions` counts those put to each party, `clocks` has their time, `forfeits` the parties
     that let it pass. `ending` is None while the game goes on.

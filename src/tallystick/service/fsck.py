@@ -16,12 +16,18 @@ from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import LOCK, NEXT, EntryLog
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import names, present, read_file, size_of
-from tallystick.errors import CorruptFileError, TallystickError
+from tallystick.errors import CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.run.store.fsck import FsckReport
 from tallystick.run.store.strangers import Checker
-from tallystick.service.archive import RESULT, evidence_name, evidence_of_game, own_names
+from tallystick.service.archive import (
+    RESULT,
+    evidence_name,
+    evidence_of_game,
+    is_archive,
+    own_names,
+)
 
 RESUME = "Run the same `tallystick referee` command again: it goes on from the log."
 REFETCH = "Get the file again. The log is the session's only state."
@@ -44,9 +50,13 @@ class ArchiveReport(FsckReport):
 def fsck_archive(directory: Path, terms: Terms | None = None) -> ArchiveReport:
     """Check the referee's directory; with the job's `terms`, play its log again.
 
+    A damaged log is reported as far as it can be read.
+
     Raises UsageError where it holds no log, and where the log is about another job.
     """
     directory = Path(directory)
+    if not is_archive(directory):
+        raise UsageError(f"{directory} holds no referee's log.", "Name a referee's directory.")
     checker = Checker(directory)
     account = Account()
     log: list[EntryLog] = []
@@ -55,7 +65,7 @@ def fsck_archive(directory: Path, terms: Terms | None = None) -> ArchiveReport:
         whole = _check_entries(checker, log[0], account)
         _check_evidence(checker, log[0], account)
         if terms is not None:
-            deviation = _replay(checker, log[0], account.length, terms)
+            deviation = _replay(checker, log[0], terms)
         _check_strangers(checker, log[0], account if whole else None)
     return ArchiveReport(
         directory,
@@ -81,12 +91,12 @@ def _check_entries(checker: Checker, log: EntryLog, account: Account) -> bool:
     return bool(account.length)
 
 
-def _replay(
-    checker: Checker, log: EntryLog, length: int, terms: Terms
-) -> DeviationError | None:
-    """Play the entries again that are signed and linked."""
+def _replay(checker: Checker, log: EntryLog, terms: Terms) -> DeviationError | None:
+    """Play the log again, up to an entry that the checks of single entries have named."""
     try:
-        replayed(terms, (log.read(index) for index in range(length)))
+        replayed(terms, log)
+    except CorruptFileError:
+        return None
     except DeviationError as error:
         checker.add(log.path(error.index), error.message, error.next_action)
         return error

@@ -1,7 +1,9 @@
-"""A referee's directory as one table, from its log alone: nothing is judged, no step is executed."""
+"""A referee's directory, from its log alone: nothing is judged, and no step is executed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,15 @@ from tallystick.disk.entry_log import EntryLog
 from tallystick.errors import CorruptFileError
 from tallystick.service.archive import commitment_digest
 
-RESULTS = {
-    NONE_ACCEPTED: "no claim is accepted",
-    CONTESTED: "accepted, contested",
-    UNCONTESTED: "accepted, uncontested",
-    ALONE: "one party alone, compared with nothing",
-    NO_RESULT: "no result: a game could not be decided",
+# Words of --json, of `referee` and `inspect`.
+OUTCOMES = {
+    NONE_ACCEPTED: "none accepted",
+    CONTESTED: "accepted",
+    UNCONTESTED: "uncontested",
+    ALONE: "one party alone",
+    NO_RESULT: "no result",
 }
-VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "without a verdict"}
+VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "no verdict"}
 
 
 def inspect_archive(directory: Path) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def _game(number: int, game: GameAccount) -> dict[str, Any]:
         "game": number,
         "round": game.round,
         "parties": ids,
-        "outcome": "goes on" if ending is None else VERDICTS.get(ending.outcome, "unknown"),
+        "outcome": "open" if ending is None else VERDICTS.get(ending.outcome, "unknown"),
         "convicted": [ids[p] for p in (0, 1) if ending is not None and ending.convicted >> p & 1],
         "forfeited": [ids[p] for p in sorted(game.forfeits)],
         "questions": list(game.questions),
@@ -120,7 +123,56 @@ def _result(account: Account) -> dict[str, Any] | None:
         None,
     )
     return {
-        "outcome": RESULTS.get(result.outcome, "unknown"),
+        "outcome": OUTCOMES.get(result.outcome, "unknown"),
         "run_root": accepted.run.run_root if accepted and accepted.run else None,
         "signer": accepted.seal.key.key_id if accepted and accepted.run else None,
     }
+
+
+def session_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What `inspect_archive` has found, in lines for a person."""
+    yield f"session     {found['session'].hex()}"
+    yield f"job         {found['job_digest'].hex()}"
+    yield f"referee     {found['referee']}"
+    yield f"state       {found['state']}, {found['entries']} entries, {found['returns']} returns"
+    yield f"time        {_moment(found['began'])} to {_moment(found['last'])}"
+    yield "rules       " + ", ".join(f"{k}={_cell(v)}" for k, v in found["rules"].items())
+    for party in found["parties"]:
+        root = party["run_root"].hex()[:16] if party["run_root"] else "not opened"
+        yield f"party       {party['key_id'][:16]}  {root:16}  {party['removed'] or 'left'}"
+    for side in found["sides"]:
+        signers = ", ".join(key[:16] for key in side["signers"])
+        yield f"side        {side['run_root'].hex()[:16]} after {side['steps']} steps: {signers}"
+    for game in found["games"]:
+        yield _game_line(game)
+    result = found["result"]
+    if result is not None:
+        root = result["run_root"]
+        yield f"RESULT      {result['outcome']}"
+        yield f"ACCEPTED    run root {root.hex()}" if root else "ACCEPTED    no claim"
+
+
+def _game_line(game: dict[str, Any]) -> str:
+    pair = " against ".join(key[:16] for key in game["parties"])
+    out = ", ".join(key[:16] for key in game["convicted"])
+    time = " and ".join(f"{used / 1000:g}" for used in game["used"])
+    asked = " and ".join(map(str, game["questions"]))
+    how = " by silence" if game["forfeited"] else ""
+    return (
+        f"game        {game['game']} in round {game['round']}: {pair}: {game['outcome']}{how} {out}"
+        f" ({asked} questions, {time} s used)"
+    )
+
+
+def _moment(time: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(time / 1000, timezone.utc)
+    except (OverflowError, ValueError, OSError):  # no calendar goes so far
+        return f"{time} ms"
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(len(value)) if isinstance(value, list) else str(value)
