@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from faults import KilledError
+from killing import Killing
 from test_crash_entry_log import FaultsAtAByte
 from unit.delegation.players import REFEREE, Player, Time, play, rules
 from unit.protocol.scenarios import SCENARIOS, liar
@@ -198,30 +199,6 @@ def test_many_crashes_of_one_session(world: World, tmp_path: Path, is_exhaustive
 
 
 # --- a real process, a real kill -9 ---------------------------------------------------------------
-class Killing(files._Os):  # type: ignore[misc]
-    """Ends the process by SIGKILL at its `at`-th call, after half of a write."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def _count(self, before: Callable[[], object] = lambda: None) -> None:
-        self.left -= 1
-        if not self.left:
-            before()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def write(self, descriptor: int, data: memoryview) -> int:  # type: ignore[override]
-        self._count(lambda: os.write(descriptor, data[: len(data) // 2]))
-        return os.write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:  # type: ignore[override]
-        self._count()
-
-    def replace(self, source: Path, target: Path) -> None:  # type: ignore[override]
-        self._count()
-        os.replace(source, target)
-
-
 def in_process(at: int, run: Callable[[], object]) -> bool:
     """Run it in a process of its own that dies at its `at`-th write; whether it came to its end."""
     pid = os.fork()
