@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -215,6 +221,50 @@ def test_a_directory_without_a_log(tmp_path: Path) -> None:
         fsck_archive(tmp_path)
     with pytest.raises(UsageError, match="no referee's log"):
         inspect_archive(tmp_path)
+
+
+# --- publication (12.6) ---------------------------------------------------------------------------
+class Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def static_server(directory: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(directory)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_any_static_server_publishes_a_log(
+    archive: Path, game_job: Job, tmp_path: Path, kept: tuple[Path, Arbiter]
+) -> None:
+    """docs/INTERFACE.md, A referee's log: fetch by index until there is none, and judge."""
+    published, copy = tmp_path / "www", tmp_path / "copy"
+    shutil.copytree(archive / "log", published / "log")
+    index = 0
+    with static_server(published) as url:
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/{entry_name(index)}") as reply:
+                    data, kind = reply.read(), reply.headers["content-type"]
+            except urllib.error.HTTPError as error:
+                assert error.code == 404
+                break
+            assert kind == "application/octet-stream"
+            target = copy / entry_name(index)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+            index += 1
+    assert index == kept[1].session.length
+    report = fsck_archive(copy, game_job.terms)
+    assert report.clean and report.finished and report.replayed
 
 
 # --- inspect --------------------------------------------------------------------------------------
