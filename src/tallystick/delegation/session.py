@@ -145,8 +145,9 @@ class Session:
 
         Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
         for one that does not continue this log, and UsageError for a log about another job than
-        that of `terms`: the session has not changed then. Raises MachineFaultError where this
-        machine cannot judge an answer: the session must be folded again then.
+        that of `terms`: the session has not changed then. Raises CannotCheckError (a
+        subclass) where this machine or build cannot judge an answer: the session must be folded
+        again then.
         """
         self._check_place(entry)
         event = entry.event

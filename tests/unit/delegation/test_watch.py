@@ -22,12 +22,20 @@ from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import sign_opening, sign_seal
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import contradiction, replayed
-from tallystick.errors import CannotCheckError, CorruptFileError, StorageError, UsageError
+from tallystick.errors import (
+    CannotCheckError,
+    CorruptFileError,
+    EnvironmentRefusedError,
+    MachineFaultError,
+    StorageError,
+    UsageError,
+)
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.protocol.answers import Answer, sign_answer
 from tallystick.protocol.forfeit import sign_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.protocol.referee import Referee
 
 OTHER = PrivateKey(b"o" * 32)
 
@@ -668,3 +676,17 @@ def test_a_referee_stops_after_a_write_that_failed(
     again = Arbiter(game_job.terms, REFEREE, log, time)
     play(again, players, time)
     assert replayed(game_job.terms, log).result == again.session.result
+
+
+@pytest.mark.parametrize("error", [MachineFaultError, EnvironmentRefusedError])
+def test_a_readers_own_machine_convicts_no_referee(
+    error: type[CannotCheckError], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.8.1: what this machine cannot judge is no game without a verdict (2.6.1)."""
+
+    def fail(*_: object) -> None:
+        raise error("This machine cannot execute that.")
+
+    monkeypatch.setattr(Referee, "_judge_round", fail)
+    with pytest.raises(error):
+        replayed(world.job.terms, world.log)
