@@ -87,21 +87,27 @@ def _say_losses(losses: list[float]) -> None:
 @click.command(short_help="Check every byte of RUN against its digests.")
 @click.argument("run", type=click.Path())
 @click.option("--job", type=click.Path(), help="Play a referee's log again, by this job.")
+@click.option("--copy", type=click.Path(), help="Another copy of a referee's log, to compare.")
 @trust_option
 @json_option
-def fsck(run: str, job: str | None, trust: tuple[str, ...], as_json: bool) -> None:
+def fsck(
+    run: str, job: str | None, copy: str | None, trust: tuple[str, ...], as_json: bool
+) -> None:
     """Check every byte of RUN (or of a job) against its digests. Executes no step.
 
     Of a referee's directory it checks the log and the evidence. With --job it plays the log again,
-    and names the entry by which a referee has deviated from its rules (exit code 1).
+    and names the entry by which a referee has deviated from its rules (exit code 1). With --copy
+    it compares the log with one that another person has got from the same referee.
     """
     directory = Path(run)
     if is_archive(directory) and not RunStore(directory).exists:
         if trust:
             raise UsageError("--trust is about the signer of a run.", "Leave it out.")
-        report: FsckReport = fsck_archive(directory, terms_of(job) if job else None)
-    elif job:
-        raise UsageError("--job is for a referee's directory.", "Name one, or leave it out.")
+        report: FsckReport = fsck_archive(
+            directory, terms_of(job) if job else None, Path(copy) if copy else None
+        )
+    elif job or copy:
+        raise UsageError("--job and --copy are for a referee's directory.", "Name one.")
     else:
         report = check(directory, load_trust(trust))
     if as_json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tallystick.delegation.account import Account
 from tallystick.delegation.deviation import DeviationError
 from tallystick.delegation.entries import CONVICTED
-from tallystick.delegation.watch import replayed
+from tallystick.delegation.watch import contradiction, replayed
 from tallystick.disk.entry_log import LOCK, NEXT, EntryLog
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import names, present, read_file, size_of
@@ -47,12 +47,17 @@ class ArchiveReport(FsckReport):
     deviation: DeviationError | None = None
 
 
-def fsck_archive(directory: Path, terms: Terms | None = None) -> ArchiveReport:
+def fsck_archive(
+    directory: Path, terms: Terms | None = None, copy: Path | None = None
+) -> ArchiveReport:
     """Check the referee's directory; with the job's `terms`, play its log again.
 
-    A damaged log is reported as far as it can be read.
+    `copy` is another person's copy of the log, in a directory with `log` in it: where both hold an
+    entry with one index and different bytes, the referee has contradicted itself (12.5.1). A
+    damaged log is reported as far as it can be read.
 
-    Raises UsageError where it holds no log, and where the log is about another job.
+    Raises UsageError where it holds no log, and where the log is about another job;
+    CorruptFileError for a copy that is damaged or of another session.
     """
     directory = Path(directory)
     if not is_archive(directory):
@@ -66,6 +71,8 @@ def fsck_archive(directory: Path, terms: Terms | None = None) -> ArchiveReport:
         _check_evidence(checker, log[0], account)
         if terms is not None:
             deviation = _replay(checker, log[0], terms)
+        if copy is not None:
+            deviation = _compare(checker, log[0], account.length, copy) or deviation
         _check_strangers(checker, log[0], account if whole else None)
     return ArchiveReport(
         directory,
@@ -101,6 +108,15 @@ def _replay(checker: Checker, log: EntryLog, terms: Terms) -> DeviationError | N
         checker.add(log.path(error.index), error.message, error.next_action)
         return error
     return None
+
+
+def _compare(checker: Checker, log: EntryLog, length: int, copy: Path) -> DeviationError | None:
+    """Compare the entries that are signed and linked with another copy of them."""
+    own = (log.read(index) for index in range(length))
+    found = contradiction(own, EntryLog(copy))
+    if found is not None:
+        checker.add(log.path(found.index), found.message, found.next_action)
+    return found
 
 
 def _check_evidence(checker: Checker, log: EntryLog, account: Account) -> None:

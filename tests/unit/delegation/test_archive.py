@@ -209,6 +209,28 @@ def test_a_referee_that_deviates_is_named(archive: Path, game_job: Job) -> None:
     assert "convicts the referee" in problems(report)[entry_name(index)]
 
 
+def test_two_copies_of_a_log(archive: Path, game_job: Job, tmp_path: Path) -> None:
+    """12.5.1: a referee that shows two people different logs is convicted by both together."""
+    copy = tmp_path / "copy"
+    shutil.copytree(archive / "log", copy / "log")
+    report = fsck_archive(archive, None, copy)
+    assert report.clean
+    last = len(EntryLog(archive)) - 1
+    honest = open_entry(EntryLog(archive).read(last), REFEREE.public)
+    other = replace(honest, time=honest.time + 1)
+    (copy / entry_name(last)).write_bytes(sign_entry(REFEREE, other))
+    for terms in (None, game_job.terms):
+        assert fsck_archive(archive, terms).clean and fsck_archive(copy, terms).clean
+        report = fsck_archive(archive, terms, copy)
+        assert report.deviation is not None
+        assert (report.deviation.index, report.deviation.clause) == (last, "12.5.1")
+    code, text = called(fsck_command, archive, "--copy", copy, "--json")
+    assert code == 1 and json.loads(text)["deviation"]["clause"] == "12.5.1"
+    (copy / entry_name(last)).write_bytes(sign_entry(PrivateKey(b"o" * 32), other))
+    with pytest.raises(CorruptFileError):
+        fsck_archive(archive, None, copy)
+
+
 def test_strangers_are_bounded(archive: Path) -> None:
     for number in range(150):
         (archive / "log" / f"x{number}").write_bytes(b"")
@@ -313,7 +335,7 @@ def test_the_commands(archive: Path, game_job: Job) -> None:
     assert code == 1 and found["deviation"] is None and found["replayed"] is True
     assert found["entries"] == 7 and found["problems"]
     assert called(inspect_command, archive)[0] == 2
-    with pytest.raises(UsageError, match="--job is for a referee"):
+    with pytest.raises(UsageError, match="--job and --copy are for"):
         called(fsck_command, job, "--job", job)
     with pytest.raises(UsageError, match="neither a run nor a job nor a referee"):
         called(inspect_command, archive / "log")
