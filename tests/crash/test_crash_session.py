@@ -182,7 +182,7 @@ def opened(directory: Path) -> list[bytes]:
 
 def test_many_crashes_of_one_session(world: World, tmp_path: Path, is_exhaustive: bool) -> None:
     """At random calls, while it takes up its log again too; time goes on meanwhile."""
-    for seed in range(400 if is_exhaustive else 4):
+    for seed in range(200 if is_exhaustive else 4):
         rng = random.Random(seed)
         directory, players, time = tmp_path / f"seed-{seed}", world.players(), Time()
         seen: list[list[bytes]] = []
@@ -192,7 +192,8 @@ def test_many_crashes_of_one_session(world: World, tmp_path: Path, is_exhaustive
             with suppress(KilledError, StorageError), door(faults):
                 world.hold(directory, players, time)
             seen.append(public(directory))
-            time.now += rng.choice([0, 1, 10**7])
+            if seen[-1]:  # before entry 0 the deadline for seals is not the session's yet
+                time.now += rng.choice([0, 1, 10**7])
         with door(FaultsAtAByte(0, "kill")):
             world.hold(directory, players, time)
         world.check(directory, players, seen)
