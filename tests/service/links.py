@@ -128,7 +128,7 @@ async def _drive(
         for link in links:
             if not isinstance(link, Direct):
                 await stack.enter_async_context(link)  # type: ignore[arg-type]
-        driver = Driver(job.terms, key, log, links, found, on_change=on_change, farewell=2)
+        driver = Driver(job.terms, key, log, links, found, on_change=on_change, farewell=0.3)
         await asyncio.wait_for(driver.run(), 30)
         return driver
 

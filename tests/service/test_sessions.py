@@ -36,16 +36,12 @@ from tallystick.prover.replies import Message, Needs, Refusal
 from tallystick.service.driver import Driver
 
 
-@pytest.fixture(params=[MEMORY, HTTP, HTTPS])
-def kind(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
-@pytest.fixture(params=[MEMORY, HTTP])
-def plain(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test by calls and over HTTP; over HTTPS one of them, or all with --exhaustive."""
+    if "kind" in metafunc.fixturenames:
+        whole = metafunc.config.getoption("--exhaustive")
+        tls = whole or metafunc.function is test_honest_against_cheat
+        metafunc.parametrize("kind", [MEMORY, HTTP, HTTPS] if tls else [MEMORY, HTTP])
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +78,15 @@ def test_honest_against_cheat(
     assert asked == len(session.matches[0].referee.transcript)
 
 
-def test_two_honest(plain: str, small_job: Job, honest_run: Party, tmp_path: Path) -> None:
+def test_two_honest(
+    kind: str,
+    small_job: Job,
+    honest_run: Party,
+    tmp_path: Path,
+    certificates: Certificates,
+) -> None:
     players = Player(honest_run, A), Player(honest_run, B)
-    with hosts(plain, players, tmp_path) as at:
+    with hosts(kind, players, tmp_path, certificates) as at:
         driver = drive(small_job, at, rules(small_job, players))
     assert driver.result is not None and driver.result.outcome == UNCONTESTED
     assert not driver.arbiter.session.matches and not driver.arbiter.session.removed
@@ -92,10 +94,15 @@ def test_two_honest(plain: str, small_job: Job, honest_run: Party, tmp_path: Pat
 
 # 10.5: sides meet pairwise; a Sybil on the honest claim that keeps silent takes nothing from it.
 def test_three_parties(
-    plain: str, small_job: Job, honest_run: Party, cheat_run: Party, tmp_path: Path
+    kind: str,
+    small_job: Job,
+    honest_run: Party,
+    cheat_run: Party,
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     players = Player(honest_run, A), Player(cheat_run, B), Player(honest_run, C)
-    with hosts(plain, players, tmp_path) as at:
+    with hosts(kind, players, tmp_path, certificates) as at:
         driver = drive(small_job, at, rules(small_job, players))
     assert driver.arbiter.session.removed == {B.public: LOST}
     assert accepted(driver, players[0]) and accepted(driver, players[2])
@@ -104,11 +111,15 @@ def test_three_parties(
 
 # 11.5, P7: silence in a game is a forfeit, and shown as silence.
 def test_a_party_that_falls_silent(
-    plain: str, small_job: Job, pair: tuple[Player, Player], tmp_path: Path
+    kind: str,
+    small_job: Job,
+    pair: tuple[Player, Player],
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     pair[1].going.clear()  # it is working, for ever
     short = rules(small_job, pair, budget=300, extension=300)
-    with hosts(plain, pair, tmp_path) as at:
+    with hosts(kind, pair, tmp_path, certificates) as at:
         driver = drive(small_job, at, short)
         pair[1].going.set()
     assert driver.arbiter.session.removed == {B.public: LOST} and accepted(driver, pair[0])
@@ -120,13 +131,18 @@ def test_a_party_that_falls_silent(
 # 10.2.1, 10.3.1: a party that is not there is no party; no one is convicted.
 @pytest.mark.parametrize("when", ["sealing", "opening"])
 def test_a_party_that_is_not_there(
-    when: str, plain: str, small_job: Job, pair: tuple[Player, Player], tmp_path: Path
+    when: str,
+    kind: str,
+    small_job: Job,
+    pair: tuple[Player, Player],
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     found = rules(small_job, pair, opening=500)
     if when == "sealing":
         found = rules(small_job, pair, sealing=found.sealing - 59_000)
 
-    with hosts(plain, pair, tmp_path) as at:
+    with hosts(kind, pair, tmp_path, certificates) as at:
         if when == "sealing":
             at[1].stop()
 
@@ -170,7 +186,11 @@ def test_a_server_is_restarted_in_the_middle(
 
 # P9, 12.3: a referee that is started again goes on from its log.
 def test_a_referee_is_restarted_in_the_middle(
-    plain: str, small_job: Job, pair: tuple[Player, Player], tmp_path: Path
+    kind: str,
+    small_job: Job,
+    pair: tuple[Player, Player],
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     class Dead(Exception):  # noqa: N818
         pass
@@ -185,7 +205,7 @@ def test_a_referee_is_restarted_in_the_middle(
             super().append(entry)
 
     log, lives = Dying(), 0
-    with hosts(plain, pair, tmp_path) as at:
+    with hosts(kind, pair, tmp_path, certificates) as at:
         found = rules(small_job, pair)
         while True:
             lives += 1
@@ -201,11 +221,15 @@ def test_a_referee_is_restarted_in_the_middle(
 
 # 13.3: a referee that is not believed gets nothing.
 def test_a_referee_that_is_not_believed(
-    plain: str, small_job: Job, pair: tuple[Player, Player], tmp_path: Path
+    kind: str,
+    small_job: Job,
+    pair: tuple[Player, Player],
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     found = rules(small_job, pair, referee=OTHER_REFEREE.public)
     found = rules(small_job, pair, referee=OTHER_REFEREE.public, sealing=found.sealing - 59_500)
-    with hosts(plain, pair, tmp_path) as at:
+    with hosts(kind, pair, tmp_path, certificates) as at:
         driver = drive(small_job, at, found, key=OTHER_REFEREE)
         assert not driver.arbiter.session.seals
         assert not list(tmp_path.rglob("*.seal"))
@@ -213,11 +237,15 @@ def test_a_referee_that_is_not_believed(
 
 # 13.4: equal turns, equal replies; 5.1: no turn shows an answer before the other one is there.
 def test_turns_are_idempotent_and_show_no_answer_too_early(
-    plain: str, small_job: Job, pair: tuple[Player, Player], tmp_path: Path
+    kind: str,
+    small_job: Job,
+    pair: tuple[Player, Player],
+    tmp_path: Path,
+    certificates: Certificates,
 ) -> None:
     sent: dict[bytes, int] = {}
     log: list[bytes] = []
-    with hosts(plain, pair, tmp_path) as at:
+    with hosts(kind, pair, tmp_path, certificates) as at:
 
         def look(driver: Driver) -> None:
             for key, turn in driver._turns.items():
