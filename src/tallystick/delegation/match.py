@@ -16,7 +16,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.sides import Member
-from tallystick.errors import CannotCheckError, MachineFaultError
+from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import Forfeit
@@ -64,7 +64,7 @@ class Match:
         return None
 
     def deadlines(self) -> list[tuple[int, int]]:
-        """(deadline, party) of every answer that is owed."""
+        """(deadline, party) of every answer that is owed; none once the game has its end."""
         found = [(self.clocks[p].deadline, p) for p in self.owed]
         return [(deadline, p) for deadline, p in found if deadline is not None]
 
@@ -82,10 +82,8 @@ class Match:
         first, second = (m.commitment for m in self.members)
         try:
             self.referee = Referee(self._terms, (first, second), self._rules.arity)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         else:
             self._see()
 
@@ -109,13 +107,15 @@ class Match:
         party = answered.party
         try:
             self.referee.receive(party, answered.message)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         self.clocks[party].stop(now)
         self.owed.pop(party, None)
         self._settle()
+        if self.ending is not None:  # 2.9 may end a game while the other party owes an answer
+            for clock in self.clocks:
+                clock.stop(now)
+            self.owed.clear()
 
     def lose(self, party: int, envelope: bytes, now: int) -> None:
         """The party's time has passed; the referee's signed forfeit says so."""
@@ -150,6 +150,16 @@ class Match:
             self._end(UNDECIDED, why="the parties followed different logs (1.5.1)")
         else:
             self._end(NO_VERDICT, why="the two claims agree")
+
+    def _give_up(self, error: CannotCheckError) -> None:
+        """End the game without a verdict (2.6.1), if every referee would.
+
+        A fault of this machine or this build (a subclass) is no outcome: with such a one a referee
+        would end a game, or a reader convict a referee, that another machine judges otherwise.
+        """
+        if type(error) is not CannotCheckError:
+            raise error
+        self._end(NO_VERDICT, why=error.message)
 
     def _end(self, outcome: int, convicted: int = 0, why: str = "") -> None:
         self.ending, self.why = GameEnded(self.number, outcome, convicted), why
