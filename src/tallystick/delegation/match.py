@@ -25,16 +25,21 @@ from tallystick.protocol.referee import Referee
 
 
 class Match:
-    """Game `number` between two members, as the log tells it.
+    """Game `number`, of round `round` (from 1), between two members, as the log tells it.
 
     `owed` holds the queries that were put and not answered, by party. `ending` is the entry that
     the game's end has; None while it goes on. `why` says in words why a game has no verdict.
     """
 
     def __init__(
-        self, number: int, members: tuple[Member, Member], terms: Terms, rules: Rules
+        self,
+        number: int,
+        round_: int,
+        members: tuple[Member, Member],
+        terms: Terms,
+        rules: Rules,
     ) -> None:
-        self.number, self.members = number, members
+        self.number, self.round, self.members = number, round_, members
         self.clocks = (Clock(rules), Clock(rules))
         self.owed: dict[int, bytes] = {}
         self.forfeits: dict[int, bytes] = {}

@@ -309,11 +309,12 @@ class Session:
             return
         pairs = pairs_of(self.sides)
         first = len(self.matches)
+        self.rounds += bool(pairs)
         self._round = [
-            Match(first + i, pair, self.terms, self._rules) for i, pair in enumerate(pairs)
+            Match(first + i, self.rounds, pair, self.terms, self._rules)
+            for i, pair in enumerate(pairs)
         ]
         self.matches += self._round
-        self.rounds += bool(pairs)
 
     def _undecided(self) -> bool:
         return any(m.ending is not None and m.ending.outcome != CONVICTED for m in self.matches)

@@ -1,0 +1,64 @@
+"""A session as a page: what a reader sees follows from the log alone (docs/REPORT.md)."""
+
+from __future__ import annotations
+
+import pytest
+from unit.delegation.players import REFEREE, Player, Silent, Time, play, rules
+from unit.protocol.simulator import Party
+from unit.report.pages import Page
+
+from tallystick.delegation.arbiter import Arbiter
+from tallystick.delegation.session import Session
+from tallystick.delegation.watch import replayed
+from tallystick.job.job import Job
+from tallystick.report.session_page import session_headline, session_page
+
+
+def played(job: Job, players: list[Player]) -> Session:
+    log: list[bytes] = []
+    time = Time()
+    arbiter = Arbiter(job.terms, REFEREE, log, time, rules(job, players))
+    play(arbiter, players, time)
+    return replayed(job.terms, log)
+
+
+def test_a_contested_session(game_job: Job, honest: Party, lies: list[Party]) -> None:
+    players = [Player(honest, 11), Player(honest, 12), Player(lies[1], 13), Player(lies[2], 14),
+               Silent(lies[3], 15, since=3, words=1), Silent(honest, 16, since=2)]  # fmt: skip
+    session = played(game_job, players)
+    page = Page(session_page(session, "OUT"))
+    assert "One claim is accepted" in page.text and page.labels
+    for player in players:
+        assert player.key.public.key_id[:16] in page.text
+    for word in ("✓ remains", "✗ convicted", "✗ silent", "✗ never opened", "clause 2.10"):
+        assert word in page.text, word
+    assert session.session.hex() in page.text and game_job.digest.hex() in page.text
+    assert "svg" in page.seen and "fsck OUT --job JOB" in page.text
+
+
+@pytest.mark.parametrize(
+    ("who", "sentence"),
+    [
+        ("agreement", "signed the same claim"),
+        ("alone", "compared with nothing"),
+        ("none", "every party was removed"),
+        ("none sealed", "every party was removed"),
+    ],
+)
+def test_the_sentence_of_each_end(
+    game_job: Job, honest: Party, lies: list[Party], who: str, sentence: str
+) -> None:
+    players: list[Player] = {
+        "agreement": [Player(honest, 11), Player(honest, 12)],
+        "alone": [Player(honest, 11), Silent(honest, 12, since=1)],
+        "none": [Silent(honest, 11, since=3), Silent(lies[0], 12, since=3)],
+        "none sealed": [Silent(honest, 11, since=1), Silent(lies[0], 12, since=1)],
+    }[who]
+    session = played(game_job, players)
+    assert sentence in session_headline(session)
+    assert sentence in Page(session_page(session, "OUT")).text
+
+
+def test_a_session_that_goes_on(game_job: Job, honest: Party) -> None:
+    arbiter = Arbiter(game_job.terms, REFEREE, [], Time(), rules(game_job))
+    assert "goes on" in Page(session_page(arbiter.session, "OUT")).text
