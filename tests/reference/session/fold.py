@@ -49,8 +49,8 @@ class Session:
         self.terms, self.rules, self.digest, self.time = terms, rules, first.digest, first.time
         self.state = "sealing"
         self.deadline = rules.sealing
-        self.seals: dict[bytes, tuple[Seal, bytes]] = {}
-        self.openings: dict[bytes, bytes] = {}
+        self.seals: dict[bytes, Seal] = {}
+        self.openings: dict[bytes, Opening] = {}
         self.members: dict[bytes, Member] = {}
         self.removed: dict[bytes, str] = {}
         self.sides: list[list[bytes]] = []
@@ -70,8 +70,6 @@ class Session:
         if self.state == "opening":
             done = all(k in self.openings or k in self.removed for k in self.seals)
             return (5, b"") if done else None
-        if any(m.verdict and m.verdict[0] != CONVICTIONS for m in self.judged()):
-            return 12, u8(4) + bytes(32)
         for m in self.running():
             if m.verdict:
                 return 11, u64(m.number) + u8(m.verdict[0]) + u8(m.bits)
@@ -90,6 +88,10 @@ class Session:
     def judged(self) -> list[Match]:
         return [m for m in self.matches if m.number in self.told]
 
+    def undecided(self) -> bool:
+        """10.5.2."""
+        return any(m.verdict and m.verdict[0] != CONVICTIONS for m in self.judged())
+
     def left(self) -> list[list[bytes]]:
         """The signers that are left, of each side that has one."""
         sides = ([k for k in side if k not in self.removed] for side in self.sides)
@@ -98,6 +100,8 @@ class Session:
     def outcome(self) -> bytes:
         """10.6."""
         left = self.left()
+        if self.undecided():
+            return u8(4) + bytes(32)
         if not left:
             return u8(0) + bytes(32)
         named = sha(self.members[left[0][0]].commitment)
@@ -128,8 +132,6 @@ class Session:
 
     def returned(self, entry: Entry) -> None:
         """11.5.2."""
-        if entry.fields:
-            raise MalformedError("fields of a return")
         away = entry.time - self.time
         self.deadline += away
         for m in self.running():
@@ -153,7 +155,7 @@ class Session:
         late = [c for c in self.clocks() if c[0] < entry.time]
         closing = {"sealing": 3, "opening": 5}.get(self.state)
         if closing is not None and (late or entry.kind == closing):
-            if (entry.kind, entry.fields) != (closing, b"") or entry.time < self.deadline:
+            if (entry.kind, entry.fields) != (closing, b"") or not late:
                 raise DeviatesError("the deadline has passed, or has not")
             self.close(entry)
         elif entry.kind == 8:
@@ -206,14 +208,12 @@ class Session:
         assert match.verdict is not None
         for party, clause in match.verdict[1]:
             self.removed.setdefault(match.keys[party], f"game {match.number}: {clause}")
-        ended = match.verdict[0] != CONVICTIONS
-        if not ended and not self.running() and not self.unbegun:
+        if not self.running() and not self.unbegun and not self.undecided():
             self.pair()
 
     def seal(self, entry: Entry) -> None:
         """10.2.1."""
-        message = _only_blob(entry.fields, SEAL_BYTES)
-        seal = read_seal(message)
+        seal = read_seal(_only_blob(entry.fields, SEAL_BYTES))
         key, listed = seal.key, self.rules.allowed
         if seal.session != self.digest or key == self.rules.referee:
             raise MalformedError("a seal of another session, or the referee's")
@@ -224,30 +224,33 @@ class Session:
         if key not in self.seals:
             if len(self.seals) == self.rules.most:
                 raise MalformedError("more than the most parties")
-            self.seals[key] = (seal, message)
-        elif self.seals[key][1] != message:
+            self.seals[key] = seal
+        elif self.seals[key] != seal:
             self.removed[key] = "two seals"
+        else:
+            raise MalformedError("without effect")
 
     def opening(self, entry: Entry) -> None:
         """10.3, 10.3.1."""
-        message = _only_blob(entry.fields, OPENING_BYTES)
-        opening = read_opening(message)
+        opening = read_opening(_only_blob(entry.fields, OPENING_BYTES))
         key = opening.key
         if opening.session != self.digest or key not in self.seals or key in self.removed:
             raise MalformedError("no opening of a sealed party")
         if key not in self.openings:
-            self.openings[key] = message
+            self.openings[key] = opening
             member = self.member(opening)
             if member is None:
                 self.removed[key] = "false opening"
             else:
                 self.members[key] = member
-        elif self.openings[key] != message:
+        elif self.openings[key] != opening:
             self.removed[key] = "two openings"
             del self.members[key]
+        else:
+            raise MalformedError("without effect")
 
     def member(self, opening: Opening) -> Member | None:
-        if opening.sealed(self.terms.digest) != self.seals[opening.key][0].sealed:
+        if opening.sealed(self.terms.digest) != self.seals[opening.key].sealed:
             return None
         try:
             run = read_party(opening.commitment, self.terms.digest)

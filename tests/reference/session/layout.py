@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reference.judge.encoding import MalformedError, Reader, blob, sha, signed, tag, u8, u64
+from reference.judge.encoding import (
+    MalformedError,
+    Reader,
+    blob,
+    good_point,
+    sha,
+    signed,
+    tag,
+    u8,
+    u64,
+)
 
 SEAL = "application/vnd.tallystick.seal.v1"
 OPENING = "application/vnd.tallystick.opening.v1"
@@ -14,11 +24,8 @@ TURN = "application/vnd.tallystick.turn.v1"
 # COMMITMENTS 11.1.
 SEAL_BYTES, OPENING_BYTES, ENTRY_BYTES = 1024, 67584, 4259840
 COMMITMENT_BYTES, FORFEIT_BYTES, ANSWER_BYTES, QUERY_BYTES = 65536, 262144, 4194304, 65536
-DURATION = 2**40
-
-
-class CutOffError(Exception):
-    """An entry that ends before its layout does: it was not written (12.3.1)."""
+DURATION, LATEST = 2**40, 2**53 - 1
+PARTIES = 64
 
 
 def cut(data: bytes, limit: int) -> tuple[bytes, bytes]:
@@ -51,7 +58,42 @@ def read_entry(data: bytes) -> Entry:
     r = Reader(data)
     r.tag("log-entry/1")
     index, previous, time, kind = r.u64(), r.hash(), r.u64(), r.u8()
-    return Entry(data, index, previous, time, kind, data[r.at :])
+    if time > LATEST:
+        raise MalformedError("a time that is none")
+    entry = Entry(data, index, previous, time, kind, data[r.at :])
+    check_fields(r, kind)
+    r.end()
+    return entry
+
+
+def key_of(r: Reader) -> bytes:
+    key = r.hash()
+    if not good_point(key):
+        raise MalformedError("a key that is none")
+    return key
+
+
+BLOBS = {2: SEAL_BYTES, 4: OPENING_BYTES, 6: QUERY_BYTES, 7: ANSWER_BYTES, 8: FORFEIT_BYTES}
+
+
+def check_fields(r: Reader, kind: int) -> None:
+    """The fields of 12.2 are there, and nothing else; raises MalformedError."""
+    if kind == 1:
+        rules_of(r)
+    elif kind in BLOBS:
+        if kind > 4:
+            r.u64()
+            if r.u8() > 1:
+                raise MalformedError("no such party")
+        r.blob(BLOBS[kind])
+    elif kind == 10:
+        r.u64(), key_of(r), key_of(r)
+    elif kind == 11:
+        r.u64(), r.u8(), r.u8()
+    elif kind == 12:
+        r.u8(), r.hash()
+    elif kind not in (3, 5, 9):
+        raise MalformedError("no such kind")
 
 
 def write_entry(index: int, previous: bytes, time: int, kind: int, fields: bytes) -> bytes:
@@ -76,22 +118,36 @@ class Rules:
     allowed: list[bytes]
     offer: bytes
 
-    def sound(self, logs: bool) -> bool:
-        """Whether a session may have these rules (4.3, 10.1, 11.2)."""
+    def sound(self) -> bool:
+        """Whether a session may have these rules (4.3, 10.1, 10.1.1, 11.1, 11.2)."""
         durations = (self.opening, self.budget, self.step, self.steps, self.extension)
         return (
             2 <= self.arity <= 256
-            and 2 <= self.most <= (2 if logs else 64)
-            and all(d <= DURATION for d in durations)
+            and 2 <= self.most <= PARTIES
+            and self.sealing <= LATEST
+            and all(d <= DURATION for d in (*durations, self.budget + self.step * self.steps))
+            and self.allowed == sorted(set(self.allowed))
+            and self.referee not in self.allowed
         )
 
 
-def read_rules(fields: bytes) -> Rules:
-    r = Reader(fields)
-    digests = [r.hash() for _ in range(3)]
+def rules_of(r: Reader) -> Rules:
+    job, nonce, referee = r.hash(), r.hash(), key_of(r)
     numbers = [r.u64() for _ in range(8)]
-    allowed = r.hashes(64)
-    rules = Rules(*digests, *numbers, allowed, r.hash())
+    count = r.u64()
+    if count > PARTIES:
+        raise MalformedError("too many keys")
+    allowed = [key_of(r) for _ in range(count)]
+    rules = Rules(job, nonce, referee, *numbers, allowed, r.hash())
+    if not rules.sound():
+        raise MalformedError("rules of no session")
+    return rules
+
+
+def read_rules(fields: bytes) -> Rules:
+    """The fields of kind 1; raises MalformedError."""
+    r = Reader(fields)
+    rules = rules_of(r)
     r.end()
     return rules
 

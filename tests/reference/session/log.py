@@ -16,8 +16,9 @@ class Outcome:
     """What a log says. Keys are hexadecimal.
 
     `wrong` says what ended the reading: `convicted` (the referee, at `index`, by `clause`),
-    `damaged` (no statement of any one from `index` on, 12.3.1), `refused` (no session of this job),
-    or nothing. The other members are as they were before that entry.
+    `damaged` (no statement of any one from `index` on, 12.3.1, 12.5.3), `refused` (its entry 0
+    begins no session of this job, 10.1.2), or nothing. The other members are as they were before
+    that entry.
     """
 
     state: str
@@ -55,17 +56,20 @@ def _is_cut(data: bytes) -> bool:
 
 
 def _entry(data: bytes, key: bytes | None) -> Entry:
-    """A signed entry; MalformedError where it is no statement of the key.
+    """A signed entry; MalformedError where it is no statement of the key, DeviatesError where the
+    key has signed what is no entry.
 
     Without a key it is entry 0, whose own fields name the key.
     """
     inner, signature = cut(data, ENTRY_BYTES)
-    entry = read_entry(inner)
     if key is None:
-        key = read_rules(entry.fields).referee
+        key = read_rules(read_entry(inner).fields).referee
     if not signed(key, signature, ENTRY, inner):
         raise MalformedError("a signature that does not verify")
-    return entry
+    try:
+        return read_entry(inner)
+    except MalformedError as why:
+        raise DeviatesError(str(why)) from why  # 12.5.3
 
 
 def read(job_json: bytes, program_text: bytes, entries: Sequence[bytes]) -> Outcome:
@@ -81,9 +85,9 @@ def read(job_json: bytes, program_text: bytes, entries: Sequence[bytes]) -> Outc
         if (first.index, first.previous, first.kind) != (0, bytes(32), 1):
             raise MalformedError("no entry 0")
     except MalformedError as why:
-        return Outcome("none", wrong="damaged", index=0, why=str(why))
+        return Outcome("none", wrong="refused", index=0, why=str(why))
     rules = read_rules(first.fields)
-    if rules.job != terms.digest or not rules.sound("replay/" in terms.contract):
+    if rules.job != terms.digest or ("replay/" in terms.contract and rules.most > 2):
         return Outcome("none", wrong="refused", index=0, why="another job, or rules of no session")
     session, before = Session(terms, rules, first), first
     for index, data in enumerate(rest[1:], 1):
@@ -112,7 +116,7 @@ def forked(a: bytes, b: bytes, referee: bytes) -> bool:
     """
     try:
         x, y = _entry(a, referee), _entry(b, referee)
-    except MalformedError:
+    except (MalformedError, DeviatesError):
         return False
     same = (x.index, x.previous) == (y.index, y.previous)
     return same and x.index > 0 and x.data != y.data

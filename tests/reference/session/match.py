@@ -23,7 +23,7 @@ class Match:
         self.terms, self.rules, self.number, self.keys, self.runs = terms, rules, number, keys, runs
         self.read = Messages(terms.digest, runs).read
         self.left = [rules.budget + rules.step * rules.steps] * 2
-        self.said: dict[tuple[int, bytes], bytes] = {}
+        self.said: dict[tuple[int, bytes], tuple[int, bytes]] = {}
         self.silent: set[int] = set()
         self.queries: dict[int, bytes] = {}  # of this round
         self.deadlines: dict[int, int] = {}  # of the parties that owe an answer
@@ -59,18 +59,16 @@ class Match:
             self.left[party] = self.deadlines.pop(party) - time
             if self.left[party] < 0:
                 raise MalformedError("after its deadline")
-            self.said[party, query] = message
-            self.answers[party] = (status, body)
+            self.said[party, query] = self.answers[party] = (status, body)
             self.round_over()
-        elif (party, query) not in self.said:
-            raise MalformedError("not asked for")
-        elif self.said[party, query] != message:
-            found = [(p, "2.10") for p in self.silent] + [(party, "2.9")]
-            self.verdict = (CONVICTIONS, sorted(found))
+        elif self.silent or self.said.get((party, query), (status, body)) == (status, body):
+            raise MalformedError("without effect")
+        else:
+            self.verdict = (CONVICTIONS, [(party, "2.9")])
 
     def forfeit(self, party: int, word: bytes, time: int) -> None:
         """2.10, 11.5; MalformedError where the referee may not sign it."""
-        if party not in self.deadlines or time < self.deadlines[party]:
+        if party not in self.deadlines or time <= self.deadlines[party]:
             raise MalformedError("no party that let its time pass")
         if len(word) > FORFEIT_BYTES:
             raise MalformedError("over its limit")
