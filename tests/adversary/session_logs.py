@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,6 @@ from dataclasses import replace
 from unit.delegation.players import REFEREE, Player, Time, rules
 from unit.protocol.simulator import Party
 
-from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal
 from tallystick.delegation.session import ENDED, OPENING, SEALING
@@ -34,8 +34,7 @@ class Actor(Player):
     def other(self, opening: Opening) -> Opening:
         """A second, different opening."""
         if self.habit == "another commitment":
-            stranger = PrivateKey(self.rng.randbytes(32))
-            return replace(opening, commitment=Player(self.party, 77).party.commitment or stranger)
+            return replace(opening, commitment=Player(self.party, 77).party.commitment)
         return replace(opening, nonce=self.rng.randbytes(32))
 
     def message(self, arbiter: Arbiter) -> bytes | None:
@@ -95,20 +94,20 @@ def random_rules(job: Job, actors: Sequence[Actor], rng: random.Random) -> dict[
 def random_log(job: Job, parties: Sequence[Party], rng: random.Random) -> list[bytes]:
     """The log of a session with two to seven parties, played to its end."""
     count = rng.randint(2, 7)
-    actors = [
-        Actor(rng.choice(parties), 11 + i, rng.choice(HABITS), rng) for i in range(count)
-    ]
+    actors = [Actor(rng.choice(parties), 11 + i, rng.choice(HABITS), rng) for i in range(count)]
     time = Time()
     log: list[bytes] = []
     listed = actors if rng.random() < 0.7 else []
     chosen = rules(job, listed, **random_rules(job, actors, rng))
     arbiter = Arbiter(job.terms, REFEREE, log, time, chosen)
+
+    def restart() -> Arbiter:
+        return Arbiter(job.terms, REFEREE, log, time)
+
     for _ in range(4000):
         if arbiter.session.state == ENDED:
             return log
-        arbiter = _moved(arbiter, rng.choice(actors), rng, lambda: Arbiter(
-            job.terms, REFEREE, log, time  # noqa: B023
-        ), time)  # fmt: skip
+        arbiter = _moved(arbiter, rng.choice(actors), rng, restart, time)
     raise AssertionError("the session does not end")
 
 
@@ -135,8 +134,6 @@ def _moved(
     message = actor.message(arbiter)
     if message is not None:
         time.now += rng.choice([0, 0, 1])
-        try:
+        with contextlib.suppress(CounterpartyError):
             arbiter.take(message)
-        except CounterpartyError:
-            pass
     return arbiter

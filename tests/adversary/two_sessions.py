@@ -10,6 +10,7 @@ key: entries are signed and chained again, so nothing but what they say can give
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from unit.protocol.conftest import PAIRS
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
+from tallystick.commit.signing import PublicKey
 from tallystick.delegation.deviation import DeviationError
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import opened
@@ -122,12 +124,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--altered", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(argv)
+    # The same signatures are met again and again.
+    PublicKey.verifies = functools.lru_cache(1 << 13)(PublicKey.verifies)  # type: ignore[method-assign]
     ends, failed = Counter[str](), 0
     with tempfile.TemporaryDirectory() as scratch:
         job = make_job(Path(scratch) / "job")
-        for found in disagreements(
-            job, runs(job), given.sessions, given.altered, given.seed, ends
-        ):
+        for found in disagreements(job, runs(job), given.sessions, given.altered, given.seed, ends):
             failed += 1
             print(*found, sep="\n  ")
     for name, count in sorted(ends.items()):

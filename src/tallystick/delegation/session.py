@@ -142,8 +142,9 @@ class Session:
 
         Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
         for one that does not continue this log, and UsageError for a log of another job, or with
-        rules that the job of `terms` does not allow (10.1.2): the session has not changed then. Raises MachineFaultError where this
-        machine cannot judge an answer: the session must be folded again then.
+        rules that the job of `terms` does not allow (10.1.2): the session has not changed then.
+        Raises MachineFaultError where this machine cannot judge an answer: the session must be
+        folded again then.
         """
         self._check_place(entry)
         event = entry.event

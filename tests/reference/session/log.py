@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reference.judge.encoding import MalformedError, Reader, signed
 from reference.judge.terms import Terms
@@ -72,9 +73,14 @@ def _entry(data: bytes, key: bytes | None) -> Entry:
         raise DeviatesError(str(why)) from why  # 12.5.3
 
 
+@lru_cache(maxsize=4)
+def _terms(job_json: bytes, program_text: bytes) -> Terms:
+    return Terms(job_json, program_text)
+
+
 def read(job_json: bytes, program_text: bytes, entries: Sequence[bytes]) -> Outcome:
     """The session of a log: its signed entries from index 0 on (12.1)."""
-    terms = Terms(job_json, program_text)
+    terms = _terms(job_json, program_text)
     rest = list(entries)
     if rest and _is_cut(rest[-1]):
         rest.pop()  # 12.3.1
