@@ -20,7 +20,7 @@ from tallystick.prover.registered import Registered
 from tallystick.prover.replies import Message, Refusal, Working
 from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import LogSource, UnreachableError, check_url
-from tallystick.service.guard import Rates
+from tallystick.service.rates import Rates
 from tallystick.service.server import parse_listen
 
 
@@ -256,21 +256,45 @@ def test_a_rate_is_kept() -> None:
 
 
 def test_a_fast_peer_is_told_to_wait(party: Registered) -> None:
-    with serving(party, bounds=replace(BOUNDS, rate=0.001, burst=2)) as url:
-        statuses = []
-        for _ in range(3):
-            with Raw(url) as raw:
-                raw.send(GET)
-                statuses.append(raw.status())
-        assert statuses == [200, 200, 429]
+    with serving(party, bounds=replace(BOUNDS, rate=0.001, burst=3)) as url:
 
         async def asks() -> None:
             async with client(url) as asked:
-                await asked.turn(b"turn")
+                await asked.card()
+                await asked.card()  # one connection and two requests: all that it may spend
+                with pytest.raises(UnreachableError) as error:
+                    await asked.turn(b"turn")
+                assert error.value.after == 1.0
 
-        with pytest.raises(UnreachableError) as error:
-            now(asks())
-        assert error.value.after == 1.0
+        now(asks())
+        with Raw(url) as raw:  # the next connection is cut at once
+            assert raw.ends()
+
+
+def test_bad_requests_cost_more() -> None:
+    rates = Rates(replace(BOUNDS, rate=1, burst=100, bad_cost=50, bad_bytes=1000))
+    assert rates.take("a", 0.0)
+    rates.bad("a", 48_000)
+    assert rates.take("a", 0.0) and not rates.take("a", 0.0)
+    for _ in range(9):
+        rates.bad("a", 1 << 30)
+    assert not rates.take("a", 100.0) and rates.take("a", 102.0)  # a debt has a bound
+    assert rates.take("b", 0.0)
+
+
+@pytest.mark.parametrize(
+    "bad", [post(5) + b"hello", b"\0\1\r\n\r\n", post(1 << 40), b"GET /x HTTP/1.1\r\n\r\n"]
+)
+def test_a_peer_that_sends_garbage_is_cut_off_soon(party: Registered, bad: bytes) -> None:
+    with serving(party, bounds=replace(BOUNDS, rate=0.001, burst=100)) as url:
+        statuses = []
+        for _ in range(8):
+            try:
+                statuses.append(_status(url, bad))
+            except ConnectionError:
+                statuses.append(0)
+        assert statuses[0] in (400, 401, 404, 413)
+        assert statuses[-1] == 0
 
 
 @pytest.mark.parametrize("bounds", [{"bodies_bytes": 150}, {"peer_bodies_bytes": 150}])

@@ -20,10 +20,14 @@ class Bounds:
     peer_connections: int = 160
     requests: int = 256  # at one time
     peer_requests: int = 128
-    # Requests of a peer: so many a second, and so many at once after a pause.
+    # What a peer may spend: so much a second, and so much at once after a pause. A connection and a
+    # request cost 1 each. A bad request costs what it makes the server do, which no one has asked
+    # for: `bad_cost`, and 1 for every `bad_bytes` of its body.
     rate: float = 500.0
     burst: float = 1000.0
-    peers: int = 4096  # of which the rate is known
+    bad_cost: float = 20.0
+    bad_bytes: int = 32 << 10
+    peers: int = 4096  # of which the account is known
     head_bytes: int = 16 << 10
     body_bytes: int = 9 * MIB  # PROTOCOL 13.2
     bodies_bytes: int = 96 * MIB  # of all requests that are being read

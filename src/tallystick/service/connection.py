@@ -16,6 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tallystick.service.bounds import Bounds
+from tallystick.service.rates import Rates
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Doors:
     """The connections of one server: all, by peer, and those whose handshake is under way."""
 
     bounds: Bounds
+    rates: Rates
     open: int = 0
     peers: Counter[str] = field(default_factory=Counter)
     handshakes: dict[int, float] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Connection(H11Protocol):
         self.doors.handshakes.pop(id(self), None)
         super().connection_made(transport)
         peer = self.client[0] if self.client else ""
-        if not self.doors.admit(peer):
+        if not (self.doors.rates.take(peer, self.loop.time()) and self.doors.admit(peer)):
             transport.abort()
             return
         self._peer = peer
@@ -104,6 +106,12 @@ class Connection(H11Protocol):
             if not self.cycle.response_complete:
                 self._cut_after(self.doors.bounds.whole_seconds)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP. It costs the peer as a bad request does."""
+        if self._peer is not None:
+            self.doors.rates.bad(self._peer)
+        super().send_400_response(msg)
+
     def on_response_complete(self) -> None:
         """The request is over; from here on uvicorn's bound on the pause counts."""
         self._stop()
@@ -123,9 +131,11 @@ class Connection(H11Protocol):
 
     def _cut(self) -> None:
         self._timer = None
+        if self._peer is not None:
+            self.doors.rates.bad(self._peer)
         self.transport.abort()
 
 
-def connection_class(bounds: Bounds) -> type[Connection]:
+def connection_class(bounds: Bounds, rates: Rates) -> type[Connection]:
     """A class of connections for one server."""
-    return type("Connection", (Connection,), {"doors": Doors(bounds)})
+    return type("Connection", (Connection,), {"doors": Doors(bounds, rates)})

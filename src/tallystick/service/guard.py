@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from tallystick.service.bounds import Bounds
+from tallystick.service.rates import Rates
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+# Statuses of requests that no party's referee makes.
+_BAD = frozenset({400, 401, 404, 405, 408, 411, 413})
 
 
 class Refused(Exception):  # noqa: N818  a response, not a fault
@@ -30,31 +35,13 @@ class Refused(Exception):  # noqa: N818  a response, not a fault
         self.status, self.why, self.close = status, why, close
 
 
-class Rates:
-    """A token bucket for each peer. Peers that were quiet longest are forgotten first."""
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, peer: str, now: float) -> bool:
-        """Whether `peer` may make a request at `now`, in seconds of any clock."""
-        tokens, then = self._left.pop(peer, (self._bounds.burst, now))
-        tokens = min(self._bounds.burst, tokens + (now - then) * self._bounds.rate)
-        allowed = tokens >= 1
-        self._left[peer] = (tokens - 1 if allowed else tokens, now)
-        if len(self._left) > self._bounds.peers:
-            self._left.popitem(last=False)
-        return allowed
-
-
 class Guard:
     """`app` within `bounds`. The guard calls `tell` with the error of a request that failed by a
     fault of ours; the peer learns nothing of it."""
 
     def __init__(self, app: App, bounds: Bounds, tell: Callable[[BaseException], None]) -> None:
         self._app, self._bounds, self._tell = app, bounds, tell
-        self._rates = Rates(bounds)
+        self.rates = Rates(bounds)
         self._running, self._held = 0, 0
         self._peer_running: Counter[str] = Counter()
         self._peer_held: Counter[str] = Counter()
@@ -79,16 +66,18 @@ class Guard:
 
     def _admit(self, peer: str) -> None:
         bounds = self._bounds
-        if not self._rates.take(peer, asyncio.get_running_loop().time()):
+        if not self.rates.take(peer, asyncio.get_running_loop().time()):
             raise Refused(429, "too many requests", close=True)
         if self._running >= bounds.requests or self._peer_running[peer] >= bounds.peer_requests:
             raise Refused(503, "too many requests at one time", close=True)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send, peer: str) -> None:
-        started = False
+        started = bad = False
 
         async def noting(event: Event) -> None:
-            nonlocal started
+            nonlocal started, bad
+            if not started:
+                bad = event["status"] in _BAD
             started = True
             await send(event)
 
@@ -98,9 +87,10 @@ class Guard:
             body = await self._body(receive, size)
             await self._app(scope, _whole(body, receive), noting)
         except Refused as refused:
+            bad = refused.status in _BAD
             await _respond(send, refused)
         except ConnectionAbortedError:
-            return
+            bad = True
         except Exception as error:
             self._tell(error)
             if not started:
@@ -108,6 +98,8 @@ class Guard:
         finally:
             self._held -= size
             _less(self._peer_held, peer, size)
+            if bad:
+                self.rates.bad(peer, size)
 
     def _reserve(self, scope: Scope, peer: str) -> int:
         """The length of the body, with room for it set aside. Raises Refused."""

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tallystick.disk.entry_log import entry_name
 from tallystick.service.bounds import BOUNDS, Bounds
-from tallystick.service.guard import App, Guard
+from tallystick.service.guard import Guard
 from tallystick.service.wire import LOG, OCTETS
 
 _DIGITS = 7
@@ -24,7 +24,7 @@ def log_app(
     session: bytes,
     bounds: Bounds = BOUNDS,
     tell: Callable[[BaseException], None] = lambda _: None,
-) -> App:
+) -> Guard:
     """The application that shows the entries below `published()` of the session's log.
 
     `read` gives an entry's bytes. Entry i has two addresses: `/v1/log/i`, and the one that its file

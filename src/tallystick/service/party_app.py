@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tallystick.prover.registered import Registered
 from tallystick.prover.replies import MALFORMED, Refusal, Reply
 from tallystick.service.bounds import BOUNDS, Bounds
-from tallystick.service.guard import App, Guard
+from tallystick.service.guard import Guard
 from tallystick.service.wire import (
     CARD_FORMAT,
     COMMITMENT,
@@ -35,7 +35,7 @@ def party_app(
     registered: Registered,
     bounds: Bounds = BOUNDS,
     tell: Callable[[BaseException], None] = lambda _: None,
-) -> App:
+) -> Guard:
     """The ASGI application that answers for `registered` within `bounds`.
 
     It calls `tell` with the error of a request that a fault of this machine has ended.

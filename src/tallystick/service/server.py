@@ -16,7 +16,7 @@ import uvicorn
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.connection import connection_class
-from tallystick.service.guard import App
+from tallystick.service.guard import Guard
 
 _BACKLOG = 256
 
@@ -75,7 +75,7 @@ class HttpServer:
 
     def __init__(
         self,
-        app: App,
+        app: Guard,
         sock: socket.socket,
         tls: ssl.SSLContext | None = None,
         bounds: Bounds = BOUNDS,
@@ -87,7 +87,7 @@ class HttpServer:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http=connection_class(bounds),
+            http=connection_class(bounds, app.rates),
             ws="none",
             lifespan="off",
             log_config=None,
