@@ -13,11 +13,6 @@ from adversary.http_matrix import cells, play_over_http
 from adversary.session_matrix import Cell, Small
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    return Small(tmp_path_factory.mktemp("small"), 2)
-
-
 @pytest.mark.parametrize("name", ("two-answers", "deeply-nested"))
 def test_attacks_over_http(small: Small, name: str) -> None:
     """PROTOCOL P1, P2, P3: the honest party, real servers, the real driver."""
