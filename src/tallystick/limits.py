@@ -56,6 +56,7 @@ class Limits:
     seal_bytes: int = 1 << 10
     sealed_bytes: int = 66 << 10
     entry_bytes: int = (4 << 20) + (64 << 10)
+    log_entries: int = 1 << 20
     turn_bytes: int = 9 << 20
     turn_messages: int = 64
     turn_entries: int = 1 << 10

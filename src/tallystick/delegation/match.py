@@ -64,7 +64,7 @@ class Match:
         return None
 
     def deadlines(self) -> list[tuple[int, int]]:
-        """(deadline, party) of every answer that is owed."""
+        """(deadline, party) of every answer that is owed; none once the game has its end."""
         found = [(self.clocks[p].deadline, p) for p in self.owed]
         return [(deadline, p) for deadline, p in found if deadline is not None]
 
@@ -116,6 +116,10 @@ class Match:
         self.clocks[party].stop(now)
         self.owed.pop(party, None)
         self._settle()
+        if self.ending is not None:  # 2.9 may end a game while the other party owes an answer
+            for clock in self.clocks:
+                clock.stop(now)
+            self.owed.clear()
 
     def lose(self, party: int, envelope: bytes, now: int) -> None:
         """The party's time has passed; the referee's signed forfeit says so."""

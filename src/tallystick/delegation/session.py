@@ -41,7 +41,7 @@ from tallystick.delegation.match import Match
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import Opening, Seal, open_opening, open_seal, opened_run
 from tallystick.delegation.sides import Member, pairs_of, sides_of
-from tallystick.errors import CounterpartyError, UsageError
+from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.terms import Terms
 from tallystick.protocol.forfeit import open_forfeit
@@ -53,8 +53,7 @@ EXCLUDED, LOST, NEVER_OPENED = "excluded", "lost", "never opened"
 
 def check_rules(terms: Terms, rules: Rules) -> None:
     """Raise UsageError for rules of another job, or of k > 2 under a contract with logs (10.1)."""
-    if rules.job_digest != terms.digest:
-        raise UsageError("The session is about another job.", "Pass the job that it names.")
+    _check_job(terms, rules)
     contract = find_contract(terms.commitment.contract)
     if contract.keeps_log and rules.most > 2:
         raise UsageError(
@@ -62,6 +61,11 @@ def check_rules(terms: Terms, rules: Rules) -> None:
             "on a log.",
             "Choose at most 2 parties, or a contract without logs (rounded/1).",
         )
+
+
+def _check_job(terms: Terms, rules: Rules) -> None:
+    if rules.job_digest != terms.digest:
+        raise UsageError("The session is about another job.", "Pass the job that it names.")
 
 
 class Session:
@@ -139,9 +143,10 @@ class Session:
     def apply(self, entry: Entry) -> None:
         """Let an entry take effect whose signature was verified (entries.open_entry).
 
-        Raises DeviationError for one that no referee of these rules writes (12.5): the session has
-        not changed then. Raises MachineFaultError where this machine cannot judge an answer: the
-        session must be folded again then.
+        Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
+        for one that does not continue this log, and UsageError for a log about another job than
+        that of `terms`: the session has not changed then. Raises MachineFaultError where this
+        machine cannot judge an answer: the session must be folded again then.
         """
         self._check_place(entry)
         event = entry.event
@@ -158,10 +163,20 @@ class Session:
         self._take(event, away)
 
     def _check_place(self, entry: Entry) -> None:
-        """Index, chain, time, and the beginning and end of the log (12.1)."""
+        """Index, chain, time, and the beginning and end of the log (12.1).
+
+        An entry that does not continue the log says nothing about the referee (12.5.3). Such a one
+        is shown by a person who takes an entry out of an honest log, or mixes two sessions' logs.
+        """
         index = entry.index
         if index != self.length or entry.previous != self.last:
-            raise DeviationError(index, "12.1", "it does not continue the log before it")
+            raise CorruptFileError(
+                f"Entry {index} does not continue the log before it, which has {self.length} "
+                "entries: some are missing, or are another session's.",
+                "Get all entries of one session again.",
+            )
+        if isinstance(entry.event, SessionBegun):
+            _check_job(self.terms, entry.event.rules)
         if entry.time < self.time:
             raise DeviationError(index, "12.1", "its time is before that of the entry before it")
         if isinstance(entry.event, SessionBegun) != (self.state == NOT_BEGUN):
