@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def clause(promise: str) -> str:
     return found[0]
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """Names of the test functions in a file."""
     return {node.name for node in ast.walk(ast.parse(path.read_text()))
