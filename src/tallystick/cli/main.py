@@ -36,6 +36,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "verify-model": ("tallystick.cli.model", "verify_model"),
     "sample": ("tallystick.cli.model", "sample"),
     "evaluate": ("tallystick.cli.model", "evaluate"),
+    "offer": ("tallystick.cli.offer", "offer"),
+    "settle": ("tallystick.cli.settle", "settle"),
     "inspect": ("tallystick.cli.inspect", "inspect"),
     "fsck": ("tallystick.cli.inspect", "fsck"),
     "report": ("tallystick.cli.report", "report"),

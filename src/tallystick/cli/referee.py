@@ -32,6 +32,7 @@ from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
+from tallystick.service.archive import RESULT, evidence_name
 from tallystick.service.packages import require_packages
 
 if TYPE_CHECKING:
@@ -245,8 +246,6 @@ class _Held:
 
     def write_evidence(self, session: Session) -> None:
         """Write the evidence of each game that has ended, once."""
-        from tallystick.cli.sessions import evidence_name
-
         for match in session.matches:
             if match.ended and match.number not in self._written:
                 path = self._log.directory / evidence_name(match.number)
@@ -268,7 +267,7 @@ def _finish(driver: Driver, out: Path, as_json: bool) -> None:
     session = driver.arbiter.session
     found = session_json(session, driver.seats)
     text = json.dumps(plain(found), indent=2, ensure_ascii=True) + "\n"
-    write_file(out / "result.json", [text.encode("ascii")])
+    write_file(out / RESULT, [text.encode("ascii")])
     if as_json:
         print_json({**found, "out": out})
     else:

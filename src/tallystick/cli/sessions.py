@@ -16,26 +16,19 @@ from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
-    CONVICTED,
     NO_RESULT,
     NONE_ACCEPTED,
     UNCONTESTED,
-    UNDECIDED,
 )
 from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.judge import Judgement
 from tallystick.run.show.estimate import human_seconds
+from tallystick.service.archive import evidence_name
 from tallystick.service.driver import Driver, Seat
+from tallystick.service.show import OUTCOMES, VERDICTS
 
-OUTCOMES = {
-    NONE_ACCEPTED: "none accepted",
-    CONTESTED: "accepted",
-    UNCONTESTED: "uncontested",
-    ALONE: "one party alone",
-    NO_RESULT: "no result",
-}
 _WORDS = {
     NONE_ACCEPTED: "no party's claim is left",
     CONTESTED: "not shown wrong by any other party",
@@ -44,11 +37,6 @@ _WORDS = {
     NO_RESULT: "a game could not be decided; no party is convicted by that",
 }
 _PLAIN_SECONDS = 10.0
-
-
-def evidence_name(number: int) -> str:
-    """The file of a game's evidence."""
-    return f"game-{number:03}.evidence"
 
 
 def convicted_keys(session: Session) -> list[PublicKey]:
@@ -121,12 +109,11 @@ def _party_json(session: Session, key: PublicKey, url: str | None) -> dict[str, 
 
 def _game_json(match: Match) -> dict[str, Any]:
     ending, verdict = match.ending, match.referee.verdict if match.referee else None
-    outcome = {CONVICTED: "convicted", UNDECIDED: "undecided"}
     return {
         "game": match.number,
         "parties": [m.key.key_id for m in match.members],
         "run_roots": [m.run.run_root for m in match.members],
-        "outcome": "open" if ending is None else outcome.get(ending.outcome, "no verdict"),
+        "outcome": "open" if ending is None else VERDICTS[ending.outcome],
         "convicted": [m.key.key_id for p, m in enumerate(match.members)
                       if ending is not None and ending.convicted >> p & 1],
         "forfeit": bool(verdict and verdict.forfeit),

@@ -31,7 +31,7 @@ from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import OPENING_TAG, SEAL_TAG
 from tallystick.delegation.session import ENDED, OPENING, PLAYING, SEALING, Session, check_rules
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Request, Turn, sign_turn
-from tallystick.errors import CorruptFileError, UsageError
+from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.forfeit import sign_forfeit
@@ -70,6 +70,7 @@ class Arbiter:
     ) -> None:
         self.session = Session(terms)
         self._key, self._log, self._now = key, log, now
+        self._stopped = False
         self._beginning: list[bytes] = []  # the entries to the closing of the sealing
         referee = None
         for message in log:
@@ -107,8 +108,14 @@ class Arbiter:
     # -- entries -----------------------------------------------------------------------------------
 
     def tick(self) -> int | None:
-        """Write all entries that are due now; the next deadline, or None without one."""
-        now = self._time()
+        """Write all entries that are due now; the next deadline, or None without one.
+
+        Raises StorageError where the log cannot be written, CannotCheckError after any error of a
+        write: go on with a new arbiter on the log then.
+        """
+        return self._write_due(self._time())
+
+    def _write_due(self, now: int) -> int | None:
         while True:
             event = self.session.follows()
             if event is None:
@@ -125,13 +132,15 @@ class Arbiter:
         looked at.
 
         Raises CounterpartyError for a message without effect here, NoEffectError among them. It is
-        not logged, and no one is convicted by it.
+        not logged, and no one is convicted by it. Raises as `tick` besides.
         """
-        self.tick()
+        # The message has come now. A later time would make an entry due before it (12.4).
+        now = self._time()
+        self._write_due(now)
         event = self._event(message, sender)
         if not isinstance(event, Answered):  # `_event` has checked answers
             self.session.check(event)
-        self._write(event)
+        self._write(event, now)
         self.tick()
 
     def _event(self, message: bytes, sender: PublicKey | None) -> Event:
@@ -170,12 +179,21 @@ class Arbiter:
         return max(self._now(), self.session.time)
 
     def _write(self, event: Event, now: int | None = None) -> None:
+        if self._stopped:
+            raise CannotCheckError(
+                "The referee has stopped: an entry could not be written, or not be judged.",
+                "Start it again. It goes on from its log.",
+            )
         session = self.session
         time = max(self._time() if now is None else now, session.time)
         entry = Entry(session.length, session.last, time, event)
         message = sign_entry(self._key, entry)
+        # Whether a failed entry is in the log is unknown here. Another one in its place could
+        # contradict it (12.5.1).
+        self._stopped = True
         self._log.append(message)  # 12.3: before it takes effect
         self._apply(entry, message)
+        self._stopped = False
 
     def _apply(self, entry: Entry, message: bytes) -> None:
         if self.session.state in ("not begun", SEALING):

@@ -16,8 +16,9 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.sides import Member
-from tallystick.errors import CannotCheckError, MachineFaultError
+from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
+from tallystick.protocol.answers import open_answer
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import Forfeit
 from tallystick.protocol.game import BOTH
@@ -64,7 +65,7 @@ class Match:
         return None
 
     def deadlines(self) -> list[tuple[int, int]]:
-        """(deadline, party) of every answer that is owed."""
+        """(deadline, party) of every answer that is owed; none once the game has its end."""
         found = [(self.clocks[p].deadline, p) for p in self.owed]
         return [(deadline, p) for deadline, p in found if deadline is not None]
 
@@ -82,10 +83,8 @@ class Match:
         first, second = (m.commitment for m in self.members)
         try:
             self.referee = Referee(self._terms, (first, second), self._rules.arity)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         else:
             self._see()
 
@@ -98,10 +97,16 @@ class Match:
         """Raise CounterpartyError for a message that has no effect in this game."""
         if self.ending is not None or self.referee is None:
             raise NoEffectError("The game has ended.", "Refuse the message.")
-        if self.forfeits and answered.party not in self.owed:
-            raise NoEffectError("The party owes no answer.", "Refuse the message.")
         if not self.referee.expects(answered.party, answered.message):
             raise NoEffectError("This answer was there before.", "Ignore it.")
+        if self.forfeits and not self._answers_owed(answered):
+            # 11.5: the evidence of the game has no place for an equivocation beside a forfeit.
+            raise NoEffectError("The party does not owe this answer.", "Refuse the message.")
+
+    def _answers_owed(self, answered: Answered) -> bool:
+        assert self.referee is not None
+        query = open_answer(answered.message, self.members[answered.party].key).query
+        return self.owed.get(answered.party) == query
 
     def answer(self, answered: Answered, now: int) -> None:
         """Take in an answer that `check` has passed."""
@@ -109,13 +114,15 @@ class Match:
         party = answered.party
         try:
             self.referee.receive(party, answered.message)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         self.clocks[party].stop(now)
         self.owed.pop(party, None)
         self._settle()
+        if self.ending is not None:  # 2.9 may end a game while the other party owes an answer
+            for clock in self.clocks:
+                clock.stop(now)
+            self.owed.clear()
 
     def lose(self, party: int, envelope: bytes, now: int) -> None:
         """The party's time has passed; the referee's signed forfeit says so."""
@@ -150,6 +157,16 @@ class Match:
             self._end(UNDECIDED, why="the parties followed different logs (1.5.1)")
         else:
             self._end(NO_VERDICT, why="the two claims agree")
+
+    def _give_up(self, error: CannotCheckError) -> None:
+        """End the game without a verdict (2.6.1), if every referee would.
+
+        A fault of this machine or this build (a subclass) is no outcome: with such a one a referee
+        would end a game, or a reader convict a referee, that another machine judges otherwise.
+        """
+        if type(error) is not CannotCheckError:
+            raise error
+        self._end(NO_VERDICT, why=error.message)
 
     def _end(self, outcome: int, convicted: int = 0, why: str = "") -> None:
         self.ending, self.why = GameEnded(self.number, outcome, convicted), why

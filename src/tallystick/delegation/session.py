@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tallystick.commit.compact import same_words
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.deviation import DeviationError, NoEffectError
@@ -41,7 +42,7 @@ from tallystick.delegation.match import Match
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import Opening, Seal, open_opening, open_seal, opened_run
 from tallystick.delegation.sides import Member, pairs_of, sides_of
-from tallystick.errors import CounterpartyError, UsageError
+from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.terms import Terms
 from tallystick.protocol.forfeit import open_forfeit
@@ -53,8 +54,7 @@ EXCLUDED, LOST, NEVER_OPENED = "excluded", "lost", "never opened"
 
 def check_rules(terms: Terms, rules: Rules) -> None:
     """Raise UsageError for rules of another job, or of k > 2 under a contract with logs (10.1)."""
-    if rules.job_digest != terms.digest:
-        raise UsageError("The session is about another job.", "Pass the job that it names.")
+    _check_job(terms, rules)
     contract = find_contract(terms.commitment.contract)
     if contract.keeps_log and rules.most > 2:
         raise UsageError(
@@ -62,6 +62,11 @@ def check_rules(terms: Terms, rules: Rules) -> None:
             "on a log.",
             "Choose at most 2 parties, or a contract without logs (rounded/1).",
         )
+
+
+def _check_job(terms: Terms, rules: Rules) -> None:
+    if rules.job_digest != terms.digest:
+        raise UsageError("The session is about another job.", "Pass the job that it names.")
 
 
 class Session:
@@ -139,9 +144,11 @@ class Session:
     def apply(self, entry: Entry) -> None:
         """Let an entry take effect whose signature was verified (entries.open_entry).
 
-        Raises DeviationError for one that no referee of these rules writes (12.5): the session has
-        not changed then. Raises MachineFaultError where this machine cannot judge an answer: the
-        session must be folded again then.
+        Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
+        for one that does not continue this log, and UsageError for a log of another job, or with
+        rules that the job of `terms` does not allow (10.1.2): the session has not changed then.
+        Raises CannotCheckError (a subclass) where this machine or build cannot judge an answer:
+        the session must be folded again then.
         """
         self._check_place(entry)
         event = entry.event
@@ -158,10 +165,20 @@ class Session:
         self._take(event, away)
 
     def _check_place(self, entry: Entry) -> None:
-        """Index, chain, time, and the beginning and end of the log (12.1)."""
+        """Index, chain, time, and the beginning and end of the log (12.1).
+
+        An entry that does not continue the log says nothing about the referee (12.5.3). Such a one
+        is shown by a person who takes an entry out of an honest log, or mixes two sessions' logs.
+        """
         index = entry.index
         if index != self.length or entry.previous != self.last:
-            raise DeviationError(index, "12.1", "it does not continue the log before it")
+            raise CorruptFileError(
+                f"Entry {index} does not continue the log before it, which has {self.length} "
+                "entries: some are missing, or are another session's.",
+                "Get all entries of one session again.",
+            )
+        if self.state == NOT_BEGUN and isinstance(entry.event, SessionBegun):
+            check_rules(self.terms, entry.event.rules)  # 10.1.2
         if entry.time < self.time:
             raise DeviationError(index, "12.1", "its time is before that of the entry before it")
         if isinstance(entry.event, SessionBegun) != (self.state == NOT_BEGUN):
@@ -196,12 +213,10 @@ class Session:
     def check(self, event: Event) -> None:
         """Raise CounterpartyError or UsageError for an event without effect here (12.5).
 
-        It judges the messages of parties, and the rules of a beginning.
+        It judges the messages of parties.
         """
-        if isinstance(event, SessionBegun):
-            check_rules(self.terms, event.rules)
-        elif isinstance(event, Sealed):
-            self._check_seal(open_seal(event.message), event.message)
+        if isinstance(event, Sealed):
+            self._check_seal(open_seal(event.message))
         elif isinstance(event, SealOpened):
             self._check_opening(open_opening(event.message), event.message)
         elif isinstance(event, Answered):
@@ -209,7 +224,7 @@ class Session:
                 raise NoEffectError("There is no such game.", "Refuse the message.")
             self.matches[event.game].check(event)
 
-    def _check_seal(self, seal: Seal, message: bytes) -> None:
+    def _check_seal(self, seal: Seal) -> None:
         """A seal that counts, or that excludes its key (10.2.1)."""
         rules, known = self._rules, self.seals.get(seal.key)
         if self.state != SEALING or seal.session != self.session:
@@ -218,7 +233,7 @@ class Session:
             raise NoEffectError("This key may not take part.", "Refuse the seal.")
         if known is None and len(self.seals) >= rules.most:
             raise NoEffectError("The session has all its parties.", "Refuse the seal.")
-        if seal.key in self.removed or (known is not None and known[1] == message):
+        if seal.key in self.removed or (known is not None and known[0] == seal):
             raise NoEffectError("The seal has no effect any more.", "Ignore it.")
 
     def _check_opening(self, opening: Opening, message: bytes) -> None:
@@ -227,7 +242,8 @@ class Session:
             raise NoEffectError("The opening is late, early, or of another session.", "Refuse it.")
         if opening.key not in self.seals or opening.key in self.removed:
             raise NoEffectError("The opening's key has no seal that counts.", "Refuse it.")
-        if self.openings.get(opening.key) == message:
+        known = self.openings.get(opening.key)
+        if known is not None and same_words(known, message):
             raise NoEffectError("The opening was there before.", "Ignore it.")
 
     # -- effects -----------------------------------------------------------------------------------
