@@ -79,8 +79,8 @@ def encode(bundle: Bundle, name: str) -> tuple[str, bytes]:
 
 
 def bundles() -> list[str]:
-    """Names of the bundles that are stored."""
-    return sorted(p.stem for p in ROOT.glob("*.bin"))
+    """Names of the bundles of evidence that are stored."""
+    return sorted(p.stem for p in ROOT.glob("*.bin") if p.stem != "sessions")
 
 
 def load(name: str) -> Bundle:

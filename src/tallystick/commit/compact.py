@@ -25,6 +25,11 @@ class Compact(NamedTuple):
         return signer.verifies(self.signature, pae(payload_type, self.data))
 
 
+def same_words(one: bytes, two: bytes) -> bool:
+    """Whether two whole messages have the same data, whatever their signatures (PROTOCOL 2.9)."""
+    return one[:-SIGNATURE_BYTES] == two[:-SIGNATURE_BYTES]
+
+
 def sign_compact(key: PrivateKey, payload_type: str, data: bytes) -> bytes:
     """`data` signed as a message of `payload_type`."""
     return Writer().blob(data).raw(key.sign(pae(payload_type, data))).finish()

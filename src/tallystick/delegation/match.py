@@ -18,6 +18,7 @@ from tallystick.delegation.rules import Rules
 from tallystick.delegation.sides import Member
 from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
+from tallystick.protocol.answers import open_answer
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import Forfeit
 from tallystick.protocol.game import BOTH
@@ -96,10 +97,16 @@ class Match:
         """Raise CounterpartyError for a message that has no effect in this game."""
         if self.ending is not None or self.referee is None:
             raise NoEffectError("The game has ended.", "Refuse the message.")
-        if self.forfeits and answered.party not in self.owed:
-            raise NoEffectError("The party owes no answer.", "Refuse the message.")
         if not self.referee.expects(answered.party, answered.message):
             raise NoEffectError("This answer was there before.", "Ignore it.")
+        if self.forfeits and not self._answers_owed(answered):
+            # 11.5: the evidence of the game has no place for an equivocation beside a forfeit.
+            raise NoEffectError("The party does not owe this answer.", "Refuse the message.")
+
+    def _answers_owed(self, answered: Answered) -> bool:
+        assert self.referee is not None
+        query = open_answer(answered.message, self.members[answered.party].key).query
+        return self.owed.get(answered.party) == query
 
     def answer(self, answered: Answered, now: int) -> None:
         """Take in an answer that `check` has passed."""

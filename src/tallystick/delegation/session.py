@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tallystick.commit.compact import same_words
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.deviation import DeviationError, NoEffectError
@@ -144,10 +145,10 @@ class Session:
         """Let an entry take effect whose signature was verified (entries.open_entry).
 
         Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
-        for one that does not continue this log, and UsageError for a log about another job than
-        that of `terms`: the session has not changed then. Raises CannotCheckError (a
-        subclass) where this machine or build cannot judge an answer: the session must be folded
-        again then.
+        for one that does not continue this log, and UsageError for a log of another job, or with
+        rules that the job of `terms` does not allow (10.1.2): the session has not changed then.
+        Raises CannotCheckError (a subclass) where this machine or build cannot judge an answer:
+        the session must be folded again then.
         """
         self._check_place(entry)
         event = entry.event
@@ -176,8 +177,8 @@ class Session:
                 "entries: some are missing, or are another session's.",
                 "Get all entries of one session again.",
             )
-        if isinstance(entry.event, SessionBegun):
-            _check_job(self.terms, entry.event.rules)
+        if self.state == NOT_BEGUN and isinstance(entry.event, SessionBegun):
+            check_rules(self.terms, entry.event.rules)  # 10.1.2
         if entry.time < self.time:
             raise DeviationError(index, "12.1", "its time is before that of the entry before it")
         if isinstance(entry.event, SessionBegun) != (self.state == NOT_BEGUN):
@@ -212,12 +213,10 @@ class Session:
     def check(self, event: Event) -> None:
         """Raise CounterpartyError or UsageError for an event without effect here (12.5).
 
-        It judges the messages of parties, and the rules of a beginning.
+        It judges the messages of parties.
         """
-        if isinstance(event, SessionBegun):
-            check_rules(self.terms, event.rules)
-        elif isinstance(event, Sealed):
-            self._check_seal(open_seal(event.message), event.message)
+        if isinstance(event, Sealed):
+            self._check_seal(open_seal(event.message))
         elif isinstance(event, SealOpened):
             self._check_opening(open_opening(event.message), event.message)
         elif isinstance(event, Answered):
@@ -225,7 +224,7 @@ class Session:
                 raise NoEffectError("There is no such game.", "Refuse the message.")
             self.matches[event.game].check(event)
 
-    def _check_seal(self, seal: Seal, message: bytes) -> None:
+    def _check_seal(self, seal: Seal) -> None:
         """A seal that counts, or that excludes its key (10.2.1)."""
         rules, known = self._rules, self.seals.get(seal.key)
         if self.state != SEALING or seal.session != self.session:
@@ -234,7 +233,7 @@ class Session:
             raise NoEffectError("This key may not take part.", "Refuse the seal.")
         if known is None and len(self.seals) >= rules.most:
             raise NoEffectError("The session has all its parties.", "Refuse the seal.")
-        if seal.key in self.removed or (known is not None and known[1] == message):
+        if seal.key in self.removed or (known is not None and known[0] == seal):
             raise NoEffectError("The seal has no effect any more.", "Ignore it.")
 
     def _check_opening(self, opening: Opening, message: bytes) -> None:
@@ -243,7 +242,8 @@ class Session:
             raise NoEffectError("The opening is late, early, or of another session.", "Refuse it.")
         if opening.key not in self.seals or opening.key in self.removed:
             raise NoEffectError("The opening's key has no seal that counts.", "Refuse it.")
-        if self.openings.get(opening.key) == message:
+        known = self.openings.get(opening.key)
+        if known is not None and same_words(known, message):
             raise NoEffectError("The opening was there before.", "Ignore it.")
 
     # -- effects -----------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ def replayed(terms: Terms, log: Iterable[bytes]) -> Session:
     session = Session(terms)
     for message in log:
         referee = None if session.rules is None else session.rules.referee
-        session.apply(_opened(message, referee, session.length))
+        session.apply(opened(message, referee, session.length))
     return session
 
 
-def _opened(message: bytes, referee: PublicKey | None, index: int) -> Entry:
+def opened(message: bytes, referee: PublicKey | None, index: int) -> Entry:
     """The entry in a message. A referee that signs what is no entry deviates (12.5)."""
     try:
         return open_entry(message, referee)

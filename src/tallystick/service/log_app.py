@@ -42,7 +42,8 @@ def log_app(
 
     async def by_index(request: Request) -> Response:
         index = request.path_params["index"]
-        return await entry(index, str(int(index)) if index.isdecimal() else "")
+        # One spelling. `entry` bounds the digits before they become a number.
+        return await entry(index, index if index == "0" else index.lstrip("0"))
 
     async def by_file(request: Request) -> Response:
         room, name = request.path_params["room"], request.path_params["name"]

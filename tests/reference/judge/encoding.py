@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import struct
+from functools import lru_cache
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -160,11 +161,13 @@ def _small_order(key: bytes) -> bool:
     return y == 1
 
 
+@lru_cache(maxsize=8192)
 def good_point(data: bytes) -> bool:
     y = int.from_bytes(data, "little") & (2**255 - 1)
     return y < PRIME and not _small_order(data)
 
 
+@lru_cache(maxsize=8192)
 def signed(key: bytes, signature: bytes, kind: str, payload: bytes) -> bool:
     """Whether `signature` is key's over the pre-authentication encoding (9.1.1, 9.2)."""
     if len(signature) != 64 or not good_point(key) or not good_point(signature[:32]):

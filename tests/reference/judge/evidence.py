@@ -131,7 +131,7 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
     arity, commitments, messages, forfeits = _evidence(data, terms.digest)
     parties = [read_party(c, terms.digest) for c in commitments]
     read = Messages(terms.digest, parties).read
-    said: dict[tuple[int, bytes], bytes] = {}
+    said: dict[tuple[int, bytes], tuple[int, bytes]] = {}
     game = Referee(terms, parties, arity).run()
     rest = list(messages)
     answers: Any = None
@@ -160,9 +160,8 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
                 query, status, body = read(party, message)
                 if waiting.get(party) == query:
                     del waiting[party]
-                    said[party, query] = message
-                    answers[party] = (status, body)
-                elif said.get((party, query), message) != message:
+                    said[party, query] = answers[party] = (status, body)
+                elif said.get((party, query), (status, body)) != (status, body):
                     raise VerdictError([(party, "2.9")])
                 else:
                     raise MalformedError("not asked for")
