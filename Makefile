@@ -30,7 +30,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch numpy cryptography click rich safetensors \
-	  pytest pytest-xdist hypothesis mpmath zstandard
+	  pytest pytest-xdist hypothesis mpmath zstandard starlette uvicorn httpx2 trustme
 	@echo "installing the libraries whose models the tests capture ..."
 	$(PIP) install -q -c constraints.txt transformers peft onnx
 	@touch $@

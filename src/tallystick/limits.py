@@ -1,9 +1,9 @@
 """Every bound on another party's sizes, in one place.
 
-The code checks a bound before it allocates from the bounded number (THREATS: a file must not make a
-judge on a laptop run out of memory). No digest covers the bounds. But a party whose message exceeds
-one counts as silent, so the bounds are numbers of the protocol's version (COMMITMENTS 11.1). A
-build may change those of `LOCAL` and no others.
+The code checks a bound before it allocates from the bounded number (THREATS 3.5): a file must not
+make a judge on a laptop run out of memory. No digest covers the bounds. But a party whose message
+exceeds one counts as silent, so the bounds are numbers of the protocol's version (COMMITMENTS
+11.1). A build may change those of `LOCAL` and no others.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Limits:
     seal_bytes: int = 1 << 10
     sealed_bytes: int = 66 << 10
     entry_bytes: int = (4 << 20) + (64 << 10)
+    log_entries: int = 1 << 20
     turn_bytes: int = 9 << 20
     turn_messages: int = 64
     turn_entries: int = 1 << 10

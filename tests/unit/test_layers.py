@@ -165,6 +165,7 @@ MAY_CHEAT = {
     "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
     "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared
     "cli/demo_dispute.py": CHEATS[1:],
+    "cli/serve.py": CHEATS[1:],  # --as-attack
     "api.py": CHEATS[1:],
 }
 

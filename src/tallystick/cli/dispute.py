@@ -62,7 +62,7 @@ def _damage() -> Iterator[None]:
         raise CannotCheckError(error.message, error.next_action) from error
 
 
-def _terms(path: str) -> Terms:
+def terms_of(path: str) -> Terms:
     """The job's terms. Raises UsageError where there is no job, CannotCheckError for damage."""
     with _damage():
         return load_terms(Path(path))
@@ -118,7 +118,7 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
-    terms, target, referee_key = _terms(job), Path(out), _key(key)
+    terms, target, referee_key = terms_of(job), Path(out), _key(key)
     trusted = load_trust(trust)
     if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
@@ -250,7 +250,7 @@ def judge_command(
     Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
     nothing.
     """
-    terms, path = _terms(job), Path(evidence)
+    terms, path = terms_of(job), Path(evidence)
     if claim and not key:
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
     with _damage():

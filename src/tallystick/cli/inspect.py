@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tallystick.cli.dispute import terms_of
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -23,27 +24,40 @@ from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.run.show.inspect import inspect_job, inspect_run
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.fsck import FsckReport
 from tallystick.run.store.fsck import fsck as check
+from tallystick.service.archive import is_archive
+from tallystick.service.fsck import ArchiveReport, fsck_archive
+from tallystick.service.show import inspect_archive, session_lines
 
 
 @click.command()
 @click.argument("path", type=click.Path())
 @json_option
 def inspect(path: str, as_json: bool) -> None:
-    """Describe the run or job at PATH. Executes no step."""
+    """Describe the run, the job or the referee's directory at PATH. Executes no step."""
     directory = Path(path)
     if RunStore(directory).exists:
         found = inspect_run(directory)
     elif present(directory / MANIFEST):
         found = inspect_job(directory)
+    elif is_archive(directory):
+        found = inspect_archive(directory)
     else:
-        raise UsageError(f"{path} is neither a run nor a job.", "Name its directory.")
+        raise UsageError(
+            f"{path} is neither a run nor a job nor a referee's directory.",
+            "Name its directory.",
+        )
     if as_json:
         print_json(found)
+    elif found["kind"] == "session":
+        for line in session_lines(found):
+            say(line)
     else:
         _say_all(found)
     if found.get("damage"):
-        note(f"The journal of this signed run is damaged: {found['damage']}. See `fsck`.")
+        what = "journal of this signed run" if found["kind"] == "run" else "referee's log"
+        note(f"The {what} is damaged: {found['damage'].rstrip('.')}. See `fsck`.")
         finish(CANNOT_CHECK)
 
 
@@ -72,28 +86,70 @@ def _say_losses(losses: list[float]) -> None:
 
 @click.command(short_help="Check every byte of RUN against its digests.")
 @click.argument("run", type=click.Path())
+@click.option("--job", type=click.Path(), help="Play a referee's log again, by this job.")
+@click.option("--copy", type=click.Path(), help="Another copy of a referee's log, to compare.")
 @trust_option
 @json_option
-def fsck(run: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Check every byte of RUN (or of a job) against its digests. Executes no step."""
-    report = check(Path(run), load_trust(trust))
-    if as_json:
-        print_json(
-            {
-                "clean": report.clean,
-                "finished": report.finished,
-                "checked": list(report.checked),
-                "problems": [
-                    {"path": p.path, "message": p.message, "next_action": p.next_action}
-                    for p in report.problems
-                ],
-            }
+def fsck(
+    run: str, job: str | None, copy: str | None, trust: tuple[str, ...], as_json: bool
+) -> None:
+    """Check every byte of RUN (or of a job) against its digests. Executes no step.
+
+    Of a referee's directory it checks the log and the evidence. With --job it plays the log again,
+    and names the entry by which a referee has deviated from its rules (exit code 1). With --copy
+    it compares the log with one that another person has got from the same referee.
+    """
+    directory = Path(run)
+    if is_archive(directory) and not RunStore(directory).exists:
+        if trust:
+            raise UsageError("--trust is about the signer of a run.", "Leave it out.")
+        report: FsckReport = fsck_archive(
+            directory, terms_of(job) if job else None, Path(copy) if copy else None
         )
+    elif job or copy:
+        raise UsageError("--job and --copy are for a referee's directory.", "Name one.")
     else:
-        for p in report.problems:
-            say(f"{p.path}: {p.message} {p.next_action}")
-        if report.clean:
-            state = "finished" if report.finished else "not finished"
-            say(f"clean: {len(report.checked)} files of a run or job ({state})")
+        report = check(directory, load_trust(trust))
+    if as_json:
+        print_json(_report_json(report))
+    else:
+        _say_report(report)
     if not report.clean:
         finish(MISMATCH)
+
+
+def _report_json(report: FsckReport) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "clean": report.clean,
+        "finished": report.finished,
+        "checked": list(report.checked),
+        "problems": [
+            {"path": p.path, "message": p.message, "next_action": p.next_action}
+            for p in report.problems
+        ],
+    }
+    if isinstance(report, ArchiveReport):
+        wrong = report.deviation
+        found["entries"], found["replayed"] = report.entries, report.replayed
+        found["deviation"] = wrong and {
+            "index": wrong.index,
+            "clause": wrong.clause,
+            "sentence": wrong.why,
+        }
+    return found
+
+
+def _say_report(report: FsckReport) -> None:
+    for p in report.problems:
+        say(f"{p.path}: {p.message} {p.next_action}")
+    if not report.clean:
+        return
+    state = "finished" if report.finished else "not finished"
+    if not isinstance(report, ArchiveReport):
+        say(f"clean: {len(report.checked)} files of a run or job ({state})")
+        return
+    say(f"clean: a log of {report.entries} entries, and its evidence ({state})")
+    if report.replayed:
+        say("the referee followed the rules of its session in every entry")
+    else:
+        say("the entries are signed and linked; --job JOB says whether the referee was right")

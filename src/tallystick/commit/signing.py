@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -138,6 +138,10 @@ class PrivateKey:
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+# InternalError: OpenSSL says so of a key whose length does not fit its algorithm.
+_NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
+
+
 def private_key_of(data: bytes, name: str) -> PrivateKey:
     """The key in the PEM bytes of `PrivateKey.pem`, from the file `name`.
 
@@ -145,7 +149,7 @@ def private_key_of(data: bytes, name: str) -> PrivateKey:
     """
     try:
         key = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except _NO_KEY:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise CannotCheckError(
@@ -160,7 +164,7 @@ def public_key_of(data: bytes, name: str) -> PublicKey:
     """The public key in PEM bytes, or the public half of a private key; as private_key_of."""
     try:
         key = load_pem_public_key(data)
-    except (ValueError, UnsupportedAlgorithm):
+    except _NO_KEY:
         return private_key_of(data, name).public
     if not isinstance(key, Ed25519PublicKey):
         raise CannotCheckError(f"{name} holds no Ed25519 key.", "Ask its owner for the right file.")

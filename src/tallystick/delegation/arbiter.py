@@ -234,7 +234,8 @@ class Arbiter:
 
     def _play(self, match: Match, party: int, first: int) -> Play:
         assert match.referee is not None
-        transcript = match.referee.transcript
+        # A party that still owes its answer is not shown the other one's (5.1, 13.2.1).
+        transcript = match.referee.transcript[: match.referee.judged]
         first, room = min(first, len(transcript)), LIMITS.turn_bytes - _TURN_FRAME
         messages: list[tuple[int, bytes]] = []
         for seat, message in transcript[first : first + LIMITS.turn_messages]:

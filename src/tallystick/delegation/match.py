@@ -16,7 +16,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.sides import Member
-from tallystick.errors import CannotCheckError, MachineFaultError
+from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
 from tallystick.protocol.answers import open_answer
 from tallystick.protocol.evidence import Evidence
@@ -83,10 +83,8 @@ class Match:
         first, second = (m.commitment for m in self.members)
         try:
             self.referee = Referee(self._terms, (first, second), self._rules.arity)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         else:
             self._see()
 
@@ -116,10 +114,8 @@ class Match:
         party = answered.party
         try:
             self.referee.receive(party, answered.message)
-        except MachineFaultError:
-            raise
         except CannotCheckError as error:
-            self._end(NO_VERDICT, why=error.message)
+            self._give_up(error)
         self.clocks[party].stop(now)
         self.owed.pop(party, None)
         self._settle()
@@ -161,6 +157,16 @@ class Match:
             self._end(UNDECIDED, why="the parties followed different logs (1.5.1)")
         else:
             self._end(NO_VERDICT, why="the two claims agree")
+
+    def _give_up(self, error: CannotCheckError) -> None:
+        """End the game without a verdict (2.6.1), if every referee would.
+
+        A fault of this machine or this build (a subclass) is no outcome: with such a one a referee
+        would end a game, or a reader convict a referee, that another machine judges otherwise.
+        """
+        if type(error) is not CannotCheckError:
+            raise error
+        self._end(NO_VERDICT, why=error.message)
 
     def _end(self, outcome: int, convicted: int = 0, why: str = "") -> None:
         self.ending, self.why = GameEnded(self.number, outcome, convicted), why

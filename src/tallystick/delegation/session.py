@@ -54,8 +54,7 @@ EXCLUDED, LOST, NEVER_OPENED = "excluded", "lost", "never opened"
 
 def check_rules(terms: Terms, rules: Rules) -> None:
     """Raise UsageError for rules of another job, or of k > 2 under a contract with logs (10.1)."""
-    if rules.job_digest != terms.digest:
-        raise UsageError("The session is about another job.", "Pass the job that it names.")
+    _check_job(terms, rules)
     contract = find_contract(terms.commitment.contract)
     if contract.keeps_log and rules.most > 2:
         raise UsageError(
@@ -63,6 +62,11 @@ def check_rules(terms: Terms, rules: Rules) -> None:
             "on a log.",
             "Choose at most 2 parties, or a contract without logs (rounded/1).",
         )
+
+
+def _check_job(terms: Terms, rules: Rules) -> None:
+    if rules.job_digest != terms.digest:
+        raise UsageError("The session is about another job.", "Pass the job that it names.")
 
 
 class Session:
@@ -143,8 +147,8 @@ class Session:
         Raises DeviationError for one that no referee of these rules writes (12.5), CorruptFileError
         for one that does not continue this log, and UsageError for a log of another job, or with
         rules that the job of `terms` does not allow (10.1.2): the session has not changed then.
-        Raises MachineFaultError where this machine cannot judge an answer: the session must be
-        folded again then.
+        Raises CannotCheckError (a subclass) where this machine or build cannot judge an answer:
+        the session must be folded again then.
         """
         self._check_place(entry)
         event = entry.event

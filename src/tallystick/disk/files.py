@@ -168,6 +168,16 @@ class Replacement:
             raise storage_error(self.path, error) from error
 
 
+def move(source: Path, target: Path) -> None:
+    """Give a file another name on the same disk; a file of that name is replaced.
+
+    Either name is there at every moment. The change is durable after `sync_path` of both
+    directories. Raises StorageError.
+    """
+    with os_errors(target):
+        OS.replace(source, target)
+
+
 def remove(path: Path) -> None:
     """Remove a file that no step needs any more. A file that cannot be removed stays."""
     with suppress(OSError):
@@ -280,10 +290,11 @@ def remove_temporaries(directory: Path, inside: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[IO[bytes]]:
+def locked(path: Path, writer: str = "trainer") -> Iterator[IO[bytes]]:
     """Hold the exclusive lock file `path`, which is made if need be. No link is followed.
 
-    Raises StorageError when another process has it, CorruptFileError where it is no plain file.
+    `writer` names the kind of process that holds it. Raises StorageError when another process has
+    it, CorruptFileError where it is no plain file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if present(path):
@@ -298,7 +309,7 @@ def locked(path: Path) -> Iterator[IO[bytes]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise StorageError(
-                f"Another trainer is writing {path.parent}.",
+                f"Another {writer} is writing {path.parent}.",
                 "Wait for it to end, or choose another --out directory.",
             ) from None
         yield file

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.commit.tensor import TensorHeader
-from tallystick.errors import CannotCheckError, UsageError
+from tallystick.errors import CannotCheckError, UnsupportedVersionError, UsageError
 from tallystick.kernels.table import refused_operands
 from tallystick.opening.quantity import (
     VALUE_DTYPES,
@@ -62,7 +62,7 @@ def _quantity(game: Game, at: DisputedElement) -> Quantity:
     """The disputed element's quantity by the contract (6.2)."""
     site = game.facts.site(at.at.node, at.at.output, at.element)
     if site.op not in rules():
-        raise CannotCheckError(
+        raise UnsupportedVersionError(
             f"This build has no opening rule for {site.op}.", "Use a newer build."
         )
     return opening_rule(site)

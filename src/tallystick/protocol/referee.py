@@ -60,6 +60,7 @@ class Referee:
         self.rounds = 0
         self.received = 0  # bytes of answers
         self.transcript: list[tuple[int, bytes]] = []
+        self.judged = 0  # messages of the rounds before the open one
         self.verdict: Verdict | None = None
         self._game = Game(Facts(terms), (first, second), arity)
         self.bounds: GameBounds = game_bounds(self._game.facts, arity)
@@ -214,6 +215,7 @@ class Referee:
                     self._game, self.bounds, self._round, len(self.transcript), self.received
                 )
                 self._answers = {}
+                self.judged = len(self.transcript)
                 self.rounds += 1
                 return
 

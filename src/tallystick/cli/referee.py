@@ -1,0 +1,277 @@
+"""`tallystick referee`: a session between parties on a network; it imports no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tallystick.cli.dispute import terms_of
+from tallystick.cli.output import (
+    finish,
+    json_option,
+    load_keys,
+    note,
+    print_json,
+    say,
+)
+from tallystick.cli.serve import tls_ca_option
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.delegation.rules import Rules
+from tallystick.delegation.session import Session, check_rules
+from tallystick.disk.entry_log import EntryLogWriter
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.errors import CounterpartyError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.program.terms import Terms
+from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
+from tallystick.service.archive import RESULT, evidence_name
+from tallystick.service.packages import require_packages
+
+if TYPE_CHECKING:
+    from tallystick.service.client import PartyClient
+    from tallystick.service.driver import Driver
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def _duration(_: click.Context, __: click.Parameter, value: str) -> int:
+    """A duration such as 90s, 1.5h or 200ms in milliseconds; without a unit, seconds."""
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no duration; write 90s, 15m, 2h or 1d.")
+    milliseconds = round(float(match[1]) * _UNITS[match[2]])
+    if milliseconds > LIMITS.duration_ms:
+        raise click.BadParameter(f"{value!r} is too long.")
+    return milliseconds
+
+
+def _time(
+    name: str, default: str, text: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        name, metavar="DURATION", callback=_duration, default=default, show_default=True, help=text
+    )
+
+
+@click.command(short_help="Referee between parties on a network, to a result.")
+@click.argument("job", type=click.Path())
+@click.option(
+    "--party", "parties", required=True, multiple=True, metavar="URL", help="Repeat: 2 to 64."
+)
+@click.option("--out", required=True, type=click.Path(), help="Directory for log and evidence.")
+@click.option("--key", required=True, type=click.Path(), help="The referee's private key.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="KEY",
+    help="Public key of a party that may take part (repeatable); default: those of the URLs.",
+)
+@click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
+@_time("--sealing", "10m", "How long parties may take to seal.")
+@_time("--opening", "10m", "How long they may take to open.")
+@_time("--budget", "1h", "Each party's time in each game, besides that for executing steps.")
+@_time("--step", "1s", "The time of one step of the job, by your own estimate.")
+@click.option(
+    "--steps",
+    type=click.IntRange(0, LIMITS.duration_ms),
+    default=None,
+    help="Steps that an honest party may have to execute in a game; default: twice the job's.",
+)
+@_time("--extension", "2m", "What a party has at least for each answer.")
+@click.option("--listen", metavar="HOST:PORT", help="Publish the log by GETs at this address.")
+@tls_ca_option
+@json_option
+def referee(
+    job: str,
+    parties: tuple[str, ...],
+    out: str,
+    key: str,
+    allow: tuple[str, ...],
+    arity: int,
+    sealing: int,
+    opening: int,
+    budget: int,
+    step: int,
+    steps: int | None,
+    extension: int,
+    listen: str | None,
+    tls_ca: str | None,
+    as_json: bool,
+) -> None:
+    """Hold a session about JOB between the parties at the URLs, and write its log and evidence.
+
+    The same command with the same --out goes on where an interrupted one stopped; the rules are
+    then those of the log.
+
+    Exit code 0 if all parties have one claim, 1 if a party is convicted, 2 if there is no decision.
+    """
+    require_packages("tallystick referee")
+    from tallystick.service.client import check_url
+
+    urls = [check_url(url) for url in parties]
+    if not 2 <= len(set(urls)) == len(urls) <= LIMITS.parties:
+        raise UsageError(
+            "A session has 2 to 64 parties, each at an address of its own.", "Check --party."
+        )
+    terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
+    allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
+    most = 2 * terms.commitment.steps if steps is None else steps
+    rules = Rules(
+        terms.digest, os.urandom(32), private.public, arity, len(urls), 0, opening, budget, step,
+        most, extension, allowed,
+    )  # fmt: skip
+    check_rules(terms, rules)
+    with EntryLogWriter(target) as log:
+        held = _Held(terms, private, log, rules, sealing, urls, tls_ca, listen, as_json)
+        driver = asyncio.run(held.hold())
+    _finish(driver, target, as_json)
+
+
+class _Held:
+    """One call of the command."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        key: PrivateKey,
+        log: EntryLogWriter,
+        rules: Rules,
+        sealing: int,
+        urls: Sequence[str],
+        tls_ca: str | None,
+        listen: str | None,
+        quiet: bool,
+    ) -> None:
+        self._terms, self._key, self._log, self._rules = terms, key, log, rules
+        self._sealing, self._urls, self._listen, self._quiet = sealing, urls, listen, quiet
+        self._ca = Path(tls_ca) if tls_ca else None
+        self._written: set[int] = set()
+
+    async def hold(self) -> Driver:
+        """Hold the session to its result."""
+        from tallystick.cli.sessions import Show
+        from tallystick.service.client import PartyClient
+        from tallystick.service.driver import Driver, wall_clock
+
+        async with AsyncExitStack() as stack:
+            links = [
+                await stack.enter_async_context(PartyClient(url, self._ca)) for url in self._urls
+            ]
+            rules = None
+            if len(self._log):
+                note(f"The session in {self._log.directory} goes on.")
+            else:
+                allowed = self._rules.allowed or await self._keys(links)
+                rules = self._changed(allowed, wall_clock() + self._sealing)
+            show = stack.enter_context(Show(self._quiet))
+
+            def changed(driver: Driver) -> None:
+                self.write_evidence(driver.arbiter.session)
+                show(driver)
+
+            driver = Driver(
+                self._terms, self._key, self._log, links, rules, wall_clock, on_change=changed
+            )
+            publishing = self._publish(driver)
+            try:
+                await driver.run()
+            finally:
+                if publishing is not None:
+                    publishing[0].stop()
+                    await publishing[1]
+            self.write_evidence(driver.arbiter.session)
+        return driver
+
+    def _changed(self, allowed: tuple[PublicKey, ...], sealing: int) -> Rules:
+        from dataclasses import replace
+
+        most = max(2, len(allowed)) if allowed else self._rules.most
+        return replace(self._rules, allowed=allowed, most=most, sealing=sealing)
+
+    async def _keys(self, links: Sequence[PartyClient]) -> tuple[PublicKey, ...]:
+        """The keys of the parties that can be reached before the time for sealing is over."""
+        from tallystick.service.client import UnreachableError
+
+        async def ask(link: PartyClient) -> PublicKey | None:
+            pause = 0.1
+            while True:
+                try:
+                    card = await link.card()
+                except UnreachableError:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, 5.0)
+                    continue
+                except CounterpartyError as error:
+                    note(f"{link.url}: {error.message}")
+                    return None
+                if card.job_digest != self._terms.digest:
+                    note(f"{link.url} serves another job.")
+                    return None
+                return card.key
+
+        tasks = [asyncio.create_task(ask(link)) for link in links]
+        _, late = await asyncio.wait(tasks, timeout=self._sealing / 1000)
+        for task in late:
+            task.cancel()
+        found = [t.result() for t in tasks if t not in late]
+        keys = {key for key in found if key is not None}
+        for link, task in zip(links, tasks, strict=True):
+            if task in late:
+                note(f"{link.url} was not reached in time: it is no party.")
+        if self._key.public in keys:
+            raise UsageError("A party has the referee's key.", "Name another key (2.10.1).")
+        return tuple(sorted(keys, key=lambda key: key.raw))
+
+    def _publish(self, driver: Driver) -> tuple[Any, asyncio.Task[None]] | None:
+        if self._listen is None:
+            return None
+        from tallystick.service.log_app import log_app
+        from tallystick.service.server import HttpServer, listening_socket
+
+        app = log_app(
+            self._log.read, lambda: driver.published, driver.arbiter.session.session, tell=_tell
+        )
+        server = HttpServer(app, listening_socket(self._listen))
+        note(f"The log is published at port {server.port}.")
+        return server, asyncio.create_task(server.serve())
+
+    def write_evidence(self, session: Session) -> None:
+        """Write the evidence of each game that has ended, once."""
+        for match in session.matches:
+            if match.ended and match.number not in self._written:
+                path = self._log.directory / evidence_name(match.number)
+                write_file(path, [match.evidence().to_bytes()])
+                self._written.add(match.number)
+
+
+def _tell(error: BaseException) -> None:
+    note(f"The log could not be shown: {error}")
+
+
+def _finish(driver: Driver, out: Path, as_json: bool) -> None:
+    """Write the result, print it, and end with its exit code."""
+    import json
+
+    from tallystick.cli.output import plain
+    from tallystick.cli.sessions import exit_code, say_session, session_json
+
+    session = driver.arbiter.session
+    found = session_json(session, driver.seats)
+    text = json.dumps(plain(found), indent=2, ensure_ascii=True) + "\n"
+    write_file(out / RESULT, [text.encode("ascii")])
+    if as_json:
+        print_json({**found, "out": out})
+    else:
+        say_session(session, driver.seats, out)
+        say(f"result      {out / 'result.json'}")
+    if code := exit_code(session):
+        finish(code)

@@ -1,0 +1,152 @@
+"""`tallystick serve` and `tallystick fetch-logs`: a party on a network; neither imports torch."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import (
+    json_option,
+    load_keys,
+    note,
+    print_json,
+    say,
+    threads_option,
+)
+from tallystick.cli.progress import counted
+from tallystick.commit.signing import Envelope, verify_run
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import is_directory, present
+from tallystick.errors import UsageError
+from tallystick.job.job_file import load_terms
+from tallystick.kernels.context import ExecutionContext
+from tallystick.limits import LIMITS
+from tallystick.prover.cheating import party_of
+from tallystick.prover.handover import hand_over
+from tallystick.prover.registered import Registered
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.signer import signing_key
+from tallystick.service.packages import require_packages
+
+tls_ca_option = click.option(
+    "--tls-ca",
+    type=click.Path(),
+    help="PEM file of the authorities to believe, in place of the system's.",
+)
+
+
+@click.command(short_help="Answer for a run over a network.")
+@click.argument("run", type=click.Path())
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
+@click.option(
+    "--referee",
+    "referees",
+    required=True,
+    multiple=True,
+    metavar="KEY",
+    help="Public key of a referee to believe (repeatable).",
+)
+@click.option("--key", type=click.Path(), help="The run's private key, if the run lacks it.")
+@click.option("--as-attack", is_flag=True, help="Play the cheat that the run's directory declares.")
+@click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
+@click.option("--tls-key", type=click.Path(), help="PEM file of the certificate's private key.")
+@click.option(
+    "--sessions",
+    type=click.Path(),
+    help="Directory of this party's sessions; default RUN.sessions, beside the run.",
+)
+@threads_option
+def serve(
+    run: str,
+    listen: str,
+    referees: tuple[str, ...],
+    key: str | None,
+    as_attack: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    sessions: str | None,
+    threads: int | None,
+) -> None:
+    """Answer the believed referees for RUN, until SIGINT or SIGTERM.
+
+    The server seals the run's commitment, opens it, and answers the queries of its games and no
+    others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs it hands
+    over the logs once it has sealed (PROTOCOL 6.15.1).
+    """
+    require_packages("tallystick serve")
+    from tallystick.service.party_app import party_app
+    from tallystick.service.server import HttpServer, listening_socket, tls_context
+
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
+    tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
+    believed, own = load_keys(referees), load_private_key(Path(key)) if key else None
+    path = Path(run).absolute()
+    store = RunStore(path)
+    if not as_attack and store.exists and present(store.override_path):
+        note(f"{store.override_path} is not honoured. To play its cheat, pass --as-attack.")
+    sock = listening_socket(listen)
+    with (
+        sock,
+        party_of(path, own, ExecutionContext(threads), as_attack=as_attack, notice=note) as prover,
+    ):
+        private = signing_key(store, prover.run.signer, own)
+        kept = Path(sessions) if sessions else path.with_name(path.name + ".sessions")
+        registered = Registered(prover, private, prover.job.terms, believed, kept, note)
+        server = HttpServer(party_app(registered, tell=_tell), sock, tls)
+        host = sock.getsockname()[0]
+        scheme = "http" if tls is None else "https"
+        say(f"serving     {scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
+        say(f"key id      {registered.key.key_id}")
+        try:
+            server.run()
+        finally:
+            if not registered.close():
+                note("An answer was still being made; it is made again when a referee asks.")
+
+
+def _tell(error: BaseException) -> None:
+    for line in traceback.format_exception(error):
+        note(line.rstrip())
+
+
+@click.command("fetch-logs", short_help="Get a party's rounding logs over a network.")
+@click.argument("url")
+@click.option("--job", required=True, type=click.Path(), help="Your own copy of the job.")
+@click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
+@click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
+@tls_ca_option
+@json_option
+def fetch_logs(
+    url: str, job: str, out: str, from_step: int, tls_ca: str | None, as_json: bool
+) -> None:
+    """Write the logs of the party at URL to a directory, each checked against its signed run.
+
+    Name the directory `logs` of a copy of that run, and follow it with `train --replay`. Only the
+    steps that are missing there are fetched, so the same command goes on after an interruption.
+    """
+    require_packages("tallystick fetch-logs")
+    from tallystick.service.client import LogSource
+
+    terms, target = load_terms(Path(job)), Path(out)
+    if present(target) and not is_directory(target):
+        raise UsageError(f"{out} is no directory.", "Name one for the logs.")
+    with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
+        run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
+        with counted("logs", max(0, run.final_step - from_step), as_json) as tell:
+            steps = hand_over(source, terms, from_step, target, tell)
+    if as_json:
+        print_json(
+            {
+                "logs": target,
+                "steps": [steps.start, steps.stop],
+                "run_root": run.run_root,
+                "signer": run.signer.key_id,
+            }
+        )
+    else:
+        say(f"logs        {target}, steps {steps.start} to {steps.stop - 1}")
+        say(f"run root    {run.run_root.hex()}")
+        say(f"signer      {run.signer.key_id}")

@@ -1,0 +1,119 @@
+"""`tallystick settle`: the transfers that an offer and its outcomes give (PROTOCOL 14.8)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.offer import now_ms, outcome_in, read_book
+from tallystick.cli.output import json_option, note, print_json, say
+from tallystick.commit.signing import PublicKey
+from tallystick.delegation.book import Book
+from tallystick.delegation.outcome import Outcome
+from tallystick.delegation.statement import Settled, check_settlement, sign_settlement
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import read_file
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+
+
+@click.command(short_help="The settlement of an offer, signed or checked.")
+@click.argument("documents", nargs=-1, required=True, type=click.Path())
+@click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
+@click.option("--challenge", type=click.Path(), help="Outcome of the session after an alarm.")
+@click.option("--key", type=click.Path(), help="A referee's private key, to sign.")
+@click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
+@click.option("--check", "signed", type=click.Path(), help="Check this settlement instead.")
+@json_option
+def settle(
+    documents: tuple[str, ...],
+    outcome: str | None,
+    challenge: str | None,
+    key: str | None,
+    out: str | None,
+    signed: str | None,
+    as_json: bool,
+) -> None:
+    """Compute who owes whom from an offer, its DOCUMENTS with receipts, and outcomes.
+
+    With --key and --out it is written as a signed statement. With --check a signed one is computed
+    again: exit code 1 if it is not the one that follows.
+    """
+    book = read_book(documents)
+    session = None if outcome is None else outcome_in(outcome)
+    second = None if challenge is None else outcome_in(challenge)
+    if signed is not None:
+        if key is not None or out is not None:
+            raise UsageError("--check writes nothing.", "Leave out --key and --out.")
+        settled = _checked(signed, book, session, second)
+    else:
+        settled = _made(book, session, second, key, out)
+    if as_json:
+        print_json(_json(settled, signed is not None))
+    else:
+        _say(settled)
+
+
+def _checked(path: str, book: Book, session: Outcome | None, challenge: Outcome | None) -> Settled:
+    data = read_file(Path(path), LIMITS.envelope_bytes, "settlement")
+    stated = session is None
+    settled = check_settlement(data, book, session, challenge, stated=stated)
+    if stated and settled.session is not None:
+        note("The outcomes are those that the settlement states; --outcome takes your own.")
+    return settled
+
+
+def _made(
+    book: Book, session: Outcome | None, challenge: Outcome | None, key: str | None, out: str | None
+) -> Settled:
+    if (key is None) != (out is None):
+        raise UsageError("A signed settlement needs --key and --out.", "Give both, or neither.")
+    if key is None or out is None:
+        # The transfers do not depend on the time, nor on the referee that signs them.
+        first = book.offer.referees[0]
+        return Settled(book, first, max(now_ms(), _latest(book, session)), session, challenge)
+    secret = load_private_key(Path(key))
+    settled = Settled(book, secret.public, now_ms(), session, challenge)
+    write_file(Path(out), [sign_settlement(secret, settled)])
+    return settled
+
+
+def _latest(book: Book, session: Outcome | None) -> int:
+    at = book.offer.deadlines
+    return max(at.withdraw, 0 if session is None else session.ended + at.challenge) + 1
+
+
+def _json(settled: Settled, checked: bool) -> dict[str, object]:
+    found = settled.settlement
+    return {
+        "accepted": found.accepted,
+        "checked": checked,
+        "offer": settled.book.offer.digest,
+        "unit": settled.book.offer.unit,
+        "transfers": [
+            {"from": t.payer.raw, "to": t.payee.raw, "amount": t.amount, "reason": t.reason}
+            for t in found.transfers
+        ],
+        "balances": [
+            {"key": key.raw, "amount": found.balance(key)} for key in _keys(settled)
+        ],
+    }  # fmt: skip
+
+
+def _keys(settled: Settled) -> list[PublicKey]:
+    """The keys that pay or get something, ascending."""
+    found = {key for t in settled.settlement.transfers for key in (t.payer, t.payee)}
+    return sorted(found, key=lambda key: key.raw)
+
+
+def _say(settled: Settled) -> None:
+    found, unit = settled.settlement, settled.book.offer.unit
+    say(f"offer       {settled.book.offer.digest.hex()}")
+    say(f"claim       {'none is accepted' if found.accepted is None else found.accepted.hex()}")
+    for t in found.transfers:
+        payer, payee = t.payer.raw.hex()[:16], t.payee.raw.hex()[:16]
+        say(f"{t.reason:<12} {payer} owes {payee}  {t.amount} {unit}")
+    for key in _keys(settled):
+        say(f"balance      {key.raw.hex()[:16]}  {found.balance(key):+d} {unit}")

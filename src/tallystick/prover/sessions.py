@@ -1,0 +1,134 @@
+"""A party's sessions, kept durably: what it has sealed, and the log that it has opened for.
+
+Each session has two small files in a directory of the party's own. It lies beside the run and never
+in it: the run's directory holds nothing that its commitment does not know. The first file is
+durable before the party signs its seal, the second before it signs its opening.
+
+The nonce follows from the party's key, the session and the commitment. So a party whose directory
+is lost, or that is copied to another machine, still signs the same seal: two different seals would
+exclude it (PROTOCOL 10.2.1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
+from tallystick.commit.signing import PrivateKey, PublicKey, pae
+from tallystick.delegation.entries import SessionBegun, open_entry
+from tallystick.delegation.rules import Rules
+from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.regular import names, present, read_file
+from tallystick.errors import CannotCheckError, CorruptFileError
+from tallystick.limits import LIMITS
+
+_SEALED, _OPENED = tag("party-seal/1"), tag("party-opening/1")
+_NONCE_TYPE = "application/vnd.tallystick.seal-nonce.v1"
+_NAME = re.compile(r"([0-9a-f]{64})\.seal")
+# Sessions of one party. Only a believed referee begins one.
+MOST_SESSIONS = 4096
+
+
+def nonce_of(key: PrivateKey, session: bytes, commitment: bytes) -> bytes:
+    """The nonce of the seal: 32 bytes that no one without `key` can tell from random ones."""
+    # A signature of Ed25519 is a function of key and message, and this one is never sent.
+    return sha256(key.sign(pae(_NONCE_TYPE, session + sha256(commitment))))
+
+
+@dataclass
+class Session:
+    """A session that this party has sealed for.
+
+    `entry` is the signed entry 0, `commitment` the digest of the sealed envelope. `closing` is the
+    digest of the log's closing entry that the party has opened for; None before.
+    """
+
+    entry: bytes
+    referee: PublicKey
+    rules: Rules
+    commitment: bytes
+    closing: bytes | None = None
+
+
+class Sessions:
+    """The sessions in `directory`, read once.
+
+    Raises CannotCheckError where a file is damaged: a party must not sign another seal than before.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._found: dict[bytes, Session] = {}
+        for name in sorted(names(directory, limit=4 * MOST_SESSIONS)):
+            if match := _NAME.fullmatch(name):
+                session = bytes.fromhex(match[1])
+                self._found[session] = self._read(session)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, session: bytes) -> Session | None:
+        """The session of this digest, if the party has sealed for it."""
+        return self._found.get(session)
+
+    def of_offer(self, offer: bytes) -> list[bytes]:
+        """The digests of the sessions about one offer."""
+        return [name for name, found in self._found.items() if found.rules.offer == offer]
+
+    def sealed(self, commitment: bytes) -> bool:
+        """Whether some session has the commitment of this digest under seal."""
+        return any(found.commitment == commitment for found in self._found.values())
+
+    def add(self, name: bytes, session: Session) -> None:
+        """Keep the session durably. Raises StorageError."""
+        make_directory(self._directory)
+        out = Writer(_SEALED).hash(session.commitment).blob(session.entry)
+        self._write(self._path(name, "seal"), out)
+        self._found[name] = session
+
+    def opened(self, name: bytes, closing: bytes, entries: tuple[bytes, ...]) -> None:
+        """Keep durably the signed log that the party opens for. Raises StorageError."""
+        out = Writer(_OPENED).hash(closing).u64(len(entries))
+        for entry in entries:
+            out.blob(entry)
+        self._write(self._path(name, "open"), out)
+        self._found[name].closing = closing
+
+    def _path(self, name: bytes, kind: str) -> Path:
+        return self._directory / f"{name.hex()}.{kind}"
+
+    def _write(self, path: Path, out: Writer) -> None:
+        data = out.finish()
+        write_file(path, [data + sha256(data)], mode=0o600)
+
+    def _read(self, name: bytes) -> Session:
+        try:
+            source = self._reader(self._path(name, "seal"), _SEALED)
+            commitment, entry = source.hash(), source.blob(LIMITS.entry_bytes)
+            source.end()
+            begun = open_entry(entry)
+            if begun.digest() != name or not isinstance(begun.event, SessionBegun):
+                raise CorruptFileError("It is of another session.")
+            rules = begun.event.rules
+            found = Session(entry, rules.referee, rules, commitment)
+            if present(self._path(name, "open")):
+                found.closing = self._reader(self._path(name, "open"), _OPENED).hash()
+        except CorruptFileError as error:
+            raise CannotCheckError(
+                f"The record of a session in {self._directory} is damaged: {error.message}",
+                "Restore that directory from a copy, or remove the file of this name and its "
+                f"session: {name.hex()}.",
+            ) from error
+        return found
+
+    def _reader(self, path: Path, tag_: bytes) -> Reader:
+        limit = LIMITS.turn_bytes + 1024
+        data = read_file(path, limit, "record of a session", self._directory)
+        body = data[:-HASH_BYTES]
+        if sha256(body) != data[-HASH_BYTES:]:
+            raise CorruptFileError("Its digest does not match.")
+        source = Reader(body, "record of a session")
+        source.expect(tag_)
+        return source

@@ -1,0 +1,45 @@
+"""The bounds of a server on what strangers may cost it.
+
+They are no part of the protocol: a server may have tighter ones, and a client asks again later.
+A *peer* is a network address. Shares of a peer are smaller than those of all, so that one peer can
+never use up the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Upper bounds, all inclusive. Times are seconds, sizes bytes."""
+
+    connections: int = 512
+    peer_connections: int = 160
+    requests: int = 256  # at one time
+    peer_requests: int = 128
+    # What a peer may spend: so much a second, and so much at once after a pause. A connection and a
+    # request cost 1 each. A bad request costs what it makes the server do, which no one has asked
+    # for: `bad_cost`, and 1 for every `bad_bytes` of its body.
+    rate: float = 500.0
+    burst: float = 1000.0
+    bad_cost: float = 20.0
+    bad_bytes: int = 32 << 10
+    peers: int = 4096  # of which the account is known
+    head_bytes: int = 16 << 10
+    body_bytes: int = 9 * MIB  # PROTOCOL 13.2
+    bodies_bytes: int = 96 * MIB  # of all requests that are being read
+    peer_bodies_bytes: int = 48 * MIB
+    handshakes: int = 128  # TLS connections that are not established yet
+    handshake_seconds: float = 10.0
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    whole_seconds: float = 180.0  # from a request's head to the last byte of its response
+    idle_seconds: int = 30  # between two requests of a connection
+    # How long a request waits for an answer that is being made, before it gets `working`.
+    patience_seconds: float = 2.0
+
+
+BOUNDS = Bounds()

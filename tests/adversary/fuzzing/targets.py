@@ -1,0 +1,467 @@
+"""The decoders of a counterparty's bytes, one target each, with what must hold of each input.
+
+A target takes any bytes. It returns where the decoder took them, and raises a typed error where
+the decoder refused them. What a decoder took must encode to the same bytes again, where its format
+has one form. Where a signature or a digest stands in front of a decoder the target makes it anew,
+so that changed content is reached.
+
+`UsageError` is our own caller's mistake, so it is a finding too, but where the target says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from adversary.fuzzing.world import CLIENT, JOB, KEY, KEYS, LOGGED, SIGNERS, TRACED, World
+
+from tallystick.commit import merkle
+from tallystick.commit.compact import sign_compact
+from tallystick.commit.data import parse_record
+from tallystick.commit.encoding import (
+    Reader,
+    Writer,
+    canonical_json,
+    float_hex,
+    parse_canonical_json,
+    parse_float_hex,
+    sha256,
+)
+from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
+from tallystick.commit.signing import (
+    RUN_COMMITMENT_TYPE,
+    Envelope,
+    PublicKey,
+    RunCommitment,
+    private_key_of,
+    public_key_of,
+    sign_envelope,
+    verify_run,
+)
+from tallystick.commit.tensor import TensorOpening
+from tallystick.delegation.book import open_book
+from tallystick.delegation.documents import open_document, payload_type
+from tallystick.delegation.entries import ENTRY_TYPE, open_entry
+from tallystick.delegation.seals import (
+    OPENING_TYPE,
+    SEAL_TYPE,
+    Seal,
+    is_sealed_by,
+    open_opening,
+    open_seal,
+    opened_run,
+)
+from tallystick.delegation.statement import check_settlement, outcome_json, read_outcome
+from tallystick.delegation.turns import TURN_TYPE, open_turn
+from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
+from tallystick.disk.tensorfile import read_tensors
+from tallystick.errors import (
+    CannotCheckError,
+    CounterpartyError,
+    DigestMismatchError,
+    MachineFaultError,
+    TallystickError,
+    UsageError,
+)
+from tallystick.job.job_file import load_terms
+from tallystick.numerics.contracts import parse_contract
+from tallystick.program.text import parse_text, to_text
+from tallystick.protocol import queries as q
+from tallystick.protocol.answers import ANSWER_TYPE, open_answer
+from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
+from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
+from tallystick.protocol.judge import judge
+from tallystick.protocol.statement import PAYLOAD_TYPE
+from tallystick.rounding import blocks, packed
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.run.logs.reader import LogReader, expected_of
+from tallystick.run.logs.writer import MAGIC
+from tallystick.run.store.declaration import read_declaration
+from tallystick.run.store.journal import parse_journal
+from tallystick.run.store.trace import load_trace
+from tallystick.service.wire import decode_reply
+
+Check = Callable[[bytes], None]
+REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
+# A person's key file, and a query that no referee of this job asks: these are misuse by contract.
+MISUSE = frozenset({"raw-key", "ask", "words"})
+SCRATCH = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+
+
+def refused(target: str, error: TallystickError) -> bool:
+    """True if `error` is one with which the target's decoder may refuse bytes."""
+    if isinstance(error, UsageError):
+        return target in MISUSE
+    return isinstance(error, REFUSALS) and not isinstance(error, MachineFaultError)
+
+
+def _lenient(data: bytes) -> bytes:
+    """The canonical form of JSON in any form; other bytes as they are."""
+    try:
+        return canonical_json(json.loads(data))
+    except (ValueError, UsageError, RecursionError):
+        return data
+
+
+# --- commitments and signatures -------------------------------------------------------------------
+def _json(data: bytes) -> None:
+    assert canonical_json(parse_canonical_json(data)) == data
+
+
+def _envelope(data: bytes) -> None:
+    envelope = Envelope.from_bytes(data)
+    assert envelope.to_bytes() == data
+    verify_run(envelope)
+
+
+def _commitment(data: bytes) -> None:
+    payload = _lenient(data)
+    assert RunCommitment.from_payload(payload).payload() == payload
+    verify_run(sign_envelope(KEY, RUN_COMMITMENT_TYPE, payload))
+
+
+def _forfeit(data: bytes) -> None:
+    payload = _lenient(data)
+    found = open_forfeit(sign_envelope(KEY, FORFEIT_TYPE, payload).to_bytes())
+    assert found.payload() == payload
+
+
+def _key(data: bytes) -> None:
+    public = public_key_of(data, "key")
+    assert public_key_of(public.pem(), "key") == public
+    private_key_of(data, "key").sign(b"")
+
+
+def _raw_key(data: bytes) -> None:
+    PublicKey(data[:32]).verifies(data[32:], b"message")
+
+
+def _words(data: bytes) -> None:
+    text = data.decode("latin-1")
+    try:
+        value = parse_float_hex(text, "number")
+    except CounterpartyError:
+        parse_contract(text)
+    else:
+        assert float_hex(value) == text
+
+
+# --- the game -------------------------------------------------------------------------------------
+def _query(data: bytes) -> None:
+    assert q.encode_query(q.decode_query(data)) == data
+
+
+def _answer(data: bytes) -> None:
+    assert open_answer(sign_compact(KEY, ANSWER_TYPE, data), KEY.public).to_bytes() == data
+
+
+def _body(data: bytes) -> None:
+    """A query, whose layout the body must have, and the body."""
+    source = Reader(data, "query and body")
+    layout, body = q.decode_query(source.blob(1 << 16)).layout, source.raw(source.left)
+    assert layout.encode(layout.decode(body)) == body
+
+
+def _evidence(data: bytes) -> None:
+    whole = data + sha256(data)
+    assert Evidence.from_bytes(whole).to_bytes() == whole
+
+
+def _judge(world: World) -> Check:
+    terms = world.job.terms
+
+    def check(data: bytes) -> None:
+        whole = _signed(data)
+        judge(terms, whole, None, [key.public for key in KEYS])
+
+    return check
+
+
+def _signed(data: bytes) -> bytes:
+    """Evidence whose messages have no signature: each gets its party's, and all their hash."""
+    source, out = Reader(data, "evidence"), Writer(EVIDENCE_TAG)
+    try:
+        source.expect(EVIDENCE_TAG)
+        out.hash(source.hash()).u64(source.u64()).blob(source.blob(1 << 16))
+        count = out.blob(source.blob(1 << 16)) and source.count(1 << 12, "messages")
+        out.u64(count)
+        for _ in range(count):
+            party, inner = source.u8(), source.blob(1 << 16)
+            out.u8(party).blob(sign_compact(KEYS[party & 1], ANSWER_TYPE, inner))
+        body = out.raw(source.raw(source.left)).finish()
+    except CounterpartyError:
+        body = data
+    return body + sha256(body)
+
+
+def _ask(world: World) -> Check:
+    prover = world.prover
+
+    def check(data: bytes) -> None:
+        if len(prover._said) > 1000:
+            prover._said.clear()
+        prover.answer(data)
+
+    return check
+
+
+# --- sessions (PROTOCOL 10 to 13) -----------------------------------------------------------------
+def _seal(data: bytes) -> None:
+    assert open_seal(sign_compact(KEY, SEAL_TYPE, data)).to_bytes() == data
+
+
+def _sealed(world: World) -> Check:
+    """An opening, and whether it opens a seal of its own digest."""
+    job = world.job.digest
+
+    def check(data: bytes) -> None:
+        opening = open_opening(sign_compact(KEY, OPENING_TYPE, data))
+        assert opening.to_bytes() == data
+        seal = Seal(opening.session, opening.key, opening.sealed(job))
+        assert is_sealed_by(seal, opening, job)
+        run = opened_run(seal, opening, job)
+        assert run is None or (run.signer, run.job_digest) == (opening.key, job)
+
+    return check
+
+
+def _entry(data: bytes) -> None:
+    message = sign_compact(KEY, ENTRY_TYPE, data)
+    assert open_entry(message, KEY.public).to_bytes() == data
+    open_entry(message)
+
+
+def _document(data: bytes) -> None:
+    """A document of an offer, whatever kind its payload names, signed anew (14.1)."""
+    payload = _lenient(data)
+    try:
+        kind = json.loads(payload)["kind"].split("/")[1]
+        key = SIGNERS.get(kind, CLIENT)
+        message = sign_envelope(key, payload_type(kind), payload).to_bytes()
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, UsageError):
+        message = data
+    assert open_document(message).payload() == payload
+
+
+def _outcome(data: bytes) -> None:
+    payload = _lenient(data)
+    assert canonical_json(outcome_json(read_outcome(payload))) == payload
+
+
+def _settled(world: World) -> Check:
+    """A settlement's statement, signed anew, against its book."""
+    envelopes = [path.read_bytes() for path in sorted((world.directory / "book").iterdir())]
+    book = open_book(envelopes)
+
+    def check(data: bytes) -> None:
+        message = sign_envelope(KEY, PAYLOAD_TYPE, _lenient(data)).to_bytes()
+        check_settlement(message, book, stated=True)
+
+    return check
+
+
+def _reply(data: bytes) -> None:
+    """A response of a party: two bytes of status, then its body (13.4)."""
+    status, body = int.from_bytes(data[:2], "little"), data[2:]
+    decode_reply((200, 202, 400, 401, 403, 409, status)[status % 7], body)
+
+
+def _turn(data: bytes) -> None:
+    turn, _ = open_turn(sign_compact(KEY, TURN_TYPE, data), (KEY.public,))
+    assert turn.to_bytes() == data
+
+
+# --- tensors, records, logs -----------------------------------------------------------------------
+def _opening(data: bytes) -> None:
+    found = TensorOpening.from_bytes(data)
+    assert found.to_bytes() == data
+    if found.leaves:
+        size = found.header.itemsize
+        found.read(0, min(found.header.elements, 4096 // size))
+    try:
+        found.verify(bytes(32))
+    except DigestMismatchError:
+        return
+    raise AssertionError("an opening gives a digest of zeros")
+
+
+def _record(world: World) -> Check:
+    schema = world.job.schema
+    return lambda data: parse_record(schema, data) and None
+
+
+def _block(data: bytes) -> None:
+    kind, rest = (data[0] % 3 if data else 0), data[1:]
+    if kind == 0:
+        blocks.decode_block(3, rest)
+    elif kind == 1:
+        section = Section(0, 0, 2 * BLOCK_ELEMENTS + 7, BOUNDED)
+        found = blocks.from_payload(section, rest)
+        assert found.payload() == rest
+        blocks.decode(section, found)
+        found.root()
+    else:
+        count = 5 * len(rest) - (data[0] >> 2) % 5
+        entries = packed.unpack(rest, max(count, 0))
+        assert packed.pack(entries) == rest
+
+
+def _merkle(data: bytes) -> None:
+    """Wrong proofs are false, and never an error (COMMITMENTS 2.5 to 2.8)."""
+    if len(data) < 12:
+        return
+    size, index = int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
+    width = 32 if data[8] & 7 else 31
+    hashes = [data[at : at + width] for at in range(12, len(data), width)]
+    first, rest = (hashes[0], hashes[1:]) if hashes else (b"", [])
+    assert not merkle.verify_inclusion(first, index, size, rest, b"x" * 32)
+    merkle.verify_consistency(index, size, first, first, rest)
+    leaves = {index + i * (data[9] % 5): h for i, h in enumerate(rest[: data[10] % 4])}
+    assert not merkle.verify_multi(leaves, size, rest, b"x" * 32)
+    if size:
+        merkle.combine_parts(size, 5, hashes)
+
+
+def _journal(data: bytes) -> None:
+    parse_journal(data, Path("journal"))
+
+
+# --- files ----------------------------------------------------------------------------------------
+def _program(data: bytes) -> None:
+    assert to_text(parse_text(data)).encode() == data
+
+
+def _scratch(name: str) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="tallystick-fuzz-", dir=SCRATCH))
+    return directory / name
+
+
+def _job(world: World) -> Check:
+    """A manifest whose own digest is right, beside the true program."""
+    path = _scratch("job.json")
+    (path.parent / "program.txt").write_bytes((world.directory / JOB / "program.txt").read_bytes())
+
+    def check(data: bytes) -> None:
+        try:
+            body = parse_canonical_json(_lenient(data))
+            assert isinstance(body, dict)
+            body.pop(DIGEST_KEY, None)
+            data = manifest_bytes(body)
+        except (AssertionError, TallystickError):
+            pass
+        path.write_bytes(data)
+        load_terms(path.parent)
+
+    return check
+
+
+def _tensors(_: World) -> Check:
+    path = _scratch("tensors.safetensors")
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data)
+        strict = not len(data) & 1
+        found, metadata = read_tensors(path, "tensor file", strict=strict, copy=True)
+        assert sum(array.nbytes for array in found.values()) <= len(data)
+        assert all(isinstance(value, str) for value in metadata.values())
+
+    return check
+
+
+def _trace(world: World) -> Check:
+    path, job = _scratch("trace.bin"), world.job
+    digest, nodes = job.commitment.program_digest, len(job.program.nodes)
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data + sha256(data))
+        load_trace(path, digest, TRACED, nodes)
+
+    return check
+
+
+def _log(world: World) -> Check:
+    job, path = world.logged, _scratch("step.log")
+    expected = expected_of(LoggedProgram(job.program), job.digest)
+    assert (world.directory / LOGGED).is_dir()
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data)
+        step = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+        with LogReader(path, step, expected) as reader:
+            reader.verify()
+
+    return check
+
+
+def _declaration(_: World) -> Check:
+    path = _scratch("override.json")
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data)
+        read_declaration(path)
+
+    return check
+
+
+# --- all ------------------------------------------------------------------------------------------
+_PURE: dict[str, Check] = {
+    "answer": _answer,
+    "block": _block,
+    "body": _body,
+    "commitment": _commitment,
+    "document": _document,
+    "entry": _entry,
+    "envelope": _envelope,
+    "evidence": _evidence,
+    "forfeit": _forfeit,
+    "journal": _journal,
+    "json": _json,
+    "key": _key,
+    "merkle": _merkle,
+    "opening": _opening,
+    "outcome": _outcome,
+    "program": _program,
+    "query": _query,
+    "raw-key": _raw_key,
+    "reply": _reply,
+    "seal": _seal,
+    "turn": _turn,
+    "words": _words,
+}
+_IN_WORLD: dict[str, Callable[[World], Check]] = {
+    "ask": _ask,
+    "declaration": _declaration,
+    "job": _job,
+    "judge": _judge,
+    "log": _log,
+    "record": _record,
+    "sealed": _sealed,
+    "settled": _settled,
+    "tensors": _tensors,
+    "trace": _trace,
+}
+TARGETS = sorted({*_PURE, *_IN_WORLD})
+
+
+def target(name: str, world: World) -> Check:
+    """The check of target `name`: raises a typed error, or what is a finding."""
+    return _PURE[name] if name in _PURE else _IN_WORLD[name](world)
+
+
+def tried(name: str, check: Check, data: bytes) -> bool:
+    """True if the decoder took `data`, False if it refused with a typed error.
+
+    Raises anything else: a finding.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            check(data)
+    except TallystickError as error:
+        if not refused(name, error):
+            raise
+        return False
+    return True

@@ -1,0 +1,60 @@
+"""`tallystick serve` and `tallystick referee` as processes, and files that they need."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+_COMMAND = [sys.executable, "-m", "tallystick"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [*_COMMAND, *map(str, arguments)]
+
+
+def run(*arguments: object, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    """A command to its end."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=seconds, check=False
+    )
+
+
+class Served:
+    """A `serve` process; `url` is what it prints."""
+
+    def __init__(self, *arguments: object, prefix: Sequence[str] = ()) -> None:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [*prefix, *command("serve", *arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"(https?://\S+)", line)
+        assert found, (line, self.process.stderr and self.process.stderr.read())
+        self.url = found[1]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """End it: exit code and standard error."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+@contextmanager
+def served(*arguments: object, prefix: Sequence[str] = ()) -> Iterator[Served]:
+    found = Served(*arguments, prefix=prefix)
+    try:
+        yield found
+    finally:
+        found.stop()
