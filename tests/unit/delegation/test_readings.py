@@ -15,9 +15,11 @@ from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.deviation import DeviationError, NoEffectError
 from tallystick.delegation.entries import Entry, Resumed, SessionBegun, open_entry, sign_entry
 from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, sign_opening, sign_seal
+from tallystick.delegation.turns import AskOpening, open_turn
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
+from tallystick.limits import LIMITS
 from tallystick.protocol.answers import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 from tallystick.protocol.judge import judge
 
@@ -132,6 +134,31 @@ def test_a_clocks_entry_is_not_written_at_its_deadline(
     with pytest.raises(DeviationError) as found:
         replayed(game_job.terms, [*log[:index], sign_entry(REFEREE, early)])
     assert found.value.index == index
+
+
+def test_a_referee_that_often_returns_can_still_show_its_sealing(
+    game_job: Job, honest: Party
+) -> None:
+    """11.5.2, 13.2: the entries to the closing fit into a turn; else no party could open."""
+    players, time = [Player(honest, 11), Player(honest, 12)], Time()
+    log: list[bytes] = []
+    Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
+    last = open_entry(log[0])
+    while len(log) < 894:
+        last = Entry(last.index + 1, last.digest(), 0, Resumed())
+        log.append(sign_entry(REFEREE, last))
+    for _ in range(4):
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time)
+    assert len(log) == 895
+    session = arbiter.session.session
+    for p in players:
+        arbiter.take(sign_seal(p.key, game_job.digest, p.opening(session)))
+    turns = arbiter.outgoing()
+    assert set(turns) == {p.key.public for p in players}
+    for data in turns.values():
+        request = open_turn(data, (REFEREE.public,))[0].request
+        assert isinstance(request, AskOpening) and len(request.entries) == len(log) == 898
+    assert 895 + 2 * LIMITS.parties + 1 == LIMITS.turn_entries
 
 
 def test_two_sessions_of_one_referee_are_no_contradiction(game_job: Job, honest: Party) -> None:
