@@ -161,6 +161,31 @@ def test_a_referee_that_often_returns_can_still_show_its_sealing(
     assert 895 + 2 * LIMITS.parties + 1 == LIMITS.turn_entries
 
 
+def test_who_stops_the_referee_before_each_deadline_gains_time_and_nothing_else(
+    game_job: Job, honest: Party, lies: list[Party]
+) -> None:
+    """11.5.3: what a return gives back is the time since the last entry, whoever used it."""
+    players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
+    log: list[bytes] = []
+    arbiter = in_game(game_job, players, time, log)
+    (match,) = arbiter.session.matches
+    liar = next(i for i, m in enumerate(match.members) if m.key == players[1].key.public)
+    if 1 - liar in match.owed:
+        arbiter.take(players[0].party.answer(match.owed[1 - liar]))
+    began = time.now
+    for _ in range(20):
+        deadline = arbiter.session.next_deadline()
+        assert deadline is not None
+        time.now = deadline
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time)
+    assert time.now - began > 10 * (500 + 2 * 10) and not arbiter.session.matches[0].forfeits
+    deadline = arbiter.session.next_deadline()
+    assert deadline is not None
+    time.now = deadline + 1
+    arbiter.tick()
+    assert arbiter.session.removed == {players[1].key.public: s.LOST}
+
+
 def test_two_sessions_of_one_referee_are_no_contradiction(game_job: Job, honest: Party) -> None:
     """12.5.1: entries of one index and two sessions say nothing about the referee."""
     logs: list[list[bytes]] = [[], []]
