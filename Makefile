@@ -6,12 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test test-all lint types stub bench fault-check test-aarch64 exhaustive clean help
+.PHONY: setup demo test test-all matrix fuzz lint types stub bench fault-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
 	@echo "make test          the test suite (sets up .venv first)"
 	@echo "make test-all      the same with every case of the tests that take a sample"
+	@echo "make matrix        every attack, seat and number of parties, in memory (minutes)"
+	@echo "make fuzz          every decoder of foreign bytes, coverage-guided (FUZZ_SECONDS=600)"
 	@echo "make lint types    ruff, mypy --strict"
 	@echo "make stub          src/tallystick/_core.pyi, from the native module"
 	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
@@ -50,6 +52,17 @@ test: setup
 
 test-all: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --exhaustive
+
+# Every attack in sessions of 2, 3 and 5 parties, both seats; 32 and 64 parties (docs/proofs/sessions.md).
+matrix: setup
+	PYTHONPATH=tests $(BIN)/python tests/adversary/session_matrix.py
+
+# atheris is no part of the test environment. FUZZ keeps corpora and counts; the same command goes on.
+FUZZ ?= build/fuzz
+FUZZ_SECONDS ?= 600
+fuzz: setup
+	$(PIP) install -q -c constraints.txt atheris
+	PYTHONPATH=tests $(BIN)/python tests/adversary/fuzzing/slices.py --work $(FUZZ) --seconds $(FUZZ_SECONDS)
 
 lint: setup
 	$(PIP) install -q -c constraints.txt ruff

@@ -112,7 +112,7 @@ def fuzz(requests: int, schema: int, seed: int) -> dict[str, Any]:
         true = [(turn, give(turn)) for turn in turns]
         with (
             serving(registered, bounds=WIDE, faults=faults) as url,
-            _log(script.log, faults) as log,
+            log_server(script.log, faults) as log,
         ):
             ports = {False: int(url.rpartition(":")[2]), True: log}
             share = -(-(requests - schema) // THREADS)
@@ -157,7 +157,7 @@ def _answered(wire: Wire, request: bytes, odd: bool) -> int:
     return status
 
 
-def _log(entries: list[bytes], faults: list[BaseException]) -> Any:
+def log_server(entries: list[bytes], faults: list[BaseException]) -> Any:
     @contextmanager
     def run() -> Any:
         app = log_app(entries.__getitem__, lambda: len(entries), bytes(32), WIDE, faults.append)

@@ -32,16 +32,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
+from tallystick.delegation.turns import AskOpening, AskSeal, turn_of
+from tallystick.limits import LIMITS
 from tallystick.prover.registered import Registered
 from tallystick.run.store.version import tallystick_version
+from tallystick.service.bounds import BOUNDS
 from tallystick.service.client import PartyClient
 from tallystick.service.driver import Driver, wall_clock
+from tallystick.service.guard import Guard
 from tallystick.service.server import HttpServer, listening_socket
 from tallystick.service.wire import CARD_FORMAT
 
-SEALING, OPENING, BUDGET, EXTENSION = 4_000, 4_000, 8_000, 2_500
-MARGIN = 900  # milliseconds before its deadline that a last-second party moves
+SEALING, OPENING, BUDGET, EXTENSION = 8_000, 5_000, 8_000, 2_500
+MARGIN = 1_200  # milliseconds before its deadline that a last-second party moves
 TEN = (
     "copying", "flooding", "last-second", "malformed", "misplaced-answers", "oversized", "silence",
     "throws-the-game", "two-answers", "two-openings",
@@ -71,8 +76,11 @@ class Attacker:
 
         async def turn(request: Request) -> Response:
             loop = asyncio.get_running_loop()
-            data, wait = await loop.run_in_executor(None, self._next, await request.body())
-            await asyncio.sleep(min(wait, 0.3))
+            body = await request.body()
+            data, wait = await loop.run_in_executor(None, self._next, body)
+            if data is None:  # it holds the request until its moment, or replies that it works
+                await asyncio.sleep(wait)
+                data, _ = await loop.run_in_executor(None, self._next, body)
             if data is None:
                 return JSONResponse({"working": ""}, 202)
             return Response(data, media_type="application/octet-stream")
@@ -91,7 +99,10 @@ class Attacker:
             if name not in self._turns:
                 if self.seat.provider.late:
                     time.sleep(0.5)
-                sent = [(s.data, self._after(s.after)) for s in self.seat.provider.take(turn)]
+                asked = turn_of(split_compact(turn, LIMITS.turn_bytes, "turn").data).request
+                made = self.seat.provider.take(turn)
+                last = self._last(asked)
+                sent = [(s.data, last if s.after < 0 else s.after) for s in made]
                 self._turns[name] = time.monotonic(), sent, 0
             since, sent, at = self._turns[name]
             if not sent:
@@ -103,10 +114,12 @@ class Attacker:
             self._turns[name] = since, sent, min(at + 1, len(sent) - 1)
             return data, 0.0
 
-    def _after(self, after: int) -> int:
-        """Milliseconds; for one that waits for its deadline, until shortly before it."""
-        if after >= 0:
-            return after
+    def _last(self, request: Any) -> int:
+        """Milliseconds until shortly before the deadline of what is asked."""
+        if isinstance(request, AskSeal):
+            return max(0, int(self.seat.provider.rules.sealing) - wall_clock() - MARGIN)
+        if isinstance(request, AskOpening):
+            return OPENING - MARGIN
         self._left = max(self._left, EXTENSION)
         self._left -= (wait := self._left - MARGIN)
         return wait
@@ -131,7 +144,8 @@ class Live:
 
 @contextmanager
 def _serving(app: Any) -> Iterator[str]:
-    server = HttpServer(app, listening_socket("127.0.0.1:0"))
+    guarded = Guard(app, BOUNDS, lambda _: None)
+    server = HttpServer(guarded, listening_socket("127.0.0.1:0"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started)
@@ -145,8 +159,13 @@ def _serving(app: Any) -> Iterator[str]:
 def play_over_http(small: Small, cell: Cell) -> Ended:
     """One cell, checked."""
     seats = small.seats(cell)
-    for seat in seats:  # a party is asked once: without a second message only its run's lie is left
-        seat.ends = (*seat.ends, "convicted") if seat.ends else ()
+    for seat in seats:
+        # Here a party is asked: without a second message only its run's lie is left, and the true
+        # message behind a flood comes when the referee asks no more. One that moves at the last
+        # moment may be too late on a busy machine.
+        late = cell.attack in ("flooding", "last-second", "slow-drip")
+        more = ("absent", "forfeits") if late else ()
+        seat.ends = (*seat.ends, "convicted", *more) if seat.ends else ()
     keys = tuple(sorted((seat.key for seat in seats), key=lambda key: key.raw))
     rules = make_rules(
         small.job.digest, STEPS, max(2, cell.k), ARITY, sealing=wall_clock() + SEALING,

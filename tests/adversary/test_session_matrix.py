@@ -40,12 +40,6 @@ from tallystick.run.cheats.attacks import attacks_directory
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    """A tiny job with its honest run and false ones."""
-    return Small(tmp_path_factory.mktemp("small"), 3)
-
-
-@pytest.fixture(scope="module")
 def cheats(tmp_path_factory: pytest.TempPathFactory) -> Cheats:
     """Cheating runs, made when asked for."""
     return Cheats(tmp_path_factory.mktemp("cheats"))

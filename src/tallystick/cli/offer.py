@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tallystick.cli.outcomes import outcome_in, outcome_in_log
 from tallystick.cli.output import finish, json_option, load_keys, print_json, say
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.book import Book, open_book, providers_of
@@ -31,8 +32,6 @@ from tallystick.delegation.offer import (
     SessionNumbers,
     Withdrawing,
 )
-from tallystick.delegation.outcome import Outcome
-from tallystick.delegation.statement import read_outcome
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
@@ -70,11 +69,6 @@ def read_offer(path: str) -> Offer:
 def read_book(paths: tuple[str, ...]) -> Book:
     """The book of the documents in files."""
     return open_book([read_document(path)[1] for path in paths])
-
-
-def outcome_in(path: str) -> Outcome:
-    """The outcome in a file of `settle --outcome`."""
-    return read_outcome(read_file(Path(path), LIMITS.envelope_bytes, "outcome"))
 
 
 @click.group()
@@ -215,13 +209,24 @@ def withdraw(file: str, out: str, key: str, as_json: bool) -> None:
 
 @offer.command()
 @click.argument("file", metavar="OFFER", type=click.Path())
-@click.option("--outcome", required=True, type=click.Path(), help="Outcome of the offer's session.")
+@click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
+@click.option("--log", type=click.Path(), help="Or the directory of its referee, with the log.")
+@click.option("--job", type=click.Path(), help="Your copy of the job, to play the log again.")
 @out_option
 @key_option
 @json_option
-def alarm(file: str, outcome: str, out: str, key: str, as_json: bool) -> None:
+def alarm(
+    file: str, outcome: str | None, log: str | None, job: str | None, out: str, key: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """State that the claim accepted for OFFER is false. A false alarm costs your stake."""
-    wanted, ended = read_offer(file), outcome_in(outcome)
+    wanted = read_offer(file)
+    if outcome is not None and log is None:
+        ended = outcome_in(outcome)
+    elif log is not None and outcome is None:
+        ended, _ = outcome_in_log(log, job)
+    else:
+        raise UsageError("An alarm needs the session's end.", "Give --outcome, or --log and --job.")
     if ended.offer != wanted.digest or ended.accepted is None:
         raise UsageError(
             "This outcome is not of this offer, or accepts no claim.", "There is nothing to alarm."

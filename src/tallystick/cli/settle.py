@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from tallystick.cli.offer import now_ms, outcome_in, read_book
+from tallystick.cli.offer import now_ms, read_book
+from tallystick.cli.outcomes import session_outcome
 from tallystick.cli.output import json_option, note, print_json, say
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import Book
@@ -23,6 +24,9 @@ from tallystick.limits import LIMITS
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
 @click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
 @click.option("--challenge", type=click.Path(), help="Outcome of the session after an alarm.")
+@click.option("--log", type=click.Path(), help="Instead of --outcome: the referee's directory.")
+@click.option("--challenge-log", type=click.Path(), help="Instead of --challenge: the same.")
+@click.option("--job", type=click.Path(), help="Your copy of the job, to play logs again.")
 @click.option("--key", type=click.Path(), help="A referee's private key, to sign.")
 @click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
 @click.option("--check", "signed", type=click.Path(), help="Check this settlement instead.")
@@ -31,6 +35,9 @@ def settle(
     documents: tuple[str, ...],
     outcome: str | None,
     challenge: str | None,
+    log: str | None,
+    challenge_log: str | None,
+    job: str | None,
     key: str | None,
     out: str | None,
     signed: str | None,
@@ -42,8 +49,8 @@ def settle(
     again: exit code 1 if it is not the one that follows.
     """
     book = read_book(documents)
-    session = None if outcome is None else outcome_in(outcome)
-    second = None if challenge is None else outcome_in(challenge)
+    session = session_outcome("session", outcome, log, job, book)
+    second = session_outcome("challenge", challenge, challenge_log, job, book, session)
     if signed is not None:
         if key is not None or out is not None:
             raise UsageError("--check writes nothing.", "Leave out --key and --out.")
@@ -61,7 +68,7 @@ def _checked(path: str, book: Book, session: Outcome | None, challenge: Outcome 
     stated = session is None
     settled = check_settlement(data, book, session, challenge, stated=stated)
     if stated and settled.session is not None:
-        note("The outcomes are those that the settlement states; --outcome takes your own.")
+        note("The outcomes are those that the settlement states; --log takes your own.")
     return settled
 
 

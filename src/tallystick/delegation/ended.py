@@ -91,6 +91,14 @@ def _executed(match: Match, party: int, interval: int) -> int:
             states.update(query.steps)
         elif isinstance(query, _OF_A_STEP):
             steps.add(query.step)
+    return tariff(states, steps, interval)
+
+
+def tariff(states: set[int], steps: set[int], interval: int) -> int:
+    """The steps that answers count for: kind 2 about `states`, other kinds about `steps` (14.6.1).
+
+    `interval` is the number of steps between two checkpoints.
+    """
     # From the checkpoint before the first state to the last one.
     repeated = max(states) - (min(states) - 1) // interval * interval if states else 0
     return repeated + len(steps)

@@ -168,8 +168,11 @@ class Driver:
             if last:
                 await asyncio.wait(last, timeout=self._farewell)
         finally:
-            for talk in talks:
-                talk.cancel()
+            left = set(talks)
+            while left:  # before Python 3.12 `wait_for` may lose a cancellation
+                for talk in left:
+                    talk.cancel()
+                _, left = await asyncio.wait(left, timeout=0.1)
             await asyncio.gather(*talks, return_exceptions=True)
             thread.shutdown()
         assert self.result is not None

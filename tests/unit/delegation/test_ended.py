@@ -13,7 +13,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.book import open_book
 from tallystick.delegation.documents import Acceptance, Receipt, sign_document
-from tallystick.delegation.ended import outcome_of
+from tallystick.delegation.ended import outcome_of, tariff
 from tallystick.delegation.offer import Payer, Reexecution
 from tallystick.delegation.outcome import Fate, Outcome, claim_digest
 from tallystick.delegation.session import Session
@@ -64,11 +64,17 @@ def test_agreement_has_no_game(game_job: Job, honest: Party) -> None:
 def test_executed_steps_follow_from_the_queries(
     game_job: Job, honest: Party, lies: list[Party]
 ) -> None:  # PROTOCOL 14.6.1
-    """The job has 13 steps, 4 to a checkpoint: a game asks about the states inside of one interval
-    and one step of it."""
+    """Step 6 is false, and there is a checkpoint every 4 steps. Both parties are asked for the
+    states 5, 6 and 7, which takes the steps 4 to 6, and about step 6 itself."""
     found, _ = ended(game_job, [Player(honest, 11), Player(lies[4], 12)])
     (game,) = found.games
-    assert game.executed[0] == game.executed[1] and 1 <= game.executed[0] <= 4
+    assert game.executed == (4, 4)
+
+
+def test_the_tariff() -> None:  # PROTOCOL 14.6.1
+    assert tariff(set(), set(), 4) == 0
+    assert tariff({5}, set(), 4) == 1 and tariff({8}, set(), 4) == 4
+    assert tariff({5, 7}, {6}, 4) == 4 and tariff(set(), {6, 9}, 4) == 2
 
 
 def test_no_outcome_before_the_end(game_job: Job, honest: Party) -> None:
