@@ -37,6 +37,7 @@ from tallystick.service.driver import Driver, wall_clock
 
 FLOOD_ADDRESS = "127.0.0.2"
 FLOOD_WORKERS = 48
+FLOOD_PAUSE = 0.02  # seconds between two requests of a worker
 CHEATS = 4
 
 
@@ -138,34 +139,45 @@ async def flood(port: int, seed: int, counts: Counter[str]) -> None:
             )
         except OSError:
             counts["not connected"] += 1
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(FLOOD_PAUSE)
             continue
         with contextlib.suppress(OSError, asyncio.TimeoutError, ValueError):
             writer.write(data)
             line = await asyncio.wait_for(reader.readline(), 2)
             counts[f"{kind}: {line.split()[1].decode() if line.split()[1:] else 'cut'}"] += 1
-        writer.close()
+        writer.transport.abort()
+        await asyncio.sleep(FLOOD_PAUSE)
+
+
+async def flood_until_told(port: int) -> None:
+    """The flood's own process: until a line comes, then its counts."""
+    counts: Counter[str] = Counter()
+    workers = [asyncio.create_task(flood(port, seed, counts)) for seed in range(FLOOD_WORKERS)]
+    assert workers
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    print(json.dumps(counts), flush=True)
+    os._exit(0)  # the workers have nothing to finish
 
 
 async def hold(
     job: Job, key: PrivateKey, honest: Served, cheats: list[Served], sessions: int, floods: bool
 ) -> dict[str, object]:
     """Hold the sessions, beside a flood or not; the figures."""
-    counts: Counter[str] = Counter()
-    workers = []
+    flooding = None
     if floods:
-        workers = [
-            asyncio.create_task(flood(honest.port, seed, counts)) for seed in range(FLOOD_WORKERS)
-        ]
-        await asyncio.sleep(2)
+        flooding = subprocess.Popen(
+            [sys.executable, __file__, "--flood", str(honest.port)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        await asyncio.sleep(5)
     before, began = honest.memory("VmRSS"), time.monotonic()
     found = await asyncio.gather(
         *(session(job, key, honest.url, cheats[n % len(cheats)].url) for n in range(sessions))
     )
     seconds = time.monotonic() - began
-    for worker in workers:
-        worker.cancel()
-    await asyncio.gather(*workers, return_exceptions=True)
+    counts: Counter[str] = Counter()
+    if flooding is not None:
+        counts.update(json.loads(flooding.communicate("stop\n")[0]))
     times = sorted(t for _, _, t in found)
     return {
         "sessions": sessions,
@@ -186,7 +198,11 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--no-flood", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--flood", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.flood:
+        asyncio.run(flood_until_told(given.flood))
+        return 0
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         path = Path(directory)
         with contextlib.redirect_stdout(sys.stderr):

@@ -15,6 +15,7 @@ from tallystick.delegation.seals import Opening, sign_opening, sign_seal
 from tallystick.delegation.session import ENDED, OPENING, SEALING
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
+from tallystick.numerics.contracts import find_contract
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, sign_answer
 
 HABITS = ("honest",) * 9 + (
@@ -91,10 +92,16 @@ def random_rules(job: Job, actors: Sequence[Actor], rng: random.Random) -> dict[
     }
 
 
-def random_log(job: Job, parties: Sequence[Party], rng: random.Random) -> list[bytes]:
-    """The log of a session with two to seven parties, played to its end."""
-    count = rng.randint(2, 7)
-    actors = [Actor(rng.choice(parties), 11 + i, rng.choice(HABITS), rng) for i in range(count)]
+def random_log(
+    job: Job, parties: Sequence[Party], rng: random.Random, habits: Sequence[str] = HABITS
+) -> list[bytes]:
+    """The log of a session with two to seven parties, played to its end.
+
+    Two under a contract with logs (10.1).
+    """
+    has_log = find_contract(job.commitment.contract).keeps_log
+    count = 2 if has_log else rng.randint(2, 7)
+    actors = [Actor(rng.choice(parties), 11 + i, rng.choice(habits), rng) for i in range(count)]
     time = Time()
     log: list[bytes] = []
     listed = actors if rng.random() < 0.7 else []

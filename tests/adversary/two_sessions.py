@@ -22,7 +22,9 @@ from typing import Any
 from adversary.alterations import altered
 from adversary.session_logs import random_log
 from reference.session import log as by_the_text
+from unit.protocol import log_scenarios
 from unit.protocol.conftest import PAIRS
+from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
@@ -99,6 +101,13 @@ def runs(job: Job) -> list[Party]:
     return [Party(job), *(liar(job, SCENARIOS[name]) for name in NAMES)]
 
 
+def log_runs(job: Job, lies: int = 2) -> list[Party]:
+    """Runs under a contract with logs, of one log, of another, and a false one."""
+    one = LogParty(job, choose=lambda *_: 0)
+    told = [log_scenarios.lie(s) for s in [*log_scenarios.BOUNDED.values()][:lies]]
+    return [one, LogParty(job), *(LogParty(job, lie, choose=lambda *_: 0) for lie in told)]
+
+
 def disagreements(
     job: Job, parties: Sequence[Party], sessions: int, each: int, seed: int, ends: Counter[str]
 ) -> Iterator[tuple[int, str, End, End]]:
@@ -128,10 +137,13 @@ def main(argv: list[str]) -> int:
     PublicKey.verifies = functools.lru_cache(1 << 13)(PublicKey.verifies)  # type: ignore[method-assign]
     ends, failed = Counter[str](), 0
     with tempfile.TemporaryDirectory() as scratch:
-        job = make_job(Path(scratch) / "job")
-        for found in disagreements(job, runs(job), given.sessions, given.altered, given.seed, ends):
-            failed += 1
-            print(*found, sep="\n  ")
+        plain, logged = make_job(Path(scratch) / "job"), make_log_job(Path(scratch) / "logged")
+        few = given.sessions // 4
+        for job, parties, sessions in ((plain, runs(plain), given.sessions - few),
+                                       (logged, log_runs(logged), few)):  # fmt: skip
+            for found in disagreements(job, parties, sessions, given.altered, given.seed, ends):
+                failed += 1
+                print(*found, sep="\n  ")
     for name, count in sorted(ends.items()):
         print(f"{count:8} {name}")
     print(f"{failed} disagreements")

@@ -1,7 +1,7 @@
 """A referee that crashes anywhere goes on from its log as if it had not (P9, PROTOCOL 12.3).
 
 Default: a fixed sample of places. `--exhaustive`: every call and every byte; figures are in
-docs/proofs/sessions.md.
+docs/proofs/session-crashes.md.
 """
 
 from __future__ import annotations

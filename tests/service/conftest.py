@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from service import parties
-from service.parties import A, B, Player
+from service.parties import A, B, Player, registered
 from unit.protocol.simulator import Party
 
 from tallystick.job.job import Job
+from tallystick.prover.registered import Registered
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +41,18 @@ def pair(honest_run: Party, cheat_run: Party) -> Iterator[tuple[Player, Player]]
 @pytest.fixture
 def sessions(tmp_path: Path) -> Path:
     return tmp_path / "sessions"
+
+
+@pytest.fixture
+def party(pair: tuple[Player, Player], sessions: Path) -> Registered:
+    """The honest party."""
+    return registered(pair[0], sessions)
+
+
+@pytest.fixture
+def url(party: Registered) -> Iterator[str]:
+    """The address of a server of the honest party."""
+    from service.transports import serving  # skips where the extra is not installed
+
+    with serving(party) as found:
+        yield found

@@ -50,11 +50,6 @@ def script(small_job: Job) -> Script:
     return Script(small_job)
 
 
-@pytest.fixture
-def party(pair: Pair, sessions: Path) -> Registered:
-    return registered(pair[0], sessions)
-
-
 def opened(script: Script, party: Registered, **rules: object) -> bytes:
     """Bring the party to the games of a session; the turn that it has opened for."""
     turn = script.opening(said(party.reply(script.begin(**rules))))

@@ -32,7 +32,7 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.session import LOST, NEVER_OPENED, PLAYING
 from tallystick.delegation.turns import Play, turn_of
 from tallystick.job.job import Job
-from tallystick.prover.replies import Message, Needs, Refusal
+from tallystick.prover.replies import Message, Needs, Refusal, Reply
 from tallystick.service.driver import Driver
 
 
@@ -282,3 +282,21 @@ def _once(host: Host, turn: bytes) -> object:
                 await link.__aexit__()
 
     return now(ask())
+
+
+def test_no_server_ends_the_session_of_the_others(
+    small_job: Job, honest_run: Party, cheat_run: Party, tmp_path: Path
+) -> None:
+    """Whatever happens on the way to one party is a fault on that way, and time decides."""
+    players = Player(honest_run, A), Player(cheat_run, B), Player(honest_run, C)
+
+    async def broken(_: bytes) -> Reply:
+        raise ValueError("a fault that no one has thought of")
+
+    found = rules(small_job, players)
+    found = rules(small_job, players, sealing=found.sealing - 59_000)
+    with hosts(MEMORY, players, tmp_path) as at:
+        at[2].direct.turn = broken  # type: ignore[method-assign]
+        driver = drive(small_job, at, found)
+    assert driver.seats[2].faults and driver.seats[2].doing == "ValueError"
+    assert driver.arbiter.session.removed == {B.public: LOST} and accepted(driver, players[0])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.cli.dispute import terms_of
+from tallystick.cli.ordered import ordered_rules, refuse_fixed
 from tallystick.cli.output import (
     finish,
     json_option,
@@ -23,7 +24,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.serve import tls_ca_option
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.delegation.rules import Rules
+from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.disk.files import write_file
@@ -31,7 +32,9 @@ from tallystick.disk.keys import load_private_key
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
+from tallystick.program.work import step_milliseconds
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
+from tallystick.run.show.estimate import human_seconds
 from tallystick.service.archive import RESULT, evidence_name
 from tallystick.service.packages import require_packages
 
@@ -43,8 +46,10 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
-def _duration(_: click.Context, __: click.Parameter, value: str) -> int:
+def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
     """A duration such as 90s, 1.5h or 200ms in milliseconds; without a unit, seconds."""
+    if value is None:
+        return None
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise click.BadParameter(f"{value!r} is no duration; write 90s, 15m, 2h or 1d.")
@@ -55,11 +60,12 @@ def _duration(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 def _time(
-    name: str, default: str, text: str
+    name: str, default: str | None, text: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
-        name, metavar="DURATION", callback=_duration, default=default, show_default=True, help=text
-    )
+        name, metavar="DURATION", callback=_duration, default=default,
+        show_default=default is not None, help=text,
+    )  # fmt: skip
 
 
 @click.command(short_help="Referee between parties on a network, to a result.")
@@ -79,7 +85,7 @@ def _time(
 @_time("--sealing", "10m", "How long parties may take to seal.")
 @_time("--opening", "10m", "How long they may take to open.")
 @_time("--budget", "1h", "Each party's time in each game, besides that for executing steps.")
-@_time("--step", "1s", "The time of one step of the job, by your own estimate.")
+@_time("--step", None, "The time of a step; default: what a slow machine takes for this program.")
 @click.option(
     "--steps",
     type=click.IntRange(0, LIMITS.duration_ms),
@@ -87,6 +93,19 @@ def _time(
     help="Steps that an honest party may have to execute in a game; default: twice the job's.",
 )
 @_time("--extension", "2m", "What a party has at least for each answer.")
+@click.option(
+    "--offer",
+    "documents",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="An offer and its documents with receipts (repeatable): they fix the session's rules.",
+)
+@click.option(
+    "--challenge-of",
+    type=click.Path(),
+    help="Hold the session after an alarm; name the directory of the offer's session.",
+)
 @click.option("--listen", metavar="HOST:PORT", help="Publish the log by GETs at this address.")
 @tls_ca_option
 @json_option
@@ -100,9 +119,11 @@ def referee(
     sealing: int,
     opening: int,
     budget: int,
-    step: int,
+    step: int | None,
     steps: int | None,
     extension: int,
+    documents: tuple[str, ...],
+    challenge_of: str | None,
     listen: str | None,
     tls_ca: str | None,
     as_json: bool,
@@ -117,6 +138,9 @@ def referee(
     require_packages("tallystick referee")
     from tallystick.service.client import check_url
 
+    if documents:
+        refuse_fixed()
+
     urls = [check_url(url) for url in parties]
     if not 2 <= len(set(urls)) == len(urls) <= LIMITS.parties:
         raise UsageError(
@@ -124,12 +148,21 @@ def referee(
         )
     terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
     allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
-    most = 2 * terms.commitment.steps if steps is None else steps
-    rules = Rules(
-        terms.digest, os.urandom(32), private.public, arity, len(urls), 0, opening, budget, step,
-        most, extension, allowed,
-    )  # fmt: skip
+    if documents:
+        rules = ordered_rules(documents, challenge_of, job, private.public)
+    else:
+        if challenge_of is not None:
+            raise UsageError("A challenge is an offer's.", "Name its documents with --offer.")
+        if step is None:
+            step = step_milliseconds(terms.program)
+        most = 2 * terms.commitment.steps if steps is None else steps
+        rules = Rules(
+            terms.digest, os.urandom(32), private.public, arity, len(urls), 0, opening, budget,
+            step, most, extension, allowed,
+        )  # fmt: skip
     check_rules(terms, rules)
+    note(f"Each party has {human_seconds(rules.game_budget / 1000)} in a game, and at least "
+         f"{human_seconds(rules.extension / 1000)} for each answer.")  # fmt: skip
     with EntryLogWriter(target) as log:
         held = _Held(terms, private, log, rules, sealing, urls, tls_ca, listen, as_json)
         driver = asyncio.run(held.hold())
@@ -170,8 +203,10 @@ class _Held:
             if len(self._log):
                 note(f"The session in {self._log.directory} goes on.")
             else:
-                allowed = self._rules.allowed or await self._keys(links)
-                rules = self._changed(allowed, wall_clock() + self._sealing)
+                rules = self._rules
+                if rules.offer == NO_OFFER:
+                    allowed = rules.allowed or await self._keys(links)
+                    rules = self._changed(allowed, wall_clock() + self._sealing)
             show = stack.enter_context(Show(self._quiet))
 
             def changed(driver: Driver) -> None:

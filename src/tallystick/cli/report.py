@@ -19,6 +19,8 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.commit.signing import PublicKey
+from tallystick.delegation.watch import replayed
+from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import is_directory, mode_of, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
@@ -30,7 +32,9 @@ from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
+from tallystick.report.session_page import session_headline, session_page
 from tallystick.run.store.directory import RunStore
+from tallystick.service.archive import is_archive
 
 Page = tuple[str, str]  # its main sentence, and the whole document
 
@@ -51,7 +55,12 @@ def _of_evidence(
     return headline(dispute), dispute_page(dispute)
 
 
-@click.command(short_help="A run or a dispute as one HTML page.")
+def _of_session(source: Path, terms: Terms) -> Page:
+    session = replayed(terms, EntryLog(source))
+    return session_headline(session), session_page(session, source.name)
+
+
+@click.command(short_help="A run, a dispute or a session as one HTML page.")
 @click.argument("path", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
 @click.option("--job", type=click.Path(), help="Your own copy of the job; evidence needs it.")
@@ -70,10 +79,10 @@ def report(
     believed: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write PATH, a run or the evidence of a dispute, as one HTML page.
+    """Write PATH as one HTML page: a run, the evidence of a dispute, or a referee's directory.
 
-    Evidence is judged before any part of it is shown. A run or evidence that fails a check gets a
-    page with the reason alone, and exit code 1 or 2.
+    Evidence is judged, and a referee's log is played again, before any part of it is shown. What
+    fails a check gets a page with the reason alone, and exit code 1 or 2.
     """
     source, target = Path(path), Path(out)
     if is_directory(target) or not is_directory(target.parent):
@@ -81,22 +90,31 @@ def report(
     if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     is_run = RunStore(source).exists
-    if not is_run and (is_directory(source) or not mode_of(source)):
-        raise UsageError(f"{path} is neither a run nor evidence.", "Name a run's directory.")
-    if is_run and believed:
-        raise UsageError("--trust-referee goes with evidence only.", "Leave it out for a run.")
-    if is_run and beside:
+    is_session = not is_run and is_archive(source)
+    if not is_run and not is_session and (is_directory(source) or not mode_of(source)):
+        raise UsageError(
+            f"{path} is neither a run nor evidence nor a referee's directory.",
+            "Name a run's directory.",
+        )
+    if (is_run or is_session) and believed:
+        raise UsageError("--trust-referee goes with evidence only.", "Leave it out here.")
+    if (is_run or is_session) and beside:
         raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
     keys, referees = load_trust(trust), load_keys(believed)
     own = load_job(Path(job)) if job else None
     terms = own.terms if own else None
     if not is_run and terms is None:
-        raise UsageError("Evidence is judged by a job.", "Pass your copy of it with --job.")
+        raise UsageError(
+            "Evidence and a referee's log are judged by a job.", "Pass your copy of it with --job."
+        )
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
-    kind, code = ("run" if is_run else "evidence"), 0
+    kind, code = ("run" if is_run else "session" if is_session else "evidence"), 0
     try:
         if is_run:
             sentence, page = _of_run(source, own, keys)
+        elif is_session:
+            assert terms is not None
+            sentence, page = _of_session(source, terms)
         else:
             assert terms is not None
             sentence, page = _of_evidence(source, terms, keys, runs, referees)

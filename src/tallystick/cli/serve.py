@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from tallystick.cli.offer import read_offer
 from tallystick.cli.output import (
     json_option,
     load_keys,
@@ -16,7 +18,10 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.progress import counted
-from tallystick.commit.signing import Envelope, verify_run
+from tallystick.commit.signing import Envelope, PublicKey, verify_run
+from tallystick.delegation.offer import Offer
+from tallystick.delegation.ordered import check_ordered
+from tallystick.delegation.rules import Rules
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import UsageError
@@ -57,6 +62,14 @@ tls_ca_option = click.option(
     type=click.Path(),
     help="Directory of this party's sessions; default RUN.sessions, beside the run.",
 )
+@click.option(
+    "--offer",
+    "offers",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="An offer that you have accepted (repeatable): its session has its rules or is refused.",
+)
 @threads_option
 def serve(
     run: str,
@@ -67,6 +80,7 @@ def serve(
     tls_cert: str | None,
     tls_key: str | None,
     sessions: str | None,
+    offers: tuple[str, ...],
     threads: int | None,
 ) -> None:
     """Answer the believed referees for RUN, until SIGINT or SIGTERM.
@@ -94,7 +108,8 @@ def serve(
     ):
         private = signing_key(store, prover.run.signer, own)
         kept = Path(sessions) if sessions else path.with_name(path.name + ".sessions")
-        registered = Registered(prover, private, prover.job.terms, believed, kept, note)
+        check = _ordered([read_offer(name) for name in offers], private.public)
+        registered = Registered(prover, private, prover.job.terms, believed, kept, note, check)
         server = HttpServer(party_app(registered, tell=_tell), sock, tls)
         host = sock.getsockname()[0]
         scheme = "http" if tls is None else "https"
@@ -105,6 +120,21 @@ def serve(
         finally:
             if not registered.close():
                 note("An answer was still being made; it is made again when a referee asks.")
+
+
+def _ordered(offers: list[Offer], key: PublicKey) -> Callable[[Rules], None]:
+    """A check of a session's rules against the accepted offer that they name (PROTOCOL 14.5).
+
+    Rules that name no offer, or another document such as an alarm, are not looked at.
+    """
+    by_digest = {offer.digest: offer for offer in offers}
+
+    def check(rules: Rules) -> None:
+        offer = by_digest.get(rules.offer)
+        if offer is not None:
+            check_ordered(offer, key, rules)
+
+    return check
 
 
 def _tell(error: BaseException) -> None:

@@ -39,6 +39,10 @@ from tallystick.protocol.forfeit import sign_forfeit
 # Bytes of a turn besides its messages: commitments, query, tags and counts.
 _TURN_FRAME = 2 * LIMITS.commitment_bytes + LIMITS.query_bytes + 1024
 
+# Entries of a sealing after which a return is not logged (11.5.2): two seals for each place and the
+# closing still fit into a turn.
+_MOST_BEGINNING = LIMITS.turn_entries - 2 * LIMITS.parties - 1
+
 
 class Log(Protocol):
     """A session's log: signed entries, in order."""
@@ -95,7 +99,8 @@ class Arbiter:
             raise UsageError("The session in this log is another referee's.", "Use its key.")
         if rules is not None and rules != self.rules:
             raise UsageError("The session in this log has other rules.", "Choose another log.")
-        if self.session.state != ENDED:
+        sealing = self.session.state == SEALING
+        if self.session.state != ENDED and not (sealing and self.session.length >= _MOST_BEGINNING):
             self._write(Resumed())
         self.tick()
 

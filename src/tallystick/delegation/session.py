@@ -54,7 +54,8 @@ EXCLUDED, LOST, NEVER_OPENED = "excluded", "lost", "never opened"
 
 def check_rules(terms: Terms, rules: Rules) -> None:
     """Raise UsageError for rules of another job, or of k > 2 under a contract with logs (10.1)."""
-    _check_job(terms, rules)
+    if rules.job_digest != terms.digest:
+        raise UsageError("The session is about another job.", "Pass the job that it names.")
     contract = find_contract(terms.commitment.contract)
     if contract.keeps_log and rules.most > 2:
         raise UsageError(
@@ -62,11 +63,6 @@ def check_rules(terms: Terms, rules: Rules) -> None:
             "on a log.",
             "Choose at most 2 parties, or a contract without logs (rounded/1).",
         )
-
-
-def _check_job(terms: Terms, rules: Rules) -> None:
-    if rules.job_digest != terms.digest:
-        raise UsageError("The session is about another job.", "Pass the job that it names.")
 
 
 class Session:

@@ -26,7 +26,7 @@ from tallystick.delegation.entries import (
     open_entry,
 )
 from tallystick.delegation.entries import Result as SessionResult
-from tallystick.delegation.rules import NO_OFFER
+from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn, open_turn
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
@@ -63,7 +63,8 @@ class Registered:
     """The party that answers for `party` with `key`, about the job of `terms`.
 
     `referees` are the keys that it believes. `directory` holds its sessions. It calls `tell` with a
-    sentence for its owner. Raises UsageError for a key that is not the run's or no referee's,
+    sentence for its owner. `check_rules` raises CounterpartyError for rules of a session in which
+    this party does not seal. Raises UsageError for a key that is not the run's or no referee's,
     CannotCheckError for a damaged record of a session.
     """
 
@@ -75,6 +76,7 @@ class Registered:
         referees: Sequence[PublicKey],
         directory: Path,
         tell: Callable[[str], None] = lambda _: None,
+        check_rules: Callable[[Rules], None] = lambda _: None,
     ) -> None:
         if not referees:
             raise UsageError("No referee's key is believed.", "Name one with --referee.")
@@ -87,6 +89,7 @@ class Registered:
         self.key, self.terms = key.public, terms
         self.hands_over_logs = self._facts.contract.keeps_log
         self._private, self._party, self._tell = key, party, tell
+        self._check_rules = check_rules
         self._referees = tuple(referees)
         self._sessions, self._lock = Sessions(directory), threading.Lock()
         self._mirrors = Mirrors(terms)
@@ -142,6 +145,10 @@ class Registered:
             known = self._sessions.get(turn.session)
             if known is None:
                 self._check_offer(rules.offer)
+                try:
+                    self._check_rules(rules)
+                except CounterpartyError as error:
+                    raise _RefusedError(NOT_REGISTERED, error.message) from error
                 if len(self._sessions) >= MOST_SESSIONS:
                     raise _RefusedError(NOT_REGISTERED, "this party has too many sessions")
                 session = Session(request.entry, referee, rules, own)

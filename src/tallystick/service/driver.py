@@ -24,11 +24,11 @@ from tallystick.delegation.entries import ENTRY_TAG, Answered, Result
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.session import SEALING
 from tallystick.delegation.turns import Ended, Play, turn_of
-from tallystick.errors import CounterpartyError, MachineFaultError
+from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.prover.replies import Message, Needs, Refusal, Reply, Working
-from tallystick.service.client import Card, UnreachableError
+from tallystick.service.client import Card
 
 # Seconds between two requests to a party: from the first to the last, each twice the one before.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 5.0
@@ -71,6 +71,10 @@ class _Noted:
         if kind == Answered.KIND:
             self.answers[source.u64()] = index
         self.count = index + 1
+
+
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, TallystickError) else type(error).__name__
 
 
 def wall_clock() -> int:
@@ -168,8 +172,11 @@ class Driver:
             if last:
                 await asyncio.wait(last, timeout=self._farewell)
         finally:
-            for talk in talks:
-                talk.cancel()
+            left = set(talks)
+            while left:  # before Python 3.12 `wait_for` may lose a cancellation
+                for talk in left:
+                    talk.cancel()
+                _, left = await asyncio.wait(left, timeout=0.1)
             await asyncio.gather(*talks, return_exceptions=True)
             thread.shutdown()
         assert self.result is not None
@@ -287,10 +294,8 @@ class Driver:
                     seat.key = card.key
                     return
                 seat.doing = "serves another job"
-            except CounterpartyError as error:
-                seat.doing = error.message
-            except UnreachableError as error:
-                seat.doing = error.message
+            except Exception as error:  # as in `_heard`
+                seat.doing = _words(error)
             seat.faults += 1
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
@@ -314,14 +319,10 @@ class Driver:
     def _heard(self, seat: Seat, request: asyncio.Task[Reply]) -> Reply:
         try:
             reply = request.result()
-        except UnreachableError as error:
+        except Exception as error:  # one party's server must not end the session of the others
             seat.faults += 1
-            seat.doing = error.message
-            return Working(error.message)
-        except CounterpartyError as error:
-            seat.faults += 1
-            seat.doing = error.message
-            return Working(error.message)
+            seat.doing = _words(error)
+            return Working(seat.doing)
         if isinstance(reply, Working):
             seat.doing = f"working: {reply.done}" if reply.done else "working"
         elif isinstance(reply, Refusal):

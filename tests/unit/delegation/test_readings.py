@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from unit.delegation.players import REFEREE, Player, Time, rules
+from reference.judge.evidence import judge as by_the_text
+from unit.delegation.players import REFEREE, Player, Time, play, rules
 from unit.delegation.second_signature import signed_again
 from unit.protocol.simulator import Party
 
@@ -15,9 +16,11 @@ from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.deviation import DeviationError, NoEffectError
 from tallystick.delegation.entries import Entry, Resumed, SessionBegun, open_entry, sign_entry
 from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, sign_opening, sign_seal
+from tallystick.delegation.turns import AskOpening, open_turn
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
+from tallystick.limits import LIMITS
 from tallystick.protocol.answers import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 from tallystick.protocol.judge import judge
 
@@ -69,6 +72,27 @@ def test_a_statement_signed_twice_is_one(game_job: Job, honest: Party, lies: lis
     with pytest.raises(NoEffectError):
         arbiter.take(again(answer, 11, ANSWER_TYPE))
     assert arbiter.session.removed == {} and match.ending is None
+
+
+def test_an_answer_signed_twice_is_no_equivocation_to_a_judge(
+    game_job: Job, honest: Party, lies: list[Party]
+) -> None:
+    """2.9, 8.3: evidence with it is refused; no party is convicted by it."""
+    players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
+    arbiter = in_game(game_job, players, time)
+    play(arbiter, players, time)
+    (match,) = arbiter.session.matches
+    seeds = [11 if m.key == players[0].key.public else 12 for m in match.members]
+    evidence = match.evidence()
+    party, message = evidence.messages[0]
+    for seat_of_it in (1, 2):
+        twice = (party, again(message, seeds[party], ANSWER_TYPE))
+        messages = (*evidence.messages[:seat_of_it], twice, *evidence.messages[seat_of_it:])
+        data = replace(evidence, messages=messages).to_bytes()
+        with pytest.raises(CorruptFileError):
+            judge(game_job.terms, data)
+        files = [(game_job.directory / name).read_bytes() for name in ("job.json", "program.txt")]
+        assert "refused" in by_the_text(*files, data)
 
 
 def test_an_equivocation_after_the_others_forfeit_is_none(
@@ -132,6 +156,56 @@ def test_a_clocks_entry_is_not_written_at_its_deadline(
     with pytest.raises(DeviationError) as found:
         replayed(game_job.terms, [*log[:index], sign_entry(REFEREE, early)])
     assert found.value.index == index
+
+
+def test_a_referee_that_often_returns_can_still_show_its_sealing(
+    game_job: Job, honest: Party
+) -> None:
+    """11.5.2, 13.2: the entries to the closing fit into a turn; else no party could open."""
+    players, time = [Player(honest, 11), Player(honest, 12)], Time()
+    log: list[bytes] = []
+    Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
+    last = open_entry(log[0])
+    while len(log) < 894:
+        last = Entry(last.index + 1, last.digest(), 0, Resumed())
+        log.append(sign_entry(REFEREE, last))
+    for _ in range(4):
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time)
+    assert len(log) == 895
+    session = arbiter.session.session
+    for p in players:
+        arbiter.take(sign_seal(p.key, game_job.digest, p.opening(session)))
+    turns = arbiter.outgoing()
+    assert set(turns) == {p.key.public for p in players}
+    for data in turns.values():
+        request = open_turn(data, (REFEREE.public,))[0].request
+        assert isinstance(request, AskOpening) and len(request.entries) == len(log) == 898
+    assert 895 + 2 * LIMITS.parties + 1 == LIMITS.turn_entries
+
+
+def test_who_stops_the_referee_before_each_deadline_gains_time_and_nothing_else(
+    game_job: Job, honest: Party, lies: list[Party]
+) -> None:
+    """11.5.3: what a return gives back is the time since the last entry, whoever used it."""
+    players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
+    log: list[bytes] = []
+    arbiter = in_game(game_job, players, time, log)
+    (match,) = arbiter.session.matches
+    liar = next(i for i, m in enumerate(match.members) if m.key == players[1].key.public)
+    if 1 - liar in match.owed:
+        arbiter.take(players[0].party.answer(match.owed[1 - liar]))
+    began = time.now
+    for _ in range(20):
+        deadline = arbiter.session.next_deadline()
+        assert deadline is not None
+        time.now = deadline
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time)
+    assert time.now - began > 10 * (500 + 2 * 10) and not arbiter.session.matches[0].forfeits
+    deadline = arbiter.session.next_deadline()
+    assert deadline is not None
+    time.now = deadline + 1
+    arbiter.tick()
+    assert arbiter.session.removed == {players[1].key.public: s.LOST}
 
 
 def test_two_sessions_of_one_referee_are_no_contradiction(game_job: Job, honest: Party) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from unit.delegation.players import REFEREE, Player, Silent, Time, play, rules
 from unit.protocol.simulator import Party
 from unit.report.pages import Page
 
+from tallystick.cli.main import run
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import replayed
+from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.job.job import Job
 from tallystick.report.session_page import session_headline, session_page
 
@@ -62,3 +66,24 @@ def test_the_sentence_of_each_end(
 def test_a_session_that_goes_on(game_job: Job, honest: Party) -> None:
     arbiter = Arbiter(game_job.terms, REFEREE, [], Time(), rules(game_job))
     assert "goes on" in Page(session_page(arbiter.session, "OUT")).text
+
+
+def test_the_command_plays_the_log_again(
+    game_job: Job, honest: Party, lies: list[Party], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """`report DIR --job JOB`: a page of a log that checks out; for another one the reason alone."""
+    source, page = tmp_path / "OUT", tmp_path / "session.html"
+    players = [Player(honest, 11), Player(lies[1], 12)]
+    time = Time()
+    with EntryLogWriter(source) as log:
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
+        play(arbiter, players, time)
+    command = ["report", str(source), "--job", str(game_job.directory), "-o", str(page)]
+    assert run(command) == 0
+    assert "One claim is accepted" in capsys.readouterr().out
+    assert arbiter.session.session.hex() in Page(page.read_text("utf-8")).text
+    entry = next((source / "log").rglob("0000003.bin"))
+    entry.write_bytes(entry.read_bytes()[:-1] + b"x")
+    assert run(command) == 2
+    assert "Nothing is shown" in Page(page.read_text("utf-8")).text
