@@ -31,7 +31,7 @@ from tallystick.service.fsck import ArchiveReport, fsck_archive
 from tallystick.service.show import inspect_archive, session_lines
 
 
-@click.command()
+@click.command(short_help="Describe a run, a job or a referee's directory.")
 @click.argument("path", type=click.Path())
 @json_option
 def inspect(path: str, as_json: bool) -> None:
