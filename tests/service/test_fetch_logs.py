@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from tallystick.prover.registered import Registered
 from tallystick.prover.replies import Message, Refusal
 from tallystick.run.logs.reader import open_log
 from tallystick.run.logs.shape import LogShape
-from tallystick.service.client import LogSource
+from tallystick.service.client import LogSource, UnreachableError
 
 STEPS = 5
 
@@ -139,6 +139,51 @@ def test_a_game_comes_before_log_blocks(job: Job, run_with_logs: LogParty, tmp_p
     with pytest.raises(Exception):  # noqa: B017  it is no query, but it was asked first
         game.result(30)
     assert player.asked[1] == b"a query of a game"
+
+
+def test_a_game_does_not_wait_because_a_stranger_asked_first(
+    job: Job, run_with_logs: LogParty, tmp_path: Path
+) -> None:
+    """A query of a game that a stranger has put into the waiting line leaves it."""
+    player = Player(run_with_logs, A)
+    party = registered(player, tmp_path / "sessions")
+    sealed(party, job)
+    player.going.clear()
+    queries = [q.encode_query(q.Log(step)) for step in range(STEPS)]
+    party.log(queries[0])
+    until(lambda: bool(player.asked))  # the thread has taken it
+    for query in queries:
+        party.log(query)
+    game = party._worker.ask(queries[-1])
+    player.going.set()
+    game.result(30)
+    assert player.asked[1] == queries[-1]
+
+
+# A party that sends its response byte by byte holds no follower up for ever.
+def test_a_response_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx2
+
+    from tallystick.service import client
+
+    clock, sent = [0.0], [0]
+
+    class Drip(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while sent[0] < 1000:
+                clock[0] += 29.0
+                sent[0] += 1
+                yield b"x"
+
+    monkeypatch.setattr(client.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(client.time, "sleep", lambda _: None)
+    with LogSource("http://x:1", patience=0.0) as source:
+        source._client = httpx2.Client(
+            transport=httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Drip()))
+        )
+        with pytest.raises(UnreachableError, match="does not end"):
+            source.answer(b"")
+    assert sent[0] < 20
 
 
 def test_a_job_with_logs_has_two_parties(job: Job, run_with_logs: LogParty, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tallystick.delegation import entries as e
 from tallystick.delegation.entries import Entry, sign_entry
 from tallystick.delegation.seals import Opening, is_sealed_by, open_opening, open_seal, sign_seal
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn, sign_turn
-from tallystick.errors import CannotCheckError, UsageError
+from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.queries import encode_query
@@ -316,6 +316,30 @@ def test_a_fault_of_the_machine_keeps_the_query_open(
     turn = script.play(game, 0, commitments)
     replies = [party.reply(turn, LONG) for _ in range(3)]
     assert [type(reply) for reply in replies] == [Working, Working, Message]
+
+
+# 2.8.1: a fault of the machine while the game is played along costs no more than time.
+@pytest.mark.parametrize("fault", [MemoryError(), MachineFaultError("No thread.", "Wait.")])
+def test_a_fault_while_the_game_is_followed_starves_no_party(
+    script: Script, party: Registered, pair: Pair, fault: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    opened(script, party)
+    game, commitments = game_of(pair, party)
+    while len(game.transcript) < 4:
+        for seat, query in sorted(game.pending.items()):
+            game.receive(seat, pair[seat].answer(query))
+    turn = script.play(game, 0, commitments)
+    judge_round = Referee._judge_round
+
+    def fails(_: Referee) -> None:
+        raise fault
+
+    monkeypatch.setattr(Referee, "_judge_round", fails)
+    with pytest.raises(type(fault)):
+        party.reply(turn)
+    monkeypatch.setattr(Referee, "_judge_round", judge_round)
+    assert said(party.reply(turn, LONG)) == pair[0].party.answer(game.pending[0])
 
 
 def test_the_end_has_an_empty_reply(script: Script, party: Registered) -> None:

@@ -248,8 +248,9 @@ def test_turns_are_idempotent_and_show_no_answer_too_early(
     with hosts(kind, pair, tmp_path, certificates) as at:
 
         def look(driver: Driver) -> None:
-            for key, turn in driver._turns.items():
-                sent.setdefault(turn, 0 if key == A.public else 1)
+            for seat in driver.seats:
+                if seat.turn is not None:
+                    sent.setdefault(seat.turn, 0 if seat.key == A.public else 1)
 
         drive(small_job, at, rules(small_job, pair), log, on_change=look)
         for turn, seat in list(sent.items())[::3]:

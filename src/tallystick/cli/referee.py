@@ -68,7 +68,7 @@ def _time(
     )  # fmt: skip
 
 
-@click.command(short_help="Referee between parties on a network, to a result.")
+@click.command(short_help="Referee between parties on a network.")
 @click.argument("job", type=click.Path())
 @click.option(
     "--party", "parties", required=True, multiple=True, metavar="URL", help="Repeat: 2 to 64."

@@ -29,7 +29,15 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.match import Match
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import OPENING_TAG, SEAL_TAG
-from tallystick.delegation.session import ENDED, OPENING, PLAYING, SEALING, Session, check_rules
+from tallystick.delegation.session import (
+    ENDED,
+    NOT_BEGUN,
+    OPENING,
+    PLAYING,
+    SEALING,
+    Session,
+    check_rules,
+)
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Request, Turn, sign_turn
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.limits import LIMITS
@@ -201,7 +209,7 @@ class Arbiter:
         self._stopped = False
 
     def _apply(self, entry: Entry, message: bytes) -> None:
-        if self.session.state in ("not begun", SEALING):
+        if self.session.state in (NOT_BEGUN, SEALING):
             self._beginning.append(message)
         self.session.apply(entry)
         self._newest = message
@@ -221,21 +229,25 @@ class Arbiter:
         Where the missing messages do not fit into one turn, the turn brings a part of them and asks
         nothing. After the result every party that has sealed gets the end.
         """
-        session, known = self.session, known or {}
+        known = known or {}
+        turns = {key: self.turn_for(key, known.get(key, 0)) for key in self.session.seals}
+        return {key: turn for key, turn in turns.items() if turn is not None}
+
+    def turn_for(self, key: PublicKey, known: int = 0) -> bytes | None:
+        """The turn of `outgoing` for the party of `key` that has `known` messages; None without."""
+        session = self.session
+        if key not in session.seals:
+            return None
         if session.state == OPENING:
-            request = AskOpening(tuple(self._beginning))
-            waiting = [k for k in session.seals if k not in session.openings]
-            return {k: self._turn(request) for k in waiting if k not in session.removed}
+            owes = key not in session.openings and key not in session.removed
+            return self._turn(AskOpening(tuple(self._beginning))) if owes else None
         if session.state == ENDED:
-            turn = self._turn(Ended(self._newest))
-            return dict.fromkeys(session.seals, turn)
-        return {
-            match.members[party].key: self._turn(
-                self._play(match, party, known.get(match.members[party].key, 0))
-            )
-            for match in self._games()
-            for party in match.owed
-        }
+            return self._turn(Ended(self._newest))
+        for match in self._games():
+            for party in match.owed:
+                if match.members[party].key == key:
+                    return self._turn(self._play(match, party, known))
+        return None
 
     def _play(self, match: Match, party: int, first: int) -> Play:
         assert match.referee is not None

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from tallystick.errors import TallystickError
+from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.program.terms import Terms
 from tallystick.protocol.answers import open_answer
 from tallystick.protocol.referee import Referee
@@ -36,11 +36,16 @@ class Mirror:
         return len(self.referee.transcript)
 
     def receive(self, party: int, message: bytes) -> bool:
-        """Take in the next message of the game; False if it is none."""
+        """Take in the next message of the game; False if it is none.
+
+        A fault of this machine in the middle of a judgement is raised: drop the mirror then.
+        """
         before = self.known
         try:
             self.referee.receive(party, message)
         except TallystickError as error:
+            if isinstance(error, CannotCheckError) and type(error) is not CannotCheckError:
+                raise
             if self.known == before:
                 return False
             self.dead = error.message
@@ -77,6 +82,12 @@ class Mirrors:
             self._kept.move_to_end(name)
             self._drop()
         return found if (found.seat, found.commitments) == (seat, commitments) else None
+
+    def drop(self, mirror: Mirror) -> None:
+        """Forget one game. It is played along again from message 0, if the referee asks."""
+        with self._lock:
+            for name in [name for name, kept in self._kept.items() if kept is mirror]:
+                del self._kept[name]
 
     def end(self, session: bytes) -> None:
         """Forget the games of a session."""

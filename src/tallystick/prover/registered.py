@@ -231,7 +231,7 @@ class Registered:
                 if number < mirror.known:
                     if mirror.referee.transcript[number] != (party, message):
                         raise _RefusedError(IN_CONFLICT, f"message {number} was another one before")
-                elif mirror.dead or not mirror.receive(party, message):
+                elif mirror.dead or not self._receive(mirror, party, message):
                     raise _RefusedError(MALFORMED, f"message {number} is none of this game")
             if not request.query:
                 return Needs(mirror.known)
@@ -240,6 +240,14 @@ class Registered:
             if mirror.dead or mirror.referee.pending.get(request.party) != request.query:
                 raise _RefusedError(NOT_REGISTERED, "the query is not the one open for this party")
         return self._made(self._worker.ask(request.query), patience)
+
+    def _receive(self, mirror: Mirror, party: int, message: bytes) -> bool:
+        try:
+            return mirror.receive(party, message)
+        except BaseException:
+            # The mirror may be between two states. A new one lets the party go on (2.8.1).
+            self._mirrors.drop(mirror)
+            raise
 
     def _mirror(self, turn: Turn, request: Play, arity: int, referee: PublicKey) -> Mirror:
         pair, seat = request.commitments, request.party

@@ -44,6 +44,9 @@ class Worker:
                 found = self._put(self._games, query)
             elif query in self._kept:
                 self._kept.move_to_end(query)
+            elif (query, found) in self._logs:  # a stranger has asked for it before the game did
+                self._logs.remove((query, found))
+                self._games.append((query, found))
             return found
 
     def ask_log(self, query: bytes) -> Future[bytes] | None:

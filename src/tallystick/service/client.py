@@ -99,6 +99,19 @@ def _limit(response: httpx2.Response) -> int:
     return MESSAGE_BYTES if response.status_code == 200 else JSON_BYTES
 
 
+def _body(response: httpx2.Response, end: float) -> bytes:
+    """The response's body, if it is whole at `end` of the monotonic clock."""
+    parts, size = [], 0
+    for part in response.iter_raw():
+        parts.append(part)
+        size += len(part)
+        if size > _limit(response):
+            raise CorruptFileError("A response is longer than the limit.", "Refuse it.")
+        if time.monotonic() > end:
+            raise UnreachableError("its response does not end")
+    return b"".join(parts)
+
+
 def _card(status: int, body: bytes) -> Card:
     if status != 200:
         raise CorruptFileError(f"A party's card comes with status {status}.", "Check its address.")
@@ -229,11 +242,7 @@ class LogSource:
     def _once(self, path: str) -> Reply:
         try:
             with self._client.stream("GET", self._url + path) as response:
-                body = b""
-                for part in response.iter_raw():
-                    body += part
-                    if len(body) > _limit(response):
-                        raise CorruptFileError("A response is longer than the limit.", "Refuse it.")
+                body = _body(response, time.monotonic() + _WHOLE_SECONDS)
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             raise UnreachableError(type(error).__name__) from error
         if response.status_code in (404, 405):

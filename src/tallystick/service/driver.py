@@ -92,6 +92,7 @@ class Seat:
     faults: int = 0
     known: int = 0  # messages of its game that the party has
     left: int | None = None  # milliseconds on its clock, at the last look
+    turn: bytes | None = None  # the turn that is for it now
 
 
 @dataclass
@@ -128,9 +129,10 @@ class Driver:
         self._time: int | None = None  # the moment of the message that is being judged
         self._on_change, self._farewell = on_change, farewell
         self.arbiter = Arbiter(terms, key, self._log, self._moment, rules)
-        self._turns: dict[PublicKey, bytes] = {}
         self._invitation: bytes | None = None
         self._deadline: int | None = None
+        self._published = 0
+        self._unseated: dict[PublicKey, bytes] = {}  # turns of parties that no link has named
         self._changed = asyncio.Event()
         self._queue: asyncio.Queue[_Arrival] = asyncio.Queue()
         self._refresh()
@@ -144,12 +146,7 @@ class Driver:
     def published(self) -> int:
         """How many entries of the log may be shown: none from an answer on whose opponent still
         owes its own (PROTOCOL 5.1)."""
-        found = self._log.count
-        for match in self.arbiter.session.matches:
-            game = match.referee
-            if match.ending is None and game is not None and len(game.transcript) > game.judged:
-                found = min(found, self._log.answers[match.number])
-        return found
+        return self._published
 
     @property
     def deadline(self) -> int | None:
@@ -197,10 +194,13 @@ class Driver:
         try:
             arrival = await asyncio.wait_for(self._queue.get(), wait)
         except asyncio.TimeoutError:
-            arrival = None
+            arrival = None if self._queue.empty() else self._queue.get_nowait()
+        # The moment is taken here, where arrivals are stamped: what comes before the referee's
+        # thread begins is not late because of that.
+        moment = self._now() if arrival is None else arrival.at
         loop = asyncio.get_running_loop()
         try:
-            took = await loop.run_in_executor(thread, self._judge, arrival)
+            took = await loop.run_in_executor(thread, self._judge, arrival, moment)
         except MachineFaultError:
             await asyncio.sleep(_REST)
             await loop.run_in_executor(thread, self._take_up)
@@ -214,9 +214,9 @@ class Driver:
     def _moment(self) -> int:
         return self._now() if self._time is None else self._time
 
-    def _judge(self, arrival: _Arrival | None) -> bool:
+    def _judge(self, arrival: _Arrival | None, moment: int) -> bool:
         took = True
-        self._time = None if arrival is None else arrival.at
+        self._time = moment
         try:
             if arrival is not None and arrival.message is not None:
                 try:
@@ -234,20 +234,35 @@ class Driver:
         self.arbiter = Arbiter(self._terms, self._key, self._log, self._moment)
         self._refresh()
 
+    def _shown(self) -> int:
+        found = self._log.count
+        for match in self.arbiter.session.matches:
+            game = match.referee
+            if match.ending is None and game is not None and len(game.transcript) > game.judged:
+                found = min(found, self._log.answers[match.number])
+        return found
+
     def _refresh(self) -> None:
         """The turns that are for the parties now."""
         session = self.arbiter.session
-        known = {seat.key: seat.known for seat in self.seats if seat.key is not None}
-        self._turns = self.arbiter.outgoing(known)
         self._invitation = self.arbiter.invitation()
         self._deadline = session.next_deadline()
+        # Not while an entry is written and has no effect yet: readers are in another thread.
+        self._published = self._shown()
         left = {}
         for match in session.matches:
             for party, member in enumerate(match.members):
                 if match.ending is None and party in match.owed:
                     left[member.key] = (match.clocks[party].deadline or 0) - self._now()
         for seat in self.seats:
-            seat.left = None if seat.key is None else left.get(seat.key)
+            # No signature covers a card, so two links may name one key. Each has a turn of its own:
+            # what one of them says that it knows is not believed of the other one.
+            key = seat.key
+            seat.turn = None if key is None else self.arbiter.turn_for(key, seat.known)
+            seat.left = None if key is None else left.get(key)
+        seated = set() if self.result is not None else {seat.key for seat in self.seats}
+        turns = {k: self.arbiter.turn_for(k) for k in session.seals if k not in seated}
+        self._unseated = {key: turn for key, turn in turns.items() if turn is not None}
 
     # -- the parties' tasks ------------------------------------------------------------------------
 
@@ -255,7 +270,9 @@ class Driver:
         session = self.arbiter.session
         if session.state == SEALING:
             return None if seat.key in session.seals else self._invitation
-        return None if seat.key is None else self._turns.get(seat.key)
+        if seat.key is None or seat.turn is not None:
+            return seat.turn
+        return self._unseated.get(seat.key)
 
     async def _talk(self, seat: Seat) -> None:
         await self._introduce(seat)
@@ -278,8 +295,7 @@ class Driver:
             if isinstance(reply, Message) and await self._deliver(seat, turn, reply):
                 answered, pause = turn, _FIRST_PAUSE
                 continue
-            if isinstance(reply, Needs) and await self._brings(seat, reply):
-                pause = _FIRST_PAUSE
+            if isinstance(reply, Needs) and await self._brings(seat, turn, reply):
                 continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
@@ -344,9 +360,14 @@ class Driver:
         await self._queue.put(arrival)
         return await arrival.taken
 
-    async def _brings(self, seat: Seat, reply: Needs) -> bool:
-        """Send from where the party asks for it; False where it has asked for that before."""
-        new = seat.known != reply.first
+    async def _brings(self, seat: Seat, turn: bytes, reply: Needs) -> bool:
+        """Send from where the party asks for it; False unless it has taken messages of `turn`.
+
+        A game has few messages, so a party that asks in circles soon waits before each turn.
+        """
+        request = turn_of(split_compact(turn, LIMITS.turn_bytes, "turn").data).request
+        end = request.first + len(request.messages) if isinstance(request, Play) else 0
+        new = seat.known < reply.first <= end
         seat.known = reply.first
         arrival = _Arrival(self._now(), seat, None)
         await self._queue.put(arrival)
