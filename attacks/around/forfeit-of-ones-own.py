@@ -37,7 +37,7 @@ def forged(run: Path, opponent: Path, job: Path) -> bytes:
     roots = (referee.runs[0].run_root, referee.runs[1].run_root)
     word = Forfeit(terms.digest, roots, 1, referee.pending[1], key.public)
     forfeit = sign_forfeit(key, word)
-    return evidence_of(referee, terms.digest, ARITY, commitments, forfeit).to_bytes()
+    return evidence_of(referee, terms.digest, ARITY, commitments, (forfeit,)).to_bytes()
 
 
 def main(arguments: list[str] | None = None) -> None:
