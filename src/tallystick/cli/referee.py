@@ -28,7 +28,7 @@ from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
-from tallystick.errors import CounterpartyError, UsageError
+from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tallystick.service.driver import Driver
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str) -> int:
@@ -122,6 +122,8 @@ def referee(
         raise UsageError(
             "A session has 2 to 64 parties, each at an address of its own.", "Check --party."
         )
+    if tls_ca and not any(url.lower().startswith("https:") for url in urls):
+        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
     terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
     allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
     most = 2 * terms.commitment.steps if steps is None else steps
@@ -168,7 +170,7 @@ class _Held:
             ]
             rules = None
             if len(self._log):
-                note(f"The session in {self._log.directory} goes on.")
+                note(f"The session in {self._log.directory} goes on, by the rules in its log.")
             else:
                 allowed = self._rules.allowed or await self._keys(links)
                 rules = self._changed(allowed, wall_clock() + self._sealing)
@@ -216,6 +218,9 @@ class _Held:
                 if card.job_digest != self._terms.digest:
                     note(f"{link.url} serves another job.")
                     return None
+                if card.key == self._key.public:  # a card proves nothing: anyone may name this key
+                    note(f"{link.url} names the referee's key: it is no party (2.10.1).")
+                    return None
                 return card.key
 
         tasks = [asyncio.create_task(ask(link)) for link in links]
@@ -227,8 +232,11 @@ class _Held:
         for link, task in zip(links, tasks, strict=True):
             if task in late:
                 note(f"{link.url} was not reached in time: it is no party.")
-        if self._key.public in keys:
-            raise UsageError("A party has the referee's key.", "Name another key (2.10.1).")
+        if not keys:
+            # An empty list would let any key take part (PROTOCOL 10.1.1).
+            raise CannotCheckError(
+                "No party of this job was reached.", "Check the addresses, or name keys by --allow."
+            )
         return tuple(sorted(keys, key=lambda key: key.raw))
 
     def _publish(self, driver: Driver) -> tuple[Any, asyncio.Task[None]] | None:
