@@ -12,6 +12,9 @@ from service.transports import now
 
 from tallystick.cli.main import run as main
 from tallystick.cli.referee import _Held
+from tallystick.commit.signing import PrivateKey
+from tallystick.disk.entry_log import EntryLog
+from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
 from tallystick.service.client import Card
@@ -60,6 +63,25 @@ def test_authorities_without_https_are_refused(
     ):
         assert main([*words, "--out", str(tmp_path / "out"), "--tls-ca", "ca.pem"]) == 3
         assert "--tls-ca" in capsys.readouterr().err
+
+
+# A session that has begun runs on by its clock: a wrong address is found before.
+def test_a_wrong_address_to_listen_at_begins_no_session(
+    small_job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_private_key(REFEREE, tmp_path / "key")
+    words = ["referee", str(small_job.directory), "--party", "http://127.0.0.1:1"]
+    words += ["--party", "http://127.0.0.1:2", "--out", str(tmp_path / "out")]
+    words += ["--key", str(tmp_path / "key"), "--listen", "nowhere", "--sealing", "200ms"]
+    words += ["--allow", _public(tmp_path / "a.pub", A), "--allow", _public(tmp_path / "b.pub", B)]
+    assert main(words) == 3
+    assert "no address" in capsys.readouterr().err
+    assert len(EntryLog(tmp_path / "out")) == 0
+
+
+def _public(path: Path, key: PrivateKey) -> str:
+    path.write_bytes(key.public.pem())
+    return str(path)
 
 
 def test_a_long_number_is_no_duration(

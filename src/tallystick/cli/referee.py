@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -165,6 +166,9 @@ class _Held:
         from tallystick.service.driver import Driver, wall_clock
 
         async with AsyncExitStack() as stack:
+            sock = self._socket()  # an address that cannot be had begins no session
+            if sock is not None:
+                stack.enter_context(sock)
             links = [
                 await stack.enter_async_context(PartyClient(url, self._ca)) for url in self._urls
             ]
@@ -183,7 +187,7 @@ class _Held:
             driver = Driver(
                 self._terms, self._key, self._log, links, rules, wall_clock, on_change=changed
             )
-            publishing = self._publish(driver)
+            publishing = self._publish(driver, sock)
             try:
                 await driver.run()
             finally:
@@ -239,16 +243,25 @@ class _Held:
             )
         return tuple(sorted(keys, key=lambda key: key.raw))
 
-    def _publish(self, driver: Driver) -> tuple[Any, asyncio.Task[None]] | None:
+    def _socket(self) -> socket.socket | None:
         if self._listen is None:
             return None
+        from tallystick.service.server import listening_socket
+
+        return listening_socket(self._listen)
+
+    def _publish(
+        self, driver: Driver, sock: socket.socket | None
+    ) -> tuple[Any, asyncio.Task[None]] | None:
+        if sock is None:
+            return None
         from tallystick.service.log_app import log_app
-        from tallystick.service.server import HttpServer, listening_socket
+        from tallystick.service.server import HttpServer
 
         app = log_app(
             self._log.read, lambda: driver.published, driver.arbiter.session.session, tell=_tell
         )
-        server = HttpServer(app, listening_socket(self._listen))
+        server = HttpServer(app, sock)
         note(f"The log is published at port {server.port}.")
         return server, asyncio.create_task(server.serve())
 
