@@ -139,6 +139,25 @@ def test_an_alarm_names_the_accepted_claim(market: Market, ts: Run, clock: Clock
     assert waits[0] == 3 and "challenge session has no outcome" in waits[2]
 
 
+# An option is refused where it has no effect.
+def test_no_option_is_ignored(market: Market, ts: Run, clock: Clock) -> None:
+    market.sign("accept", "a")
+    market.sign("accept", "b")
+    clock.ms += 30 * HOUR
+    outcome, signed = market.outcome(clock.ms), market.root / "settlement.json"
+    clock.ms += 24 * HOUR + 1
+    given = ("--outcome", outcome)
+    key = ("--key", market.root / "referee", "--out", signed)
+    assert ts("settle", *market.documents, *given, *key)[0] == 0
+    alone = ts("settle", *market.documents, "--challenge", outcome, "--check", signed)
+    assert alone[0] == 3 and "--outcome or --log" in alone[2]
+    job = ts("settle", *market.documents, *given, "--job", market.job)
+    assert job[0] == 3 and "--job plays a log again" in job[2]
+    alarm = ts("offer", "alarm", market.offer, *given, "--job", market.job,
+               "--out", market.root / "x", "--key", market.root / "auditor")  # fmt: skip
+    assert alarm[0] == 3 and "--job plays a log again" in alarm[2]
+
+
 def test_what_no_party_can_sign(market: Market, ts: Run, tmp_path: Path) -> None:
     key, out = tmp_path / "a", tmp_path / "out"
     stranger = ts("offer", "receive", market.offer, market.sign("accept", "a"), "--key", key,

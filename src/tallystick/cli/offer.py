@@ -221,6 +221,8 @@ def alarm(
 ) -> None:  # fmt: skip
     """State that the claim accepted for OFFER is false. A false alarm costs your stake."""
     wanted = read_offer(file)
+    if job is not None and log is None:
+        raise UsageError("--job plays a log again.", "Give --log, or leave it.")
     if outcome is not None and log is None:
         ended = outcome_in(outcome)
     elif log is not None and outcome is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -29,7 +30,7 @@ from tallystick.delegation.session import Session, check_rules
 from tallystick.disk.entry_log import EntryLogWriter
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
-from tallystick.errors import CounterpartyError, UsageError
+from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.program.work import step_milliseconds
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tallystick.service.driver import Driver
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
@@ -146,6 +147,8 @@ def referee(
         raise UsageError(
             "A session has 2 to 64 parties, each at an address of its own.", "Check --party."
         )
+    if tls_ca and not any(url.lower().startswith("https:") for url in urls):
+        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
     terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
     allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
     if documents:
@@ -196,12 +199,15 @@ class _Held:
         from tallystick.service.driver import Driver, wall_clock
 
         async with AsyncExitStack() as stack:
+            sock = self._socket()  # an address that cannot be had begins no session
+            if sock is not None:
+                stack.enter_context(sock)
             links = [
                 await stack.enter_async_context(PartyClient(url, self._ca)) for url in self._urls
             ]
             rules = None
             if len(self._log):
-                note(f"The session in {self._log.directory} goes on.")
+                note(f"The session in {self._log.directory} goes on, by the rules in its log.")
             else:
                 rules = self._rules
                 if rules.offer == NO_OFFER:
@@ -216,7 +222,7 @@ class _Held:
             driver = Driver(
                 self._terms, self._key, self._log, links, rules, wall_clock, on_change=changed
             )
-            publishing = self._publish(driver)
+            publishing = self._publish(driver, sock)
             try:
                 await driver.run()
             finally:
@@ -251,6 +257,9 @@ class _Held:
                 if card.job_digest != self._terms.digest:
                     note(f"{link.url} serves another job.")
                     return None
+                if card.key == self._key.public:  # a card proves nothing: anyone may name this key
+                    note(f"{link.url} names the referee's key: it is no party (2.10.1).")
+                    return None
                 return card.key
 
         tasks = [asyncio.create_task(ask(link)) for link in links]
@@ -262,20 +271,32 @@ class _Held:
         for link, task in zip(links, tasks, strict=True):
             if task in late:
                 note(f"{link.url} was not reached in time: it is no party.")
-        if self._key.public in keys:
-            raise UsageError("A party has the referee's key.", "Name another key (2.10.1).")
+        if not keys:
+            # An empty list would let any key take part (PROTOCOL 10.1.1).
+            raise CannotCheckError(
+                "No party of this job was reached.", "Check the addresses, or name keys by --allow."
+            )
         return tuple(sorted(keys, key=lambda key: key.raw))
 
-    def _publish(self, driver: Driver) -> tuple[Any, asyncio.Task[None]] | None:
+    def _socket(self) -> socket.socket | None:
         if self._listen is None:
             return None
+        from tallystick.service.server import listening_socket
+
+        return listening_socket(self._listen)
+
+    def _publish(
+        self, driver: Driver, sock: socket.socket | None
+    ) -> tuple[Any, asyncio.Task[None]] | None:
+        if sock is None:
+            return None
         from tallystick.service.log_app import log_app
-        from tallystick.service.server import HttpServer, listening_socket
+        from tallystick.service.server import HttpServer
 
         app = log_app(
             self._log.read, lambda: driver.published, driver.arbiter.session.session, tell=_tell
         )
-        server = HttpServer(app, listening_socket(self._listen))
+        server = HttpServer(app, sock)
         note(f"The log is published at port {server.port}.")
         return server, asyncio.create_task(server.serve())
 

@@ -160,6 +160,8 @@ def fetch_logs(
     require_packages("tallystick fetch-logs")
     from tallystick.service.client import LogSource
 
+    if tls_ca and not url.lower().startswith("https:"):
+        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
     terms, target = load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
         raise UsageError(f"{out} is no directory.", "Name one for the logs.")

@@ -48,9 +48,15 @@ def settle(
     With --key and --out it is written as a signed statement. With --check a signed one is computed
     again: exit code 1 if it is not the one that follows.
     """
+    if job is not None and log is None and challenge_log is None:
+        raise UsageError("--job plays a log again.", "Give --log or --challenge-log, or leave it.")
     book = read_book(documents)
     session = session_outcome("session", outcome, log, job, book)
     second = session_outcome("challenge", challenge, challenge_log, job, book, session)
+    if second is not None and session is None:
+        raise UsageError(
+            "A challenge session follows the offer's own.", "Give --outcome or --log, too."
+        )
     if signed is not None:
         if key is not None or out is not None:
             raise UsageError("--check writes nothing.", "Leave out --key and --out.")

@@ -12,14 +12,20 @@ from enum import Enum
 
 from tallystick.commit.encoding import MAX_SAFE_INTEGER, Writer, check_hash, tag
 from tallystick.commit.signing import PublicKey, RunCommitment
+from tallystick.delegation.entries import (
+    ALONE,
+    CONTESTED,
+    NO_RESULT,
+    NONE_ACCEPTED,
+    UNCONTESTED,
+)
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 
 CLAIM_TAG = tag("claim/1")
-# The outcomes of a result that name an accepted claim: contested, not contested, one party alone
-# (PROTOCOL 12.2).
-ACCEPTING = (1, 2, 3)
-_RESULTS = range(5)
+# The outcomes of a result that name an accepted claim (PROTOCOL 12.2).
+ACCEPTING = (CONTESTED, UNCONTESTED, ALONE)
+_RESULTS = (NONE_ACCEPTED, *ACCEPTING, NO_RESULT)
 
 
 class Fate(Enum):
@@ -119,7 +125,7 @@ class Outcome:
         left = {m.claim for m in self.members if m.fate is Fate.REMAINING}
         if self.accepted is not None and left != {self.accepted}:
             _refuse("those that remain have not signed the accepted claim")
-        if self.result == 0 and left:
+        if self.result == NONE_ACCEPTED and left:
             _refuse("it accepts no claim, and a signer remains")
 
     def _check_games(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import Book, Challenge, Providers, challenge_of, providers_of
+from tallystick.delegation.entries import NO_RESULT
 from tallystick.delegation.offer import Payer
 from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
 from tallystick.errors import UsageError
@@ -24,7 +25,6 @@ REASONS = (
     Fate.CONVICTED.value, Fate.EXCLUDED.value, Fate.SILENT.value, Fate.UNOPENED.value, ABSENT,
 )  # fmt: skip
 _FALSE_STATEMENT = (Fate.CONVICTED.value, Fate.EXCLUDED.value)
-NO_RESULT = 4  # PROTOCOL 12.2
 
 
 @dataclass(frozen=True)

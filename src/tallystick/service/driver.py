@@ -192,7 +192,7 @@ class Driver:
         if self._deadline is not None:
             wait = min(wait, max(0, self._deadline + 1 - self._now()) / 1000)
         try:
-            arrival = await asyncio.wait_for(self._queue.get(), wait)
+            arrival: _Arrival | None = await asyncio.wait_for(self._queue.get(), wait)
         except asyncio.TimeoutError:
             arrival = None if self._queue.empty() else self._queue.get_nowait()
         # The moment is taken here, where arrivals are stamped: what comes before the referee's
