@@ -29,7 +29,7 @@ def outcome_of(session: Session) -> Outcome:
         signed = (m for m in session.members.values() if sha256(m.commitment) ==
                   session.result.accepted)  # fmt: skip
         accepted = claim_digest(next(signed).run)
-    fates = _fates(session)
+    fates = fates_of(session)
     return Outcome(
         offer=session.rules.offer,
         session=session.session,
@@ -42,7 +42,8 @@ def outcome_of(session: Session) -> Outcome:
     )
 
 
-def _fates(session: Session) -> dict[PublicKey, Member]:
+def fates_of(session: Session) -> dict[PublicKey, Member]:
+    """What became of each sealed key, in a session that has ended (PROTOCOL 14.6)."""
     silent = {m.members[party].key for m in session.matches for party in _silent(m)}
     found = {}
     for key in session.seals:

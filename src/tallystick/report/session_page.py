@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tallystick.delegation.ended import fates_of
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
@@ -11,7 +12,9 @@ from tallystick.delegation.entries import (
     UNCONTESTED,
 )
 from tallystick.delegation.match import Match
-from tallystick.delegation.session import LOST, Session
+from tallystick.delegation.outcome import Fate
+from tallystick.delegation.outcome import Member as Ended
+from tallystick.delegation.session import Session
 from tallystick.delegation.sides import Member
 from tallystick.kernels.environment import exact_environment
 from tallystick.report.bracket import bracket
@@ -90,12 +93,11 @@ def _seconds(milliseconds: int) -> str:
 
 def _parties(session: Session) -> Safe:
     rows = []
+    fates = {} if session.result is None else fates_of(session)
     for key in sorted(session.seals, key=lambda k: k.raw):
-        member, why = session.members.get(key), session.removed.get(key)
+        member = session.members.get(key)
         played = [(m, p) for m in session.matches for p, x in enumerate(m.members) if x.key == key]
-        if why == LOST:
-            why = "silent" if any(p in m.forfeits for m, p in played) else "convicted"
-        fate = badge("✓ remains", True) if why is None else badge(f"✗ {why}", False)
+        fate = _fate(fates.get(key))
         used = sum(m.clocks[p].used for m, p in played)
         rows.append(
             el("tr", el("td", code(key.key_id[:16])), el("td", _claim(member)), el("td", fate),
@@ -104,6 +106,14 @@ def _parties(session: Session) -> Safe:
         )  # fmt: skip
     head = el("tr", *(el("th", h) for h in ("Key id", "Run root", "", "Games", "Time used")))
     return section("The parties", el("table", head, *rows))
+
+
+def _fate(found: Ended | None) -> Safe:
+    if found is None:
+        return badge("it goes on", None)
+    if found.fate is Fate.REMAINING:
+        return badge("✓ remains", True)
+    return badge(f"✗ {found.fate.value}", False)
 
 
 def _claim(member: Member | None) -> Safe:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallystick.commit.encoding import sha256
 from tallystick.delegation.account import Account, GameAccount
 from tallystick.delegation.entries import Answered, Forfeited, open_entry
 from tallystick.disk.entry_log import LOCK, LOG, EntryLog
@@ -53,8 +52,3 @@ def evidence_of_game(log: EntryLog, account: Account, game: GameAccount) -> Evid
         tuple(messages),
         tuple(forfeits[party] for party in sorted(forfeits)),
     )
-
-
-def commitment_digest(commitment: bytes) -> bytes:
-    """The name that a result has for a commitment's envelope (PROTOCOL 12.2)."""
-    return sha256(commitment)

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from tallystick.commit.encoding import sha256
 from tallystick.delegation.account import Account, GameAccount
 from tallystick.delegation.entries import (
     ALONE,
@@ -21,7 +22,6 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.rules import NO_OFFER
 from tallystick.disk.entry_log import EntryLog
 from tallystick.errors import CorruptFileError
-from tallystick.service.archive import commitment_digest
 
 # Words of --json, of `referee` and `inspect`.
 OUTCOMES = {
@@ -119,7 +119,7 @@ def _result(account: Account) -> dict[str, Any] | None:
     if result is None:
         return None
     accepted = next(
-        (p for p in account.parties.values() if commitment_digest(p.commitment) == result.accepted),
+        (p for p in account.parties.values() if sha256(p.commitment) == result.accepted),
         None,
     )
     return {

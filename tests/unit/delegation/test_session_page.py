@@ -34,7 +34,7 @@ def test_a_contested_session(game_job: Job, honest: Party, lies: list[Party]) ->
     assert "One claim is accepted" in page.text and page.labels
     for player in players:
         assert player.key.public.key_id[:16] in page.text
-    for word in ("✓ remains", "✗ convicted", "✗ silent", "✗ never opened", "clause 2.10"):
+    for word in ("✓ remains", "✗ convicted", "✗ silent", "✗ unopened", "clause 2.10"):
         assert word in page.text, word
     assert session.session.hex() in page.text and game_job.digest.hex() in page.text
     assert "svg" in page.seen and "fsck OUT --job JOB" in page.text
