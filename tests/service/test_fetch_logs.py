@@ -102,7 +102,15 @@ def test_what_does_not_fit_is_not_taken(job: Job, fetch: Fetch, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "query", [q.Checkpoints((0,)), q.States((1,)), q.Nodes(1), q.Loss(0), q.Record(0), q.Log(99)]
+    "query",
+    [
+        q.Checkpoints((0,)),
+        q.States((1,)),
+        q.Nodes(1),
+        q.Slot(0, "chain.loss"),
+        q.Record(0),
+        q.Log(99),
+    ],
 )
 def test_only_logs_are_read_outside_of_a_game(
     job: Job, run_with_logs: LogParty, tmp_path: Path, query: q.Query

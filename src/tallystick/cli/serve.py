@@ -25,10 +25,11 @@ from tallystick.delegation.rules import Rules
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import UsageError
-from tallystick.job.job_file import load_terms
+from tallystick.job.job_file import load_job, load_terms
 from tallystick.kernels.context import ExecutionContext
 from tallystick.limits import LIMITS
 from tallystick.prover.cheating import party_of
+from tallystick.prover.copied import copy_run
 from tallystick.prover.handover import hand_over
 from tallystick.prover.registered import Registered
 from tallystick.run.store.directory import RunStore
@@ -147,28 +148,43 @@ def _tell(error: BaseException) -> None:
 @click.option("--job", required=True, type=click.Path(), help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
 @click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--as-run", is_flag=True, help="Make DIR a run that `train --replay DIR` follows.")
 @tls_ca_option
 @json_option
 def fetch_logs(
-    url: str, job: str, out: str, from_step: int, tls_ca: str | None, as_json: bool
+    url: str,
+    job: str,
+    out: str,
+    from_step: int,
+    as_run: bool,
+    tls_ca: str | None,
+    as_json: bool,
 ) -> None:
     """Write the logs of the party at URL to a directory, each checked against its signed run.
 
-    Name the directory `logs` of a copy of that run, and follow it with `train --replay`. Only the
-    steps that are missing there are fetched, so the same command goes on after an interruption.
+    With --as-run the directory is a copy of the run, without states, that `train --replay` follows.
+    Else name the directory `logs` of a copy that you have. Only the steps that are missing there
+    are fetched, so the same command goes on after an interruption.
     """
     require_packages("tallystick fetch-logs")
     from tallystick.service.client import LogSource
 
     if tls_ca and not url.lower().startswith("https:"):
         raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
-    terms, target = load_terms(Path(job)), Path(out)
+    if as_run and from_step:
+        raise UsageError("A run's logs begin with step 0.", "Leave out --from-step or --as-run.")
+    whole = load_job(Path(job)) if as_run else None
+    terms, target = whole.terms if whole else load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
         raise UsageError(f"{out} is no directory.", "Name one for the logs.")
     with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
         run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
         with counted("logs", max(0, run.final_step - from_step), as_json) as tell:
-            steps = hand_over(source, terms, from_step, target, tell)
+            if whole is not None:
+                copy_run(source, whole, target, tell)
+                steps = range(run.final_step)
+            else:
+                steps = hand_over(source, terms, from_step, target, tell)
     if as_json:
         print_json(
             {

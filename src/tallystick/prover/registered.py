@@ -33,7 +33,7 @@ from tallystick.errors import CannotCheckError, CounterpartyError, TallystickErr
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.queries import Log, LogBlock, LogHashes, decode_query
+from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
 from tallystick.prover.local import Party
 from tallystick.prover.mirrors import Mirror, Mirrors
 from tallystick.prover.replies import (
@@ -293,12 +293,12 @@ class Registered:
         return Message(self._party.commitment)
 
     def log(self, query: bytes, patience: float = 0.0) -> Reply:
-        """The signed answer to a query of kind 13 to 15, outside of any game (6.15)."""
+        """The signed answer to a query of kind 3 or 13 to 15, outside of any game (6.15)."""
         if not self.logs_open:
             return Refusal(NOT_REGISTERED, "this party hands over no logs now")
         try:
             asked = decode_query(query)
-            if not isinstance(asked, (Log, LogHashes, LogBlock)):
+            if not isinstance(asked, (Loss, Log, LogHashes, LogBlock)):
                 return Refusal(NOT_REGISTERED, "only a game asks that")
             asked.check(self._facts, self._run)
         except TallystickError as error:

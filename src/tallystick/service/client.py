@@ -211,7 +211,7 @@ class LogSource:
         return self._commitment
 
     def answer(self, query: bytes) -> bytes:
-        """The signed answer to a query of kind 13 to 15.
+        """The signed answer to a query of kind 3 or 13 to 15.
 
         Raises CannotCheckError where the party refuses or does not answer in time.
         """
