@@ -145,8 +145,10 @@ def test_no_option_is_ignored(market: Market, ts: Run, clock: Clock) -> None:
     market.sign("accept", "b")
     clock.ms += 30 * HOUR
     outcome, signed = market.outcome(clock.ms), market.root / "settlement.json"
-    clock.ms += 24 * HOUR + 1
     given = ("--outcome", outcome)
+    assert "may still come" in ts("settle", *market.documents, *given)[2]  # 14.9.1
+    clock.ms += 24 * HOUR + 1
+    assert "may still come" not in ts("settle", *market.documents, *given)[2]
     key = ("--key", market.root / "referee", "--out", signed)
     assert ts("settle", *market.documents, *given, *key)[0] == 0
     alone = ts("settle", *market.documents, "--challenge", outcome, "--check", signed)

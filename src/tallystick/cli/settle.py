@@ -86,6 +86,8 @@ def _made(
     if key is None or out is None:
         # The transfers do not depend on the time, nor on the referee that signs them.
         first = book.offer.referees[0]
+        if now_ms() < _latest(book, session):
+            note("Documents may still come that change these transfers (PROTOCOL 14.9.1).")
         return Settled(book, first, max(now_ms(), _latest(book, session)), session, challenge)
     secret = load_private_key(Path(key))
     settled = Settled(book, secret.public, now_ms(), session, challenge)
