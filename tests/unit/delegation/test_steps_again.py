@@ -84,8 +84,8 @@ def test_sybils_on_many_false_claims_cost_the_steps_of_logarithmic_games(
     job: Job, run: Path
 ) -> None:
     """At most ⌈log₂(s + 1)⌉ games, and the steps of so many."""
-    false = [Player(Party(job, Drift(step)), 40 + step) for step in range(15)]
-    single = max(against(job, run, [liar])[1] for liar in false[::7])
+    false = [Player(Party(job, Drift(step)), 40 + step) for step in range(7)]
+    single = max(against(job, run, [liar])[1] for liar in false[::3])
     games, steps = against(job, run, false)
     assert games <= math.ceil(math.log2(len(false) + 1))
     assert steps <= games * single
