@@ -17,6 +17,7 @@ import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.sequence import Call, InTurn, Sequenced
 from tallystick.kernels.table import Kernel, Run
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
@@ -50,6 +51,7 @@ class Island:
     """The device (kernels/device.py). `crossed` counts calls and bytes in each direction."""
 
     name = "island"
+    takes_blocks = True
 
     def __init__(self) -> None:
         self.crossed: Counter[str] = Counter()
@@ -62,6 +64,9 @@ class Island:
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return self._kernels(contract)
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
         CPU.prepare(contract)

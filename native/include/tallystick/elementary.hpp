@@ -90,14 +90,14 @@ TS_INLINE f32reg cr_sin(f32reg x) {
   const f32reg ax = r_abs(x);
   f32reg y = r_map<TrigCore<0>>(ax);
   y = r_except(ax, 0x46199998u, 0xbeb1fa5du, y);
-  if (__builtin_expect(r_any_ge(ax, r_bits(0x4d800000u)), 0)) y = trig_big_lanes<0>(ax, y);
+  if (unlikely(r_any_ge(ax, r_bits(0x4d800000u)))) y = trig_big_lanes<0>(ax, y);
   return r_canonical(y, r_xor(y, r_sign(x)));
 }
 
 TS_INLINE f32reg cr_cos(f32reg x) {
   const f32reg ax = r_abs(x);
   f32reg y = r_map<TrigCore<1>>(ax);
-  if (__builtin_expect(r_any_ge(ax, r_bits(0x4d800000u)), 0)) {
+  if (unlikely(r_any_ge(ax, r_bits(0x4d800000u)))) {
     y = trig_big_lanes<1>(ax, y);
     y = r_except(ax, 0x5f18b878u, 0x3f7f14bbu, y);
     y = r_except(ax, 0x6115cb11u, 0x3f78142fu, y);

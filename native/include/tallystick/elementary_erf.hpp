@@ -7,11 +7,11 @@ namespace tallystick {
 namespace TS_ISA {
 
 // From native/tools/gen_erf.py.
-constexpr double kErfP[] = {
+TS_CONSTANT double kErfP[] = {
     0x1.20dd750429b6dp+0,  0x1.b2d7d53c4ae15p-3,  0x1.0541c1cf03ab4p-4,  0x1.9c0c2f87bc506p-8,
     0x1.90a182946f90ep-11, 0x1.8afede8e5abbap-15, 0x1.96132d47a203bp-19, 0x1.f645eb00b304ap-24,
     0x1.131a441876a48p-28, 0x1.62e2965b98c54p-34, 0x1.055b5f19e8a66p-40, 0x1.9e98e8977a376p-50};
-constexpr double kErfQ[] = {
+TS_CONSTANT double kErfQ[] = {
     0x1.0000000000000p+0,  0x1.0b025332a039bp-1,  0x1.0afa81c7c783bp-3,  0x1.52e69fce8ece6p-6,
     0x1.30812c3e2205ep-9,  0x1.984437862f0e1p-13, 0x1.a26dd68e3ffeap-17, 0x1.490980fa7c0e3p-21,
     0x1.85d6f407e197ep-26, 0x1.499b433f5bcb8p-31, 0x1.59cde2573a7f2p-37, 0x1.ec10b663c194ep-45};

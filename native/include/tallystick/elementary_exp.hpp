@@ -22,12 +22,12 @@ constexpr double kLn2Hi = 0x1.62e42fefa38p-1;  // 42 bits: k * kLn2Hi is exact f
 constexpr double kLn2Lo = 0x1.ef35793c7673p-45;
 
 // (e^r - 1 - r) / r^2 on |r| <= ln(2)/2
-constexpr double kExpTail[] = {
+TS_CONSTANT double kExpTail[] = {
     0x1.000000000000ap-1,  0x1.55555555554fdp-3,  0x1.5555555550699p-5,  0x1.1111111126ec8p-7,
     0x1.6c16c1848329p-10,  0x1.a01a012ee246cp-13, 0x1.a0199935aeb6ep-16, 0x1.71df1ae67ed64p-19,
     0x1.28ae28e0c773ep-22, 0x1.ad90692f846b2p-26};
 // (2^r - 1) / r on |r| <= 1/2
-constexpr double kExp2Tail[] = {
+TS_CONSTANT double kExp2Tail[] = {
     0x1.62e42fefa39efp-1,  0x1.ebfbdff82c58dp-3,  0x1.c6b08d704a182p-5,  0x1.3b2ab6fba53b7p-7,
     0x1.5d87fe7888e22p-10, 0x1.430912f701c84p-13, 0x1.ffcbfcdb06bccp-17, 0x1.62c027b3394f5p-20,
     0x1.b5242365435ebp-24, 0x1.e4bbcfed804b4p-28, 0x1.eafd3fa0b62fbp-32, 0x1.de2f047478a25p-36};

@@ -7,7 +7,7 @@ namespace tallystick {
 namespace TS_ISA {
 
 // (2 artanh(s) - 2s) / s^3 in powers of s^2, |s| <= 3 - 2 sqrt(2)
-constexpr double kArtanhTail[] = {
+TS_CONSTANT double kArtanhTail[] = {
     0x1.5555555555592p-1, 0x1.999999997ff58p-2, 0x1.24924941dc60dp-2, 0x1.c71c5218e11ccp-3,
     0x1.74663bf27f228p-3, 0x1.39a2024cdf70ap-3, 0x1.2f02bc1e5f33ep-3};
 

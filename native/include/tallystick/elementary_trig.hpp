@@ -16,15 +16,15 @@ constexpr double kPio2Lo = 0x1.1a62633145c07p-54;
 constexpr double kTrigBig = 0x1p28;
 
 // (sin r - r) / r^3 and (cos r - 1 + r^2/2) / r^4 in powers of r^2, |r| <= pi/4
-constexpr double kSinTail[] = {
+TS_CONSTANT double kSinTail[] = {
     -0x1.5555555555555p-3, 0x1.111111111108bp-7,  -0x1.a01a01a006d9ap-13, 0x1.71de3a401c279p-19,
     -0x1.ae643d490f676p-26, 0x1.6114aa2fb150cp-33, -0x1.a55f35149cbb6p-41};
-constexpr double kCosTail[] = {
+TS_CONSTANT double kCosTail[] = {
     0x1.5555555555555p-5,  -0x1.6c16c16c16b47p-10, 0x1.a01a01a00189p-16, -0x1.27e4fb604088p-22,
     0x1.1eed76f817669p-29, -0x1.937d1d256a874p-37, 0x1.a1b30e8de5759p-45};
 
 // The first 256 bits of 2/pi.
-constexpr uint64_t kTwoOverPiBits[] = {0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull,
+TS_CONSTANT uint64_t kTwoOverPiBits[] = {0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull,
                                        0xdb6295993c439041ull, 0xfe5163abdebbc561ull};
 
 struct TrigArgument {
@@ -59,7 +59,7 @@ struct TrigCore {  // of |x|
 };
 
 // ax is finite and at least 2^28: an integer m * 2^s with m < 2^24 and 5 <= s <= 104.
-static inline TrigArgument trig_reduce_big(float ax) {
+TS_OUTLINE TrigArgument trig_reduce_big(float ax) {
   const uint32_t bits = float_bits(ax);
   const uint32_t m = (bits & 0x7fffffu) | 0x800000u;
   // W = 2^s * 2/pi modulo 4, 2 integer bits and 126 fraction bits, truncated.
@@ -78,7 +78,7 @@ static inline TrigArgument trig_reduce_big(float ax) {
   if (negative) p = -p;
   hi = static_cast<uint64_t>(p >> 64);
   lo = static_cast<uint64_t>(p);
-  const int zeros = __builtin_clzll(hi);  // hi is not 0: see above
+  const int zeros = leading_zeros(hi);  // hi is not 0: see above
   if (zeros) hi = (hi << zeros) | (lo >> (64 - zeros));
   // hi in two exact halves times pi/2 in two parts: one rounding that counts, then an exact scale.
   const double h1 = static_cast<double>(hi >> 32) * 0x1p32;
@@ -90,7 +90,7 @@ static inline TrigArgument trig_reduce_big(float ax) {
 
 // Replaces the lanes of y whose argument is large.
 template <int Shift>
-static __attribute__((noinline)) f32reg trig_big_lanes(f32reg ax, f32reg y) {
+TS_OUTLINE f32reg trig_big_lanes(f32reg ax, f32reg y) {
   float in[kF32RegLanes], out[kF32RegLanes];
   r_store(in, ax);
   r_store(out, y);

@@ -27,7 +27,7 @@ TS_INLINE OddScaled odd_scaled(float v) {
   int e = static_cast<int>(bits >> 23) - 150;
   if (bits >> 23) m |= 0x800000u;
   else e = -149;
-  const int zeros = __builtin_ctz(m);
+  const int zeros = trailing_zeros(m);
   return {m >> zeros, e + zeros};
 }
 
@@ -35,7 +35,7 @@ TS_INLINE double pow2_f64(int k) { return bits_double(static_cast<uint64_t>(1023
 
 // x^y where it is a number of at most 25 bits, hence perhaps a rounding boundary: x = m 2^e raised
 // to y = n 2^g. m = 1: e y must be an integer. m > 1: y > 0, m a perfect 2^-g th power, m^y small.
-static inline bool pow_exact(OddScaled x, bool y_negative, OddScaled y, double* result) {
+TS_OUTLINE bool pow_exact(OddScaled x, bool y_negative, OddScaled y, double* result) {
   if (x.m == 1) {
     int e = x.e, g = y.e;
     for (; g < 0; ++g, e /= 2)
@@ -65,7 +65,7 @@ static inline bool pow_exact(OddScaled x, bool y_negative, OddScaled y, double* 
   return true;
 }
 
-static inline __attribute__((noinline)) float pow_hard(float ax, float y) {
+TS_OUTLINE float pow_hard(float ax, float y) {
   const OddScaled xs = odd_scaled(ax), ys = odd_scaled(y);
   const bool y_negative = y < 0;
   double exact;
@@ -79,7 +79,7 @@ static inline __attribute__((noinline)) float pow_hard(float ax, float y) {
 }
 
 // ax^y, ax positive, finite and not 1, y finite and not 0.
-static inline float pow_positive(float ax, float y) {
+TS_OUTLINE float pow_positive(float ax, float y) {
   const double l = d_lane0(Log2Core::run(d_set1(static_cast<double>(ax))));
   const double t = static_cast<double>(y) * l;
   if (t > 129.0) return bits_float(0x7f800000u);

@@ -14,22 +14,22 @@ template <int N>
 struct Fixed {
   uint64_t w[N] = {};
 
-  static Fixed integer(uint64_t v) {
+  TS_MEMBER static Fixed integer(uint64_t v) {
     Fixed f;
     f.w[N - 1] = v;
     return f;
   }
-  bool zero() const {
+  TS_MEMBER bool zero() const {
     for (int i = 0; i < N; ++i)
       if (w[i]) return false;
     return true;
   }
-  bool less(const Fixed& o) const {
+  TS_MEMBER bool less(const Fixed& o) const {
     for (int i = N; i-- > 0;)
       if (w[i] != o.w[i]) return w[i] < o.w[i];
     return false;
   }
-  void add(const Fixed& o) {
+  TS_MEMBER void add(const Fixed& o) {
     uint64_t carry = 0;
     for (int i = 0; i < N; ++i) {
       const uint128 s = static_cast<uint128>(w[i]) + o.w[i] + carry;
@@ -37,7 +37,7 @@ struct Fixed {
       carry = static_cast<uint64_t>(s >> 64);
     }
   }
-  void sub(const Fixed& o) {
+  TS_MEMBER void sub(const Fixed& o) {
     uint64_t borrow = 0;
     for (int i = 0; i < N; ++i) {
       const uint128 d = static_cast<uint128>(w[i]) - o.w[i] - borrow;
@@ -45,7 +45,7 @@ struct Fixed {
       borrow = static_cast<uint64_t>(d >> 64) & 1u;
     }
   }
-  void mul_small(uint64_t m) {
+  TS_MEMBER void mul_small(uint64_t m) {
     uint64_t carry = 0;
     for (int i = 0; i < N; ++i) {
       const uint128 p = static_cast<uint128>(w[i]) * m + carry;
@@ -53,7 +53,7 @@ struct Fixed {
       carry = static_cast<uint64_t>(p >> 64);
     }
   }
-  void div_small(uint64_t d) {
+  TS_MEMBER void div_small(uint64_t d) {
     uint64_t rest = 0;
     for (int i = N; i-- > 0;) {
       const uint128 v = (static_cast<uint128>(rest) << 64) | w[i];
@@ -61,7 +61,7 @@ struct Fixed {
       rest = static_cast<uint64_t>(v % d);
     }
   }
-  void mul(const Fixed& o) {
+  TS_MEMBER void mul(const Fixed& o) {
     uint64_t full[2 * N] = {};
     for (int i = 0; i < N; ++i) {
       uint64_t carry = 0;
@@ -74,7 +74,7 @@ struct Fixed {
     }
     for (int i = 0; i < N; ++i) w[i] = full[i + N - 1];
   }
-  void shift_right(int bits) {
+  TS_MEMBER void shift_right(int bits) {
     for (; bits >= 64; bits -= 64) {
       for (int i = 0; i + 1 < N; ++i) w[i] = w[i + 1];
       w[N - 1] = 0;
@@ -87,7 +87,7 @@ struct Fixed {
 
 // artanh(num/den) for 0 <= num/den <= 1/3, den < 2^26. Each term loses at most three units.
 template <int N>
-static Fixed<N> artanh_ratio(uint64_t num, uint64_t den) {
+TS_OUTLINE Fixed<N> artanh_ratio(uint64_t num, uint64_t den) {
   Fixed<N> power = Fixed<N>::integer(num);
   power.div_small(den);
   Fixed<N> sum = power;
@@ -103,7 +103,7 @@ static Fixed<N> artanh_ratio(uint64_t num, uint64_t den) {
 
 // e^f for 0 <= f <= 1, by its series.
 template <int N>
-static Fixed<N> exp_series(const Fixed<N>& f) {
+TS_OUTLINE Fixed<N> exp_series(const Fixed<N>& f) {
   Fixed<N> term = Fixed<N>::integer(1), sum = term;
   for (uint64_t k = 1; !term.zero(); ++k) {
     term.mul(f);
@@ -115,7 +115,7 @@ static Fixed<N> exp_series(const Fixed<N>& f) {
 
 // E * 2^k rounded to binary32. 53 bits rounded to odd survive the second rounding.
 template <int N>
-static float round_fixed(const Fixed<N>& e, int k) {
+TS_OUTLINE float round_fixed(const Fixed<N>& e, int k) {
   // 1 <= E < 4: two bits of the integer limb, 51 of the fraction, the rest sticky.
   uint64_t top = (e.w[N - 1] << 51) | (e.w[N - 2] >> 13);
   uint64_t rest = e.w[N - 2] << 51;
@@ -128,7 +128,7 @@ static float round_fixed(const Fixed<N>& e, int k) {
 // x = m 2^e, y = yn 2^g in magnitude (m, yn < 2^24, x not 1, 2^-151 < x^y < 2^130). Returns true if
 // the precision sufficed; *result is the best guess in any case.
 template <int N>
-static bool pow_fixed(uint32_t m, int e, bool y_negative, uint32_t yn, int g, float* result) {
+TS_OUTLINE bool pow_fixed(uint32_t m, int e, bool y_negative, uint32_t yn, int g, float* result) {
   // x = (a/b) 2^e with a/b in [sqrt(1/2), sqrt(2)).
   uint64_t a = m, b = 1;
   while (b * 2 <= a) b *= 2, ++e;

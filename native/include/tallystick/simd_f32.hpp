@@ -68,7 +68,6 @@ TS_INLINE float min1(float a, float b) {
   if (a == b) return bits_float(float_bits(a) | float_bits(b));
   return b < a ? b : a;
 }
-TS_INLINE float sqrt1(float a) { return __builtin_sqrtf(a); }
 
 TS_INLINE f32m m_load_n(const uint8_t* p, size_t n) {
   uint8_t b[kF32Lanes] = {0};

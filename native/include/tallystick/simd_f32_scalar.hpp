@@ -23,7 +23,7 @@ TS_INLINE f32v v_add(f32v a, f32v b) { return a + b; }
 TS_INLINE f32v v_sub(f32v a, f32v b) { return a - b; }
 TS_INLINE f32v v_mul(f32v a, f32v b) { return a * b; }
 TS_INLINE f32v v_div(f32v a, f32v b) { return a / b; }
-TS_INLINE f32v v_sqrt(f32v a) { return __builtin_sqrtf(a); }
+TS_INLINE f32v v_sqrt(f32v a) { return sqrt1(a); }
 TS_INLINE f32v v_fma(f32v a, f32v b, f32v c) { return fma1(a, b, c); }
 TS_INLINE f32v v_and(f32v a, f32v b) { return bits_float(float_bits(a) & float_bits(b)); }
 TS_INLINE f32v v_or(f32v a, f32v b) { return bits_float(float_bits(a) | float_bits(b)); }

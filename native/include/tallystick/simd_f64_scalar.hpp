@@ -18,7 +18,7 @@ TS_INLINE f64v d_add(f64v a, f64v b) { return {a.v + b.v}; }
 TS_INLINE f64v d_sub(f64v a, f64v b) { return {a.v - b.v}; }
 TS_INLINE f64v d_mul(f64v a, f64v b) { return {a.v * b.v}; }
 TS_INLINE f64v d_div(f64v a, f64v b) { return {a.v / b.v}; }
-TS_INLINE f64v d_sqrt(f64v a) { return {__builtin_sqrt(a.v)}; }
+TS_INLINE f64v d_sqrt(f64v a) { return {sqrt1(a.v)}; }
 // a*b + c and c - a*b, each rounded once.
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {fma1(a.v, b.v, c.v)}; }
 TS_INLINE f64v d_fnma(f64v a, f64v b, f64v c) { return {fma1(-a.v, b.v, c.v)}; }

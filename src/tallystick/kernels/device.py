@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tallystick.kernels.sequence import Call, Sequenced
+
 if TYPE_CHECKING:
     from tallystick.kernels.table import Kernel
     from tallystick.numerics.contracts import Contract
@@ -29,6 +31,14 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """The name for people and for reports, such as "cpu"."""
+
+    @property
+    def takes_blocks(self) -> bool:
+        """True if nodes along large values are executed for some rows at a time
+        (program/grouping.py)."""
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        """Prepare calls of this device's kernels and of `copy`, which run many times."""
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         """Operator name to kernel under `contract`; views have none (views.py).

@@ -17,6 +17,7 @@ from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.device import Buffer, Tensor
 from tallystick.kernels.environment import reestablish
+from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
 from tallystick.kernels.table import Run, refused_operands
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
@@ -33,6 +34,15 @@ Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
 # A node's own kernel for this executor, or None for the contract's (a step with a rounding log).
 KernelHook = Callable[[int, Node, OpSpec], Run | None]
 _Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tensor], int]
+
+
+class _Stretch:
+    """Some calls of a step, prepared by the device. `nodes` are the indices of the calls' nodes."""
+
+    def __init__(self, device: Device, calls: Sequence[_Call]) -> None:
+        bare: list[Call] = [call[:4] for call in calls]
+        self.nodes = [call[4] for call in calls]
+        self.prepared: Sequenced = device.sequence(bare)
 
 
 @dataclass(frozen=True)
@@ -53,14 +63,17 @@ class StepResult:
 class _Bound:
     """The tensors of one plan over one set of state tensors.
 
-    `state_copies` are (slot, next value, whether that value lies in state memory itself).
+    `keeping` are the calls before the first that writes into the state, `writing` the others; a
+    tapped step has `calls` instead. `state_copies` are (slot, next value, whether that value lies
+    in state memory itself).
     """
 
     calls: list[_Call]
+    keeping: _Stretch
+    writing: _Stretch
     taps: list[tuple[int, Sequence[Tensor | None], Sequence[Tensor]]]
     results: dict[str, Tensor]
     state_copies: list[tuple[str, Tensor, bool]]
-    first_state_write: int
 
 
 class Executor:
@@ -92,7 +105,8 @@ class Executor:
         self._table = device.kernels(self.contract)
         self._kernels = kernels
         self._numbers = range(len(program.nodes)) if numbers is None else numbers
-        options = PlanOptions(fold_constants=kernels is None, blocks=kernels is None)
+        blocks = kernels is None and device.takes_blocks
+        options = PlanOptions(fold_constants=kernels is None, blocks=blocks)
         self.plan = make_plan(program, options, device)
         self.state_intact = True
         with context.entered():
@@ -217,28 +231,29 @@ class Executor:
         for step in plan.constants:
             for run, attrs, inputs, outputs, index in calls_of(step):
                 self._guarded(run, attrs, inputs, outputs, index)
-        bound = _Bound([], [], {}, [], -1)
+        calls: list[_Call] = []
+        taps: list[tuple[int, Sequence[Tensor | None], Sequence[Tensor]]] = []
+        first_write = -1
         for step in plan.steps:
-            calls = calls_of(step)
-            if step.writes_state and bound.first_state_write < 0:
-                bound.first_state_write = len(bound.calls)
-            bound.calls += calls
+            if step.writes_state and first_write < 0:
+                first_write = len(calls)
+            calls += calls_of(step)
             if tapped:
-                bound.taps.append(
-                    (
-                        len(bound.calls),
-                        [optional(p) for p in step.inputs],
-                        [tensor(p) for p in step.outputs],
-                    )
-                )
-        if bound.first_state_write < 0:
-            bound.first_state_write = len(bound.calls)
-        bound.results = {name: tensor(place) for name, place in plan.results.items()}
-        bound.state_copies = [
-            (slot, tensor(place), plan.storages[place.storage].kind == "state")
-            for slot, place in plan.state_copies
-        ]
-        return bound
+                seen = [optional(p) for p in step.inputs], [tensor(p) for p in step.outputs]
+                taps.append((len(calls), *seen))
+        if first_write < 0:
+            first_write = len(calls)
+        return _Bound(
+            calls if tapped else [],
+            _Stretch(device, [] if tapped else calls[:first_write]),
+            _Stretch(device, [] if tapped else calls[first_write:]),
+            taps,
+            {name: tensor(place) for name, place in plan.results.items()},
+            [
+                (slot, tensor(place), plan.storages[place.storage].kind == "state")
+                for slot, place in plan.state_copies
+            ],
+        )
 
     def _kernel(self, index: int, node: Node) -> Run:
         spec = op_spec(node.op)
@@ -360,16 +375,17 @@ class Executor:
         return StepResult(number, results, state)
 
     def _run(self, bound: _Bound) -> None:
-        calls, index = bound.calls, 0
+        self._run_stretch(bound.keeping)
+        self.state_intact = not bound.writing.nodes
+        self._run_stretch(bound.writing)
+
+    def _run_stretch(self, stretch: _Stretch) -> None:
         try:
-            # `index` names the node in the handler below.
-            for run, attrs, inputs, outputs, index in calls[: bound.first_state_write]:  # noqa: B007
-                run(attrs, inputs, outputs)
-            self.state_intact = bound.first_state_write == len(calls)
-            for run, attrs, inputs, outputs, index in calls[bound.first_state_write :]:  # noqa: B007
-                run(attrs, inputs, outputs)
-        except Exception as error:
-            self._fail(error, index)
+            stretch.prepared.run()
+        except CallFailedError as failure:
+            error = failure.__cause__
+            assert isinstance(error, Exception)
+            self._fail(error, stretch.nodes[failure.position])
 
     def _run_tapped(self, plan: Plan, bound: _Bound, tap: Tap) -> None:
         """Execute in program order and overwrite no tensor before the tap has seen it. This takes

@@ -11,6 +11,7 @@ import numpy as np
 from tallystick.commit.tensor import tensor_digest
 from tallystick.kernels.cpu.common import copy
 from tallystick.kernels.device import ALIGNMENT, Device
+from tallystick.kernels.sequence import Call, InTurn, Sequenced
 from tallystick.kernels.table import Kernel, Run, kernel
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES, Attrs
@@ -47,9 +48,13 @@ class Processor:
     """The processor. Its kernels are the core's; for rounded operators they use numpy's BLAS."""
 
     name = "cpu"
+    takes_blocks = True
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return _kernels(contract)
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
         if contract.rounded_operators:

@@ -14,6 +14,7 @@ from tallystick.kernels.device import ALIGNMENT
 from tallystick.kernels.stock.exact import TORCH_DTYPES, exact
 from tallystick.kernels.stock.rounding import nearest
 from tallystick.kernels.stock.stock import Stock, Tensor, Tensors, stock_form
+from tallystick.kernels.sequence import Call, InTurn, Sequenced
 from tallystick.kernels.table import Kernel, Run, kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import MAX_BITS, Contract
@@ -49,6 +50,8 @@ class TorchDevice:
     On "cpu" nothing is read on the host either, so that a machine without a GPU can test what holds
     on one; a party trains faster on the processor (kernels/cpu/device.py).
     """
+
+    takes_blocks = True
 
     def __init__(self, name: str) -> None:
         self.torch_device = _device_called(name)
@@ -93,6 +96,9 @@ class TorchDevice:
                         out.copy_(nearest(x, bits, plus_zero))
 
         return run
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
         """As Stock.prepare. What it sets belongs to the process: torch has no other settings."""

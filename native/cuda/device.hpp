@@ -1,0 +1,114 @@
+// The words in which the device kernels are written. CUDA's compilers read them as CUDA; a C++
+// compiler reads them as calls of the emulation (tests/gpu/emulation), which runs the same sources
+// on the host. Kernels use no other CUDA name, so that both readings are of one text.
+//
+// A kernel has one parameter, a struct of slots of 8 bytes: pointers, int64_t, F32, F64. A block is
+// one-dimensional. There is no atomic operation on floats, and no flag between blocks: the order in
+// which blocks run is not known, so it must not decide a bit.
+#pragma once
+#include "tallystick/ts_base.hpp"
+
+#ifdef __CUDACC__
+
+#define TS_KERNEL(name, Params, most_threads) \
+  extern "C" __global__ void __launch_bounds__(most_threads) name(const __grid_constant__ Params p)
+#define TS_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#define TS_DYNAMIC_SHARED(type, name)                              \
+  extern __shared__ __align__(16) unsigned char ts_dynamic_bytes[]; \
+  type* name = reinterpret_cast<type*>(ts_dynamic_bytes)
+#define TS_UNROLL _Pragma("unroll")
+
+namespace tallystick {
+namespace TS_ISA {
+
+TS_INLINE uint32_t thread_index() { return threadIdx.x; }
+TS_INLINE uint32_t thread_count() { return blockDim.x; }
+TS_INLINE uint32_t block_x() { return blockIdx.x; }
+TS_INLINE uint32_t block_y() { return blockIdx.y; }
+TS_INLINE uint32_t block_z() { return blockIdx.z; }
+TS_INLINE uint32_t grid_x() { return gridDim.x; }
+TS_INLINE uint32_t grid_y() { return gridDim.y; }
+
+// Every thread of the block arrives here before any goes on; what each wrote is then seen by all.
+TS_INLINE void block_barrier() { __syncthreads(); }
+TS_INLINE void warp_barrier() { __syncwarp(); }
+// The value of lane `lane`, or of the lane whose number differs in the bits `mask`. All 32 lanes of
+// a warp call it together.
+template <class T>
+TS_INLINE T warp_from(T value, uint32_t lane) { return __shfl_sync(0xffffffffu, value, lane); }
+template <class T>
+TS_INLINE T warp_xor(T value, uint32_t mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+TS_INLINE uint32_t warp_ballot(bool value) { return __ballot_sync(0xffffffffu, value); }
+
+// On integers, where every order of the calls gives the same result.
+TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { atomicMin(at, value); }
+TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { atomicMax(at, value); }
+TS_INLINE void atomic_min(uint64_t* at, uint64_t value) {
+  atomicMin(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
+
+}  // namespace TS_ISA
+}  // namespace tallystick
+
+#else
+#include "emulation.hpp"
+#endif
+
+namespace tallystick {
+namespace TS_ISA {
+
+// Slots of a kernel's parameters for numbers that are not integers.
+struct F32 { float value; uint32_t unused; };
+struct F64 { double value; };
+
+constexpr uint32_t kWarp = 32;
+constexpr uint32_t kAxes = 16;  // limits.tensor_rank
+
+TS_INLINE uint32_t lane_index() { return thread_index() % kWarp; }
+TS_INLINE uint32_t warp_index() { return thread_index() / kWarp; }
+// This thread among all of the launch (of a grid with one axis), and how many there are.
+TS_INLINE int64_t first_item() {
+  return static_cast<int64_t>(block_x()) * thread_count() + thread_index();
+}
+TS_INLINE int64_t item_step() { return static_cast<int64_t>(grid_x()) * thread_count(); }
+
+// The sizes of an iteration over elements in row-major order. The host has merged axes and left out
+// those of one element. Strides count elements.
+struct Space {
+  int64_t count;  // of elements
+  int64_t rank;
+  int64_t size[kAxes];
+};
+struct Strides { int64_t of[kAxes]; };
+
+// The element numbers of `Count` operands at place `i` of the space. `strides` is an array inside of
+// the kernel's parameters, so that nothing is copied.
+template <int Count>
+struct Places { int64_t at[Count]; };
+template <int Count>
+TS_INLINE Places<Count> places(const Space& space, const Strides (&strides)[Count], int64_t i) {
+  Places<Count> found = {};
+  for (int64_t axis = space.rank - 1; axis > 0; --axis) {
+    const int64_t size = space.size[axis], rest = i / size, here = i - rest * size;
+    for (int k = 0; k < Count; ++k) found.at[k] += here * strides[k].of[axis];
+    i = rest;
+  }
+  for (int k = 0; k < Count; ++k) found.at[k] += i * strides[k].of[0];
+  return found;
+}
+
+// A refusal of operands (NUMERICS 1.13): the least call that refuses, and its least bad position.
+// The host gives every refusing call of a step a number, and reads the word before the state is
+// overwritten. `word` starts as all ones.
+struct Refusal {
+  uint64_t* word;
+  int64_t call;
+};
+TS_INLINE void refuse(const Refusal& refusal, int64_t position) {
+  const uint64_t low = position < 0xffffffffll ? static_cast<uint64_t>(position) : 0xffffffffull;
+  atomic_min(refusal.word, (static_cast<uint64_t>(refusal.call) << 32) | low);
+}
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,38 @@
+"""The table of the kernels of `ordered/1` on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tallystick.errors import UsageError
+from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.kernels.table import Kernel
+from tallystick.numerics.attachments import Attachments
+
+Tensors = Sequence[DeviceTensor | None]
+Outputs = Sequence[DeviceTensor]
+
+
+def _kernel(
+    _name: str, run: Any, strided: bool = False, inplace: tuple[tuple[int, int], ...] = ()
+) -> Kernel:
+    return Kernel(run, strided, inplace)
+
+
+cuda_kernel: Attachments[Kernel] = Attachments(
+    "CUDA kernel", "tallystick.kernels.cuda.ops_*", _kernel
+)
+
+
+def operand(inputs: Tensors, position: int) -> DeviceTensor:
+    """The tensor at `position`; the shape rule has refused absent ones."""
+    x = inputs[position]
+    if x is None:
+        raise UsageError(f"Operand {position} is missing.")
+    return x
+
+
+def optional(inputs: Tensors, position: int) -> DeviceTensor | None:
+    """The tensor at `position`; None where there is none."""
+    return inputs[position] if position < len(inputs) else None

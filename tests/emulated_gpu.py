@@ -1,0 +1,198 @@
+"""A driver of `kernels/cuda` without a GPU: it runs the kernel sources on the host.
+
+The C++ compiler of this machine reads native/cuda/*.cu over the small emulation of
+tests/gpu/emulation. Memory of the device is memory of the host here, with a pattern around each
+allocation that finds writes out of bounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from tallystick.kernels.cuda.device import Cuda
+from tallystick.kernels.cuda.driver import Grid, Traffic
+
+ROOT = Path(__file__).resolve().parents[1]
+CUDA, EMULATION = ROOT / "native" / "cuda", ROOT / "tests" / "gpu" / "emulation"
+INCLUDES = (ROOT / "native" / "include", CUDA, EMULATION)
+# As the core's numeric flags (CMakeLists.txt).
+FLAGS = (
+    "-std=c++17 -O2 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math "
+    "-fno-strict-aliasing -fvisibility=hidden -DTS_ISA=emulated"
+).split()
+_GUARD, _GUARD_BYTE = 256, 0x5C
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def _sources() -> list[Path]:
+    return [*sorted(CUDA.glob("*.cu")), EMULATION / "emulation.cpp"]
+
+
+def _key(defines: tuple[str, ...]) -> str:
+    """A digest of everything that the library is made of."""
+    found = hashlib.sha256(repr((_compiler(), FLAGS, defines)).encode())
+    for folder in INCLUDES:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+@lru_cache
+def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The kernels, compiled for the host with the macros `defines`; from build/ if they are there.
+
+    Raises CalledProcessError where a source does not compile.
+    """
+    folder = ROOT / "build" / "emulation" / _key(defines)
+    made = folder / "kernels.so"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        own = folder / str(os.getpid())
+        own.mkdir()
+        flags = [*FLAGS, *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
+        objects = [own / f"{source.stem}.o" for source in _sources()]
+        running = [
+            subprocess.Popen([*_compiler(), *flags, "-x", "c++", "-c", str(s), "-o", str(o)])
+            for s, o in zip(_sources(), objects, strict=True)
+        ]
+        for source, process in zip(_sources(), running, strict=True):
+            if process.wait() != 0:
+                raise subprocess.CalledProcessError(process.returncode, str(source))
+        subprocess.run(
+            [*_compiler(), "-shared", *map(str, objects), "-o", str(own / "kernels.so")], check=True
+        )
+        (own / "kernels.so").rename(made)  # another process may have made the same file
+    loaded = ctypes.CDLL(str(made))
+    loaded.ts_emulation_fault.restype = ctypes.c_char_p
+    loaded.ts_emulation_name.restype = ctypes.c_char_p
+    loaded.ts_emulation_name.argtypes = [ctypes.c_size_t]
+    loaded.ts_emulation_count.restype = ctypes.c_size_t
+    loaded.ts_emulation_launch.argtypes = [
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_uint32),
+        ctypes.c_uint32,
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_uint64,
+    ]
+    return loaded
+
+
+class EmulationError(AssertionError):
+    """A kernel did what no GPU allows."""
+
+
+class _Recorded:
+    def __init__(self, work: list[Callable[[], None]]) -> None:
+        self._work = work
+
+    def replay(self) -> None:
+        for call in self._work:
+            call()
+
+
+class EmulatedDriver:
+    """The driver (kernels/cuda/driver.py) over the emulation. `seed` decides the order of threads
+    and blocks; every launch has another. `launched` counts launches by kernel."""
+
+    name = "emulated"
+
+    def __init__(self, seed: int = 0, defines: tuple[str, ...] = ()) -> None:
+        self.traffic = Traffic()
+        self.launched: dict[str, int] = {}
+        self._library = library(defines)
+        self._seed = seed
+        self._memory: dict[int, tuple[np.ndarray, int]] = {}
+        self._recording: list[Callable[[], None]] | None = None
+
+    def kernels(self) -> list[str]:
+        """The names of all kernels."""
+        count = self._library.ts_emulation_count()
+        return [self._library.ts_emulation_name(i).decode() for i in range(count)]
+
+    def allocate(self, nbytes: int) -> int:
+        raw = np.full(nbytes + 2 * _GUARD + 256, _GUARD_BYTE, np.uint8)
+        start = -(raw.ctypes.data + _GUARD) % 256 + _GUARD
+        address = int(raw.ctypes.data + start)
+        raw[start : start + nbytes] = 0xA7
+        self._memory[address] = (raw, nbytes)
+        return address
+
+    def free(self, address: int) -> None:
+        self._check(address)
+        del self._memory[address]
+
+    def _check(self, address: int) -> None:
+        raw, nbytes = self._memory[address]
+        start = address - raw.ctypes.data
+        if (raw[:start] != _GUARD_BYTE).any() or (raw[start + nbytes :] != _GUARD_BYTE).any():
+            raise EmulationError("a kernel wrote outside of its memory")
+
+    def check(self) -> None:
+        """Raises EmulationError if anything was written out of bounds."""
+        for address in self._memory:
+            self._check(address)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if self._recording is None:
+            work()
+        else:
+            self._recording.append(work)
+
+    def to_device(self, host: np.ndarray, address: int) -> None:
+        assert self._recording is None and host.flags.c_contiguous
+        self.traffic.to_device += 1
+        self.traffic.to_device_bytes += host.nbytes
+        ctypes.memmove(address, host.ctypes.data, host.nbytes)
+
+    def to_host(self, address: int, host: np.ndarray) -> None:
+        assert self._recording is None and host.flags.c_contiguous
+        self.traffic.to_host += 1
+        self.traffic.to_host_bytes += host.nbytes
+        ctypes.memmove(host.ctypes.data, address, host.nbytes)
+
+    def move(self, source: int, target: int, nbytes: int) -> None:
+        assert source + nbytes <= target or target + nbytes <= source
+        self._do(lambda: ctypes.memmove(target, source, nbytes) and None)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        self._do(lambda: ctypes.memset(address, byte, nbytes) and None)
+
+    def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
+        def start() -> None:
+            self._seed += 1
+            self.launched[kernel] = self.launched.get(kernel, 0) + 1
+            sizes = (ctypes.c_uint32 * 3)(*grid)
+            name = kernel.encode()
+            if self._library.ts_emulation_launch(
+                name, sizes, threads, shared, params, len(params), self._seed
+            ):
+                raise EmulationError(self._library.ts_emulation_fault().decode())
+
+        self._do(start)
+
+    def record(self, work: Callable[[], None]) -> _Recorded:
+        self._recording = []
+        try:
+            work()
+            return _Recorded(self._recording)
+        finally:
+            self._recording = None
+
+
+def emulated_gpu(seed: int = 0, defines: tuple[str, ...] = ()) -> Cuda:
+    """A device whose kernels run in the emulation."""
+    return Cuda(EmulatedDriver(seed, defines))

@@ -1,0 +1,238 @@
+// The engine of the emulation: fibers, the order in which they run, and launches by name.
+#undef _FORTIFY_SOURCE  // its longjmp refuses to jump between stacks
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#define TS_ISA emulated
+#include "tallystick/ts_base.hpp"
+
+#include "emulation.hpp"
+
+namespace emulation {
+namespace {
+
+constexpr size_t kStack = 256 * 1024;
+constexpr uint32_t kWarp = 32;
+constexpr uint8_t kPattern = 0xa7;
+
+struct Kernel { size_t param_bytes; uint32_t most_threads; Body body; };
+std::map<std::string, Kernel>& kernels() {
+  static std::map<std::string, Kernel> all;
+  return all;
+}
+
+enum class State { ready, at_block_barrier, at_warp_barrier, ended };
+
+struct Fiber {
+  std::unique_ptr<char[]> stack;
+  ucontext_t first;
+  jmp_buf at;
+  bool started = false;
+  State state;
+  Where where;
+};
+
+struct Shared { const void* key; size_t bytes; std::unique_ptr<uint64_t[]> data; };
+
+struct Block {
+  std::vector<Fiber> fibers;  // kept from launch to launch, for their stacks
+  uint32_t threads = 0;
+  std::vector<Shared> arrays;
+  std::vector<uint64_t> dynamic;
+  std::vector<uint64_t> lanes;  // values under way in a shuffle, one a thread
+  Fiber* now = nullptr;
+  jmp_buf engine;
+  const Kernel* kernel = nullptr;
+  const void* params = nullptr;
+};
+Block block;
+std::mt19937_64 random_bits;
+std::string fault;
+
+void fill_pattern(void* at, size_t bytes) { std::memset(at, kPattern, bytes); }
+
+void to_engine() {
+  if (_setjmp(block.now->at) == 0) _longjmp(block.engine, 1);
+}
+
+// A fiber runs the body once for every block, so that its stack is set up once.
+void run_fiber() {
+  for (;;) {
+    block.kernel->body(block.params);
+    block.now->state = State::ended;
+    to_engine();
+  }
+}
+
+void resume(Fiber& fiber) {
+  block.now = &fiber;
+  if (_setjmp(block.engine) != 0) return;
+  if (fiber.started) _longjmp(fiber.at, 1);
+  fiber.started = true;
+  getcontext(&fiber.first);
+  fiber.first.uc_stack.ss_sp = fiber.stack.get();
+  fiber.first.uc_stack.ss_size = kStack;
+  fiber.first.uc_link = nullptr;
+  makecontext(&fiber.first, run_fiber, 0);
+  setcontext(&fiber.first);
+}
+
+// Releases the warps whose lanes have all arrived. A lane that has ended never arrives.
+bool release_warps() {
+  bool any = false;
+  for (uint32_t first = 0; first < block.threads; first += kWarp) {
+    const uint32_t end = std::min(first + kWarp, block.threads);
+    bool all = true;
+    for (uint32_t i = first; i < end; ++i)
+      all = all && block.fibers[i].state == State::at_warp_barrier;
+    if (!all) continue;
+    for (uint32_t i = first; i < end; ++i) block.fibers[i].state = State::ready;
+    any = true;
+  }
+  return any;
+}
+
+bool release_block() {
+  for (uint32_t i = 0; i < block.threads; ++i)
+    if (block.fibers[i].state != State::at_block_barrier) return false;
+  for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
+  return true;
+}
+
+// Runs one block to its end. False where some threads wait for others that never arrive.
+bool run_block(std::vector<uint32_t>& order) {
+  for (Shared& array : block.arrays) fill_pattern(array.data.get(), array.bytes);
+  fill_pattern(block.dynamic.data(), block.dynamic.size() * 8);
+  for (;;) {
+    std::shuffle(order.begin(), order.end(), random_bits);
+    bool open = false;
+    for (uint32_t i : order) {
+      Fiber& fiber = block.fibers[i];
+      if (fiber.state == State::ready) resume(fiber);
+      open = open || fiber.state != State::ended;
+    }
+    if (!open) return true;
+    if (!release_warps() && !release_block()) return false;
+  }
+}
+
+}  // namespace
+
+Registered::Registered(const char* name, size_t param_bytes, uint32_t most_threads, Body body) {
+  kernels()[name] = {param_bytes, most_threads, body};
+}
+
+const Where& here() { return block.now->where; }
+
+void* shared(const void* key, size_t bytes) {
+  for (Shared& array : block.arrays)
+    if (array.key == key) return array.data.get();
+  const size_t words = (bytes + 7) / 8 + 2;
+  block.arrays.push_back({key, words * 8, std::make_unique<uint64_t[]>(words)});
+  fill_pattern(block.arrays.back().data.get(), words * 8);
+  return block.arrays.back().data.get();
+}
+
+void* dynamic_shared() { return block.dynamic.data(); }
+
+void block_barrier() {
+  block.now->state = State::at_block_barrier;
+  to_engine();
+}
+void warp_barrier() {
+  block.now->state = State::at_warp_barrier;
+  to_engine();
+}
+uint64_t exchange(uint64_t mine, uint32_t from) {
+  const uint32_t thread = here().thread, first = thread / kWarp * kWarp;
+  block.lanes[thread] = mine;
+  warp_barrier();
+  const uint64_t found = block.lanes[first + from];
+  warp_barrier();
+  return found;
+}
+uint32_t ballot(bool mine) {
+  const uint32_t thread = here().thread, first = thread / kWarp * kWarp;
+  block.lanes[thread] = mine;
+  warp_barrier();
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < kWarp && first + i < block.threads; ++i)
+    found |= static_cast<uint32_t>(block.lanes[first + i] != 0) << i;
+  warp_barrier();
+  return found;
+}
+
+}  // namespace emulation
+
+#define TS_EXPORT extern "C" __attribute__((visibility("default")))
+
+// 0, or a fault that ts_emulation_fault() describes.
+TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32_t threads,
+                                  uint32_t dynamic_bytes, const void* params, size_t param_bytes,
+                                  uint64_t seed) {
+  using namespace emulation;
+  const auto found = kernels().find(name);
+  const auto fail = [&](const std::string& why) {
+    fault = std::string(name) + ": " + why;
+    return 1;
+  };
+  if (found == kernels().end()) return fail("no such kernel");
+  const Kernel& kernel = found->second;
+  if (param_bytes != kernel.param_bytes)
+    return fail("its parameters have " + std::to_string(kernel.param_bytes) + " bytes, got " +
+                std::to_string(param_bytes));
+  if (!threads || threads > kernel.most_threads || threads > 1024)
+    return fail("a block of " + std::to_string(threads) + " threads");
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535u || grid[2] > 65535u)
+    return fail("a grid that no device takes");
+  random_bits.seed(seed);
+  block.threads = threads;
+  block.kernel = &kernel;
+  block.params = params;
+  block.arrays.clear();
+  block.dynamic.assign((dynamic_bytes + 15) / 16 * 2 + 2, 0);
+  block.lanes.assign((threads + kWarp - 1) / kWarp * kWarp, 0);
+  while (block.fibers.size() < threads) {
+    block.fibers.emplace_back();
+    block.fibers.back().stack.reset(new char[kStack]);
+  }
+  const uint64_t count = static_cast<uint64_t>(grid[0]) * grid[1] * grid[2];
+  std::vector<uint64_t> blocks(count);
+  for (uint64_t i = 0; i < count; ++i) blocks[i] = i;
+  std::shuffle(blocks.begin(), blocks.end(), random_bits);
+  std::vector<uint32_t> order(threads);
+  for (uint32_t i = 0; i < threads; ++i) order[i] = i;
+  for (uint64_t b : blocks) {
+    for (uint32_t i = 0; i < threads; ++i) {
+      Fiber& fiber = block.fibers[i];
+      fiber.state = State::ready;
+      fiber.where = {i, threads,
+                     {static_cast<uint32_t>(b % grid[0]), static_cast<uint32_t>(b / grid[0] % grid[1]),
+                      static_cast<uint32_t>(b / grid[0] / grid[1])},
+                     {grid[0], grid[1], grid[2]}};
+    }
+    if (!run_block(order)) {
+      block.fibers.clear();  // they stand in the middle of the body
+      return fail("some threads of a block wait for threads that never arrive");
+    }
+  }
+  return 0;
+}
+
+TS_EXPORT const char* ts_emulation_fault() { return emulation::fault.c_str(); }
+
+// The number of kernels; the name of kernel `i`.
+TS_EXPORT size_t ts_emulation_count() { return emulation::kernels().size(); }
+TS_EXPORT const char* ts_emulation_name(size_t i) {
+  auto at = emulation::kernels().begin();
+  std::advance(at, static_cast<ptrdiff_t>(i));
+  return at->first.c_str();
+}

@@ -1,0 +1,78 @@
+// A small emulation of a GPU, for native/cuda/device.hpp: grids, blocks, shared memory, barriers and
+// warp shuffles. Threads are fibers. Between two barriers the threads of a block run one after the
+// other in a random order, and blocks run in a random order: a kernel whose result depends on either
+// gives other bits with another seed. Shared memory starts as a pattern, so that a read before the
+// write is seen.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define TS_SHARED(type, name, count)       \
+  static const char ts_shared_of_##name = 0; \
+  type* const name =                       \
+      static_cast<type*>(::emulation::shared(&ts_shared_of_##name, sizeof(type) * (count)))
+#define TS_DYNAMIC_SHARED(type, name) \
+  type* const name = static_cast<type*>(::emulation::dynamic_shared())
+#define TS_UNROLL
+#define TS_KERNEL(name, Params, most_threads)                                              \
+  static void name(const Params& p);                                                       \
+  static const ::emulation::Registered ts_registered_##name(                               \
+      #name, sizeof(Params), most_threads,                                                 \
+      [](const void* params) { name(*static_cast<const Params*>(params)); });              \
+  static void name([[maybe_unused]] const Params& p)
+
+namespace emulation {
+
+using Body = void (*)(const void* params);
+struct Registered {
+  Registered(const char* name, size_t param_bytes, uint32_t most_threads, Body body);
+};
+
+struct Where { uint32_t thread, threads, block[3], grid[3]; };
+const Where& here();
+void* shared(const void* key, size_t bytes);
+void* dynamic_shared();
+void block_barrier();
+void warp_barrier();
+// Each lane of the warp gives 8 bytes; each gets those of lane `from`.
+uint64_t exchange(uint64_t mine, uint32_t from);
+uint32_t ballot(bool mine);
+
+}  // namespace emulation
+
+namespace tallystick {
+namespace TS_ISA {
+
+TS_INLINE uint32_t thread_index() { return ::emulation::here().thread; }
+TS_INLINE uint32_t thread_count() { return ::emulation::here().threads; }
+TS_INLINE uint32_t block_x() { return ::emulation::here().block[0]; }
+TS_INLINE uint32_t block_y() { return ::emulation::here().block[1]; }
+TS_INLINE uint32_t block_z() { return ::emulation::here().block[2]; }
+TS_INLINE uint32_t grid_x() { return ::emulation::here().grid[0]; }
+TS_INLINE uint32_t grid_y() { return ::emulation::here().grid[1]; }
+TS_INLINE void block_barrier() { ::emulation::block_barrier(); }
+TS_INLINE void warp_barrier() { ::emulation::warp_barrier(); }
+template <class T>
+TS_INLINE T warp_from(T value, uint32_t lane) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, &value, sizeof(T));
+  bytes = ::emulation::exchange(bytes, lane % 32);
+  std::memcpy(&value, &bytes, sizeof(T));
+  return value;
+}
+template <class T>
+TS_INLINE T warp_xor(T value, uint32_t mask) {
+  return warp_from(value, (thread_index() % 32) ^ mask);
+}
+TS_INLINE uint32_t warp_ballot(bool value) { return ::emulation::ballot(value); }
+
+// Fibers of one host thread take turns, so a plain operation is an atomic one.
+TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { if (value < *at) *at = value; }
+TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { if (value > *at) *at = value; }
+TS_INLINE void atomic_min(uint64_t* at, uint64_t value) { if (value < *at) *at = value; }
+TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { *at += value; }
+
+}  // namespace TS_ISA
+}  // namespace tallystick
