@@ -78,6 +78,8 @@ def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
     loaded.ts_emulation_fault.restype = ctypes.c_char_p
     loaded.ts_emulation_name.restype = ctypes.c_char_p
     loaded.ts_emulation_name.argtypes = [ctypes.c_size_t]
+    loaded.ts_emulation_file.restype = ctypes.c_char_p
+    loaded.ts_emulation_file.argtypes = [ctypes.c_size_t]
     loaded.ts_emulation_count.restype = ctypes.c_size_t
     loaded.ts_emulation_launch.argtypes = [
         ctypes.c_char_p,
@@ -118,10 +120,13 @@ class EmulatedDriver:
         self._memory: dict[int, tuple[np.ndarray, int]] = {}
         self._recording: list[Callable[[], None]] | None = None
 
-    def kernels(self) -> list[str]:
-        """The names of all kernels."""
-        count = self._library.ts_emulation_count()
-        return [self._library.ts_emulation_name(i).decode() for i in range(count)]
+    def kernels(self) -> dict[str, str]:
+        """The names of all kernels, each with the name of its file, without the ending."""
+        made = self._library
+        return {
+            made.ts_emulation_name(i).decode(): Path(made.ts_emulation_file(i).decode()).stem
+            for i in range(made.ts_emulation_count())
+        }
 
     def allocate(self, nbytes: int) -> int:
         raw = np.full(nbytes + 2 * _GUARD + 256, _GUARD_BYTE, np.uint8)

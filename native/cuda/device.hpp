@@ -2,6 +2,7 @@
 // compiler reads them as calls of the emulation (tests/gpu/emulation), which runs the same sources
 // on the host. Kernels use no other CUDA name, so that both readings are of one text.
 //
+// A kernel's name begins with the name of its file and an underscore: the host finds the file so.
 // A kernel has one parameter, a struct of slots of 8 bytes: pointers, int64_t, F32, F64. A block is
 // one-dimensional. There is no atomic operation on floats, and no flag between blocks: the order in
 // which blocks run is not known, so it must not decide a bit.

@@ -42,8 +42,8 @@ TS_INLINE void point2(const Point2& p) {
   }
 }
 
-#define TS_POINT1(name) TS_KERNEL(point_##name, Point1, 256) { point1<name##_op>(p); }
-#define TS_POINT2(name) TS_KERNEL(point_##name, Point2, 256) { point2<name##_op>(p); }
+#define TS_POINT1(name) TS_KERNEL(pointwise_##name, Point1, 256) { point1<name##_op>(p); }
+#define TS_POINT2(name) TS_KERNEL(pointwise_##name, Point2, 256) { point2<name##_op>(p); }
 
 TS_POINT1(neg)
 TS_POINT1(relu)

@@ -38,7 +38,8 @@ class InTurn:
     def run(self) -> None:
         position = -1
         try:
-            for position, (run, attrs, inputs, outputs) in enumerate(self._calls):
+            # `position` names the call in the handler below.
+            for position, (run, attrs, inputs, outputs) in enumerate(self._calls):  # noqa: B007
                 run(attrs, inputs, outputs)
         except Exception as error:
             raise CallFailedError(position) from error

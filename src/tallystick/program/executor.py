@@ -15,7 +15,7 @@ import numpy as np
 
 from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.device import Buffer, Tensor
+from tallystick.kernels.device import Buffer, Device, Tensor
 from tallystick.kernels.environment import reestablish
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
 from tallystick.kernels.table import Run, refused_operands

@@ -23,7 +23,7 @@ constexpr size_t kStack = 256 * 1024;
 constexpr uint32_t kWarp = 32;
 constexpr uint8_t kPattern = 0xa7;
 
-struct Kernel { size_t param_bytes; uint32_t most_threads; Body body; };
+struct Kernel { std::string file; size_t param_bytes; uint32_t most_threads; Body body; };
 std::map<std::string, Kernel>& kernels() {
   static std::map<std::string, Kernel> all;
   return all;
@@ -126,8 +126,9 @@ bool run_block(std::vector<uint32_t>& order) {
 
 }  // namespace
 
-Registered::Registered(const char* name, size_t param_bytes, uint32_t most_threads, Body body) {
-  kernels()[name] = {param_bytes, most_threads, body};
+Registered::Registered(const char* name, const char* file, size_t param_bytes,
+                       uint32_t most_threads, Body body) {
+  kernels()[name] = {file, param_bytes, most_threads, body};
 }
 
 const Where& here() { return block.now->where; }
@@ -229,10 +230,15 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
 
 TS_EXPORT const char* ts_emulation_fault() { return emulation::fault.c_str(); }
 
-// The number of kernels; the name of kernel `i`.
+// The number of kernels; the name and the file of kernel `i`.
 TS_EXPORT size_t ts_emulation_count() { return emulation::kernels().size(); }
 TS_EXPORT const char* ts_emulation_name(size_t i) {
   auto at = emulation::kernels().begin();
   std::advance(at, static_cast<ptrdiff_t>(i));
   return at->first.c_str();
+}
+TS_EXPORT const char* ts_emulation_file(size_t i) {
+  auto at = emulation::kernels().begin();
+  std::advance(at, static_cast<ptrdiff_t>(i));
+  return at->second.file.c_str();
 }

@@ -18,7 +18,7 @@
 #define TS_KERNEL(name, Params, most_threads)                                              \
   static void name(const Params& p);                                                       \
   static const ::emulation::Registered ts_registered_##name(                               \
-      #name, sizeof(Params), most_threads,                                                 \
+      #name, __FILE__, sizeof(Params), most_threads,                                                \
       [](const void* params) { name(*static_cast<const Params*>(params)); });              \
   static void name([[maybe_unused]] const Params& p)
 
@@ -26,7 +26,7 @@ namespace emulation {
 
 using Body = void (*)(const void* params);
 struct Registered {
-  Registered(const char* name, size_t param_bytes, uint32_t most_threads, Body body);
+  Registered(const char* name, const char* file, size_t param_bytes, uint32_t most_threads, Body body);
 };
 
 struct Where { uint32_t thread, threads, block[3], grid[3]; };

@@ -13,13 +13,13 @@ _FIRST, _EITHER = ((0, 0),), ((0, 0), (1, 0))
 def point1(name: str, a: DeviceTensor, out: DeviceTensor, p0: float = 0, p1: float = 0) -> None:
     """out = name(a), elementwise; a of any strides, broadcast; f32."""
     params = space(out.shape, a) + pointer(a, out) + f32(p0, p1)
-    launch_over(out, f"point_{name}", out.size, params)
+    launch_over(out, f"pointwise_{name}", out.size, params)
 
 
 def point2(name: str, a: DeviceTensor, b: DeviceTensor, out: DeviceTensor, p0: float = 0) -> None:
     """out = name(a, b), elementwise; operands of any strides, broadcast; f32, out f32 or bool."""
     params = space(out.shape, a, b) + pointer(a, b, out) + f32(p0)
-    launch_over(out, f"point_{name}", out.size, params)
+    launch_over(out, f"pointwise_{name}", out.size, params)
 
 
 def _unary(name: str) -> None:

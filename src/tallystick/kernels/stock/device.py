@@ -11,10 +11,10 @@ import torch
 from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import EnvironmentRefusedError, UsageError
 from tallystick.kernels.device import ALIGNMENT
+from tallystick.kernels.sequence import Call, InTurn, Sequenced
 from tallystick.kernels.stock.exact import TORCH_DTYPES, exact
 from tallystick.kernels.stock.rounding import nearest
 from tallystick.kernels.stock.stock import Stock, Tensor, Tensors, stock_form
-from tallystick.kernels.sequence import Call, InTurn, Sequenced
 from tallystick.kernels.table import Kernel, Run, kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import MAX_BITS, Contract
