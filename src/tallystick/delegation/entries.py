@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from tallystick.commit.compact import open_compact, sign_compact, split_compact
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
@@ -20,6 +20,19 @@ FIRST = bytes(HASH_BYTES)  # `previous` of entry 0
 # Outcomes of a verdict (kind 11) and of a result (kind 12).
 CONVICTED, UNDECIDED, NO_VERDICT = 0, 1, 2
 NONE_ACCEPTED, CONTESTED, UNCONTESTED, ALONE, NO_RESULT = 0, 1, 2, 3, 4
+
+_B = TypeVar("_B", bound="_Bare")
+
+
+class _Bare:
+    """An event whose kind says all: it has no fields."""
+
+    def write(self, out: Writer) -> None:
+        pass
+
+    @classmethod
+    def read(cls: type[_B], source: Reader) -> _B:
+        return cls()
 
 
 @dataclass(frozen=True)
@@ -53,17 +66,10 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class SealingClosed:
+class SealingClosed(_Bare):
     """Kind 3: no seal counts any more."""
 
     KIND: ClassVar[int] = 3
-
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> SealingClosed:
-        return SealingClosed()
 
 
 @dataclass(frozen=True)
@@ -82,17 +88,10 @@ class SealOpened:
 
 
 @dataclass(frozen=True)
-class OpeningClosed:
+class OpeningClosed(_Bare):
     """Kind 5: no opening counts any more."""
 
     KIND: ClassVar[int] = 5
-
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> OpeningClosed:
-        return OpeningClosed()
 
 
 @dataclass(frozen=True)
@@ -148,17 +147,10 @@ class Forfeited(_OfGame):
 
 
 @dataclass(frozen=True)
-class Resumed:
+class Resumed(_Bare):
     """Kind 9: the referee is back (11.5.2)."""
 
     KIND: ClassVar[int] = 9
-
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> Resumed:
-        return Resumed()
 
 
 @dataclass(frozen=True)
