@@ -80,6 +80,17 @@ def rules(job: Job, players: Iterable[Player] = (), **changed: object) -> Rules:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
+def playing(job: Job, players: list[Player], time: Time) -> Arbiter:
+    """A session whose games have begun."""
+    arbiter = Arbiter(job.terms, REFEREE, [], time, rules(job, players))
+    digest = arbiter.session.session
+    for player in players:
+        arbiter.take(sign_seal(player.key, job.digest, player.opening(digest)))
+    for player in players:
+        arbiter.take(sign_opening(player.key, player.opening(digest)))
+    return arbiter
+
+
 def play(
     arbiter: Arbiter,
     players: Iterable[Player],
