@@ -252,7 +252,7 @@ def open_entry(message: bytes, referee: PublicKey | None = None) -> Entry:
     source.expect(ENTRY_TAG)
     index, previous, time, kind = source.u64(), source.hash(), source.u64(), source.u8()
     if kind not in _READERS or time > LATEST:
-        source.fail("its kind or its time is none")
+        source.fail("its kind is unknown, or its time is out of range")
     event = _READERS[kind](source)
     source.end()
     if referee is None:

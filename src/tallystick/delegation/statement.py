@@ -91,7 +91,7 @@ def _member(one: Members) -> Member:
     one.only("claim", "fate", "key")
     fate = one.of("fate", str)
     if fate not in {f.value for f in Fate}:
-        _malformed("a key's fate is none")
+        _malformed(f"a key has an unknown fate: {fate[:80]!r}")
     return Member(key_of(one, "key"), Fate(fate), _hash_or_none(one, "claim"))
 
 
