@@ -22,6 +22,7 @@ CONVICTED, UNDECIDED, NO_VERDICT = 0, 1, 2
 NONE_ACCEPTED, CONTESTED, UNCONTESTED, ALONE, NO_RESULT = 0, 1, 2, 3, 4
 
 _B = TypeVar("_B", bound="_Bare")
+_G = TypeVar("_G", bound="_OfGame")
 
 
 class _Bare:
@@ -96,8 +97,9 @@ class OpeningClosed(_Bare):
 
 @dataclass(frozen=True)
 class _OfGame:
-    """Kinds 6 to 8: a game's number, a party's (0 or 1), and bytes."""
+    """Kinds 6 to 8: a game's number, a party's (0 or 1), and at most LIMIT bytes."""
 
+    LIMIT: ClassVar[int]
     game: int
     party: int
     message: bytes
@@ -105,12 +107,12 @@ class _OfGame:
     def write(self, out: Writer) -> None:
         out.u64(self.game).u8(self.party).blob(self.message)
 
-
-def _of_game(source: Reader, limit: int) -> tuple[int, int, bytes]:
-    game, party = source.u64(), source.u8()
-    if party not in (0, 1):
-        source.fail(f"there is no party {party}")
-    return game, party, source.blob(limit)
+    @classmethod
+    def read(cls: type[_G], source: Reader) -> _G:
+        game, party = source.u64(), source.u8()
+        if party not in (0, 1):
+            source.fail(f"there is no party {party}")
+        return cls(game, party, source.blob(cls.LIMIT))
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,7 @@ class Asked(_OfGame):
     """Kind 6: the query that a party of a game gets."""
 
     KIND: ClassVar[int] = 6
-
-    @staticmethod
-    def read(source: Reader) -> Asked:
-        return Asked(*_of_game(source, LIMITS.query_bytes))
+    LIMIT: ClassVar[int] = LIMITS.query_bytes
 
 
 @dataclass(frozen=True)
@@ -129,10 +128,7 @@ class Answered(_OfGame):
     """Kind 7: a party's signed answer."""
 
     KIND: ClassVar[int] = 7
-
-    @staticmethod
-    def read(source: Reader) -> Answered:
-        return Answered(*_of_game(source, LIMITS.answer_bytes))
+    LIMIT: ClassVar[int] = LIMITS.answer_bytes
 
 
 @dataclass(frozen=True)
@@ -140,10 +136,7 @@ class Forfeited(_OfGame):
     """Kind 8: the referee's signed forfeit, an envelope."""
 
     KIND: ClassVar[int] = 8
-
-    @staticmethod
-    def read(source: Reader) -> Forfeited:
-        return Forfeited(*_of_game(source, LIMITS.forfeit_bytes))
+    LIMIT: ClassVar[int] = LIMITS.forfeit_bytes
 
 
 @dataclass(frozen=True)
