@@ -181,13 +181,21 @@ struct LoadGathered {
   }
 };
 
+// Division by a number that the host knows, of numbers below 2^31. `divisor` 0: there is none.
+struct Divide { int64_t divisor, factor, shift; };
+TS_INLINE uint32_t quotient(const Divide& by, uint32_t i) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(i) * static_cast<uint32_t>(by.factor) >>
+                               static_cast<uint32_t>(by.shift));
+}
+
 // --- results --------------------------------------------------------------------------------------
-// Row i, column j at at[i * s_row + j], or, with `plane` columns in each of several images, at
-// at[i * s_row + j / plane * s_image + j % plane].
+// Row i, column j at at[i * s_row + j], or, with `plane` columns in each of several images (fewer
+// than 2^31 columns in all), at at[i * s_row + j / plane * s_image + j % plane].
 struct Results {
   float* at;
   int64_t rows, cols, s_row;
-  int64_t plane, s_image;
+  Divide plane;
+  int64_t s_image;
   int64_t fours;       // four columns are adjacent and aligned
   // NUMERICS 2.5, of the element c[i * c_row + j * c_col]; without c where it is null.
   const float* c;
@@ -205,9 +213,9 @@ TS_INLINE float finished(const Results& r, float d, const float* c) {
   return canonical_nan(planted(d));
 }
 TS_INLINE int64_t place_of(const Results& r, int64_t i, int64_t j) {
-  if (r.plane == 0) return i * r.s_row + j;
-  const int64_t image = j / r.plane;
-  return i * r.s_row + image * r.s_image + (j - image * r.plane);
+  if (r.plane.divisor == 0) return i * r.s_row + j;
+  const int64_t image = quotient(r.plane, static_cast<uint32_t>(j));
+  return i * r.s_row + image * r.s_image + (j - image * r.plane.divisor);
 }
 // A chunk's value before the last is no result yet: `raw`.
 TS_INLINE void put_result(const Results& r, int64_t i, int64_t j, float d, bool raw) {
@@ -362,7 +370,7 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
             sum.of[j] = finished(r, sum.of[j],
                                  r.c == nullptr ? nullptr : r.c + row * r.c_row + (col + j) * r.c_col);
         }
-        *reinterpret_cast<Four*>(r.at + row * r.s_row + col) = sum;
+        *reinterpret_cast<Four*>(r.at + place_of(r, row, col)) = sum;
       } else {
         TS_UNROLL
         for (int j = 0; j < 4; ++j)

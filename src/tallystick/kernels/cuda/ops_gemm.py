@@ -62,19 +62,23 @@ class Finish:
 _PLAIN = Finish()
 
 
+def divide(by: int) -> bytes:
+    """The slots Divide, for the quotient of a number below 2**31; zeros for 0."""
+    if by == 0:
+        return whole(0, 0, 0)
+    shift = 31 + (by - 1).bit_length()
+    return whole(by, -(-(1 << shift) // by), shift)
+
+
 def results(
-    address: int,
-    rows: int,
-    cols: int,
-    finish: Finish,
-    images: tuple[int, int] = (0, 0),
-    step: int = 0,
+    address: int, rows: int, cols: int, finish: Finish, step: int = 0, plane: int = 0, image: int = 0
 ) -> bytes:
-    """The slots Results. `images`: the columns of an image and the stride of images; `step`: the
-    stride of rows (cols if it is 0)."""
+    """The slots Results. `step`: the stride of rows (cols if it is 0); `plane`: the columns of an
+    image, `image`: the stride of images (plane 0: the columns are adjacent)."""
     step = step or cols
-    fours = images[0] == 0 and address % 16 == 0 and step % 4 == 0
-    return whole(address, rows, cols, step, *images, fours) + finish.slots()
+    fours = all(n % 4 == 0 for n in (address // 4, step, plane, image))
+    places = whole(address, rows, cols, step) + divide(plane) + whole(image, fours)
+    return places + finish.slots()
 
 
 def _product(a: Side, b: Side, out: DeviceTensor, terms: int, finish: Finish = _PLAIN) -> None:

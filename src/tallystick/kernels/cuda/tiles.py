@@ -5,6 +5,7 @@ No choice here can change a bit: every tile adds the terms of a result in the cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 CHUNK = 128  # NUMERICS 2.1
@@ -58,6 +59,7 @@ TILES = {
 }
 # From large to small: a shape takes the first one that keeps the device busy.
 _ORDER = ("128x256s", "128x128s", "64x128r", "64x64r", "32x64r")
+_GATHERED = ("128x128r", "64x128r", "64x64r", "32x64r")  # native/cuda/conv.cu
 
 
 def chunks(terms: int) -> int:
@@ -85,29 +87,29 @@ class Forced:
 FORCED = Forced()
 
 
-def choose(rows: int, cols: int, terms: int, batch: int) -> Choice:
-    """The tile for `batch` products of `rows` x `cols` results."""
-    found = TILES[_ORDER[-1]]
-    for name in _ORDER:
+def _first(
+    names: Sequence[str], rows: int, cols: int, batch: int, over: int
+) -> Tile | None:
+    """The first tile that is not mostly empty and whose count times `over` fills the device."""
+    for name in names:
         tile = TILES[name]
-        # A tile that is mostly empty computes for nothing.
         fits = rows > tile.rows // 2 and cols > tile.cols // 2
-        if fits and tile.count(rows, cols) * batch >= PROCESSORS * tile.at_once:
-            found = tile
-            break
+        if fits and tile.count(rows, cols) * batch * over >= PROCESSORS * tile.at_once:
+            return tile
+    return None
+
+
+def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False) -> Choice:
+    """The tile for `batch` products of `rows` x `cols` results; `gathered`: of a convolution."""
+    names = _GATHERED if gathered else _ORDER
     if FORCED.tile is not None:
-        found = TILES[FORCED.tile]
-    full = PROCESSORS * found.at_once
-    split = chunks(terms) > 1 and found.count(rows, cols) * batch < full
-    if split and FORCED.tile is None:
-        # The chunks make blocks enough for a larger tile, which reads less.
-        for name in _ORDER[1:]:
-            tile = TILES[name]
-            fits = rows > tile.rows // 2 and cols > tile.cols // 2
-            count = tile.count(rows, cols) * batch * chunks(terms)
-            if fits and count >= PROCESSORS * tile.at_once:
-                found = tile
-                break
+        found, split = TILES[FORCED.tile], False
+    else:
+        whole = _first(names, rows, cols, batch, 1)
+        # Too few results fill the device only by their chunks.
+        parts = None if whole else _first(names[1:], rows, cols, batch, chunks(terms))
+        found = whole or parts or TILES[names[-1]]
+        split = whole is None and chunks(terms) > 1
     if FORCED.split is not None:
         split = FORCED.split and terms > 0
     return Choice(found, split)
