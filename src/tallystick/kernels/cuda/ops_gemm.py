@@ -71,7 +71,13 @@ def divide(by: int) -> bytes:
 
 
 def results(
-    address: int, rows: int, cols: int, finish: Finish, step: int = 0, plane: int = 0, image: int = 0
+    address: int,
+    rows: int,
+    cols: int,
+    finish: Finish,
+    step: int = 0,
+    plane: int = 0,
+    image: int = 0,
 ) -> bytes:
     """The slots Results. `step`: the stride of rows (cols if it is 0); `plane`: the columns of an
     image, `image`: the stride of images (plane 0: the columns are adjacent)."""

@@ -87,9 +87,7 @@ class Forced:
 FORCED = Forced()
 
 
-def _first(
-    names: Sequence[str], rows: int, cols: int, batch: int, over: int
-) -> Tile | None:
+def _first(names: Sequence[str], rows: int, cols: int, batch: int, over: int) -> Tile | None:
     """The first tile that is not mostly empty and whose count times `over` fills the device."""
     for name in names:
         tile = TILES[name]
