@@ -267,7 +267,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
 
 TS_EXPORT const char* ts_emulation_fault() { return emulation::fault.c_str(); }
 
-// The number of kernels; the name and the file of kernel `i`.
+// The number of kernels; the name, file and bytes of parameters of kernel `i`.
 TS_EXPORT size_t ts_emulation_count() { return emulation::kernels().size(); }
 TS_EXPORT const char* ts_emulation_name(size_t i) {
   auto at = emulation::kernels().begin();
@@ -278,4 +278,9 @@ TS_EXPORT const char* ts_emulation_file(size_t i) {
   auto at = emulation::kernels().begin();
   std::advance(at, static_cast<ptrdiff_t>(i));
   return at->second.file.c_str();
+}
+TS_EXPORT size_t ts_emulation_param_bytes(size_t i) {
+  auto at = emulation::kernels().begin();
+  std::advance(at, static_cast<ptrdiff_t>(i));
+  return at->second.param_bytes;
 }
