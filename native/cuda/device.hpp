@@ -23,6 +23,8 @@
   type* name = reinterpret_cast<type*>(ts_dynamic_bytes)
 #define TS_UNROLL _Pragma("unroll")
 #define TS_ROLLED _Pragma("unroll 1")
+#define TS_PRAGMA(words) _Pragma(#words)
+#define TS_UNROLL_BY(times) TS_PRAGMA(unroll times)
 
 namespace tallystick {
 namespace TS_ISA {

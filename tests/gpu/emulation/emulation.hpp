@@ -17,6 +17,7 @@
 #define TS_UNROLL
 #define TS_ROLLED
 #define TS_KERNEL_AT_ONCE(name, Params, most_threads, at_once) TS_KERNEL(name, Params, most_threads)
+#define TS_UNROLL_BY(times)
 #define TS_KERNEL(name, Params, most_threads)                                              \
   static void name(const Params& p);                                                       \
   static const ::emulation::Registered ts_registered_##name(                               \
