@@ -125,6 +125,10 @@ class Cuda:
     def name(self) -> str:
         return self.driver.name
 
+    @property
+    def architecture(self) -> str:
+        return self.driver.architecture
+
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         if contract.name != "ordered/1":
             return {}
