@@ -33,8 +33,8 @@ def layout(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> bytes:
 def widened(
     itemsize: int, sizes: list[int], steps: list[list[int]], addresses: Sequence[int]
 ) -> int:
-    """The bytes of the widest elements as which the operands can be read; `sizes` and `steps` become
-    those of such elements. All operands have a step for the last axis."""
+    """The bytes of the widest elements as which all operands can be moved; `sizes` and `steps`
+    become those of such elements."""
     if all(of[-1] == 1 for of in steps):
         for width in _WIDTHS:
             ratio = width // itemsize
