@@ -18,8 +18,6 @@
   extern __shared__ __align__(16) unsigned char ts_dynamic_bytes[]; \
   type* name = reinterpret_cast<type*>(ts_dynamic_bytes)
 #define TS_UNROLL _Pragma("unroll")
-#define TS_PRAGMA(words) _Pragma(#words)
-#define TS_UNROLL_BY(times) TS_PRAGMA(unroll times)
 
 namespace tallystick {
 namespace TS_ISA {

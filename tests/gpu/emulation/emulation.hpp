@@ -15,7 +15,6 @@
 #define TS_DYNAMIC_SHARED(type, name) \
   type* const name = static_cast<type*>(::emulation::dynamic_shared())
 #define TS_UNROLL
-#define TS_UNROLL_BY(times)
 #define TS_KERNEL(name, Params, most_threads)                                              \
   static void name(const Params& p);                                                       \
   static const ::emulation::Registered ts_registered_##name(                               \
