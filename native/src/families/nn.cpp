@@ -2,6 +2,7 @@
 #include "families/nn.hpp"
 
 #include "tallystick/nn_elements.hpp"
+#include "tallystick/pointwise.hpp"
 #include "tallystick/reduce.hpp"
 
 namespace tallystick {
@@ -233,45 +234,18 @@ void layer_norm_dwb(const LayerNormBackward& p, float* dw, float* db, size_t beg
 size_t scratch_of(size_t rows) { return column_scratch(rows); }
 
 // --- gelu (6.7 - 6.10) ---------------------------------------------------------------------------
-constexpr uint32_t kC1 = 0x3f3504f3u, kC2 = 0x3ecc422au, kC3 = 0x3f4c422au, kC4 = 0x3d372713u,
-                   kC5 = 0x3e095d4fu;
-
-void gelu_erf(const float* x, float* y, size_t n) {
+template <class Op>
+void map_one(const float* x, float* y, size_t n) {
+  const f32v none = v_zero();
   map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    const f32v e = cr_erf(v_mul(v, v_bits(kC1)));
-    return v_mul(v_mul(v, v_set1(0.5f)), v_add(v_set1(1.0f), e));
+    return Op::f(v_load_any(x + i, k), none, none);
   });
 }
-
-void gelu_erf_backward(const float* g, const float* x, float* out, size_t n) {
+template <class Op>
+void map_two(const float* g, const float* x, float* out, size_t n) {
+  const f32v none = v_zero();
   map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    const f32v c = v_mul(v_set1(0.5f), v_add(v_set1(1.0f), cr_erf(v_mul(v, v_bits(kC1)))));
-    const f32v p = v_mul(cr_exp(v_mul(v_mul(v, v), v_set1(-0.5f))), v_bits(kC2));
-    return v_mul(v_load_any(g + i, k), v_fma(v, p, c));
-  });
-}
-
-TS_INLINE f32v gelu_u(f32v x) {
-  return v_mul(v_bits(kC3), v_fma(v_mul(v_mul(x, x), x), v_bits(kC4), x));
-}
-
-void gelu_tanh(const float* x, float* y, size_t n) {
-  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    return v_mul(v_mul(v_set1(0.5f), v), v_add(v_set1(1.0f), cr_tanh(gelu_u(v))));
-  });
-}
-
-void gelu_tanh_backward(const float* g, const float* x, float* out, size_t n) {
-  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v one = v_set1(1.0f), half = v_set1(0.5f), v = v_load_any(x + i, k);
-    const f32v t = cr_tanh(gelu_u(v));
-    const f32v w = v_mul(v_bits(kC3), v_fma(v_mul(v, v), v_bits(kC5), one));
-    const f32v left = v_mul(half, v_add(one, t));
-    const f32v right = v_mul(v_mul(v_mul(half, v), v_fma(v_neg(t), t, one)), w);
-    return v_mul(v_load_any(g + i, k), v_add(left, right));
+    return Op::f(v_load_any(g + i, k), v_load_any(x + i, k), none);
   });
 }
 
@@ -349,8 +323,9 @@ const NnTable TS_TABLE(nn) = {
     isa::softmax,        isa::log_softmax,   isa::softmax_backward,
     isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
     isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,
-    isa::gelu_erf,       isa::gelu_tanh,     isa::gelu_erf_backward,
-    isa::gelu_tanh_backward, isa::cross_entropy, isa::cross_entropy_backward,
+    isa::map_one<isa::gelu_erf_op>, isa::map_one<isa::gelu_tanh_op>,
+    isa::map_two<isa::gelu_erf_backward_op>, isa::map_two<isa::gelu_tanh_backward_op>,
+    isa::cross_entropy, isa::cross_entropy_backward,
     isa::nll,            isa::nll_backward,  isa::loss_sum};
 
 }  // namespace tallystick
