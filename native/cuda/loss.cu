@@ -1,4 +1,4 @@
-// Cross-entropy, negative log-likelihood and squared error with their gradients (NUMERICS 7). The sums
+// Cross-entropy and negative log-likelihood with their gradients, squared error (NUMERICS 7). The sums
 // over rows are folds of reduce.cu.
 #include "sums.hpp"
 
@@ -109,25 +109,16 @@ TS_INLINE void nll_gradient_row(const Team& team, const LossGradient& p, int64_t
 }
 TS_ROWS(loss_nll_backward, LossGradient, nll_gradient_row)
 
-// --- squared error (7.4) -------------------------------------------------------------------------
+// --- squared error without a reduction (7.4) -----------------------------------------------------
 struct SquaredError {
-  const float *g, *x, *y;
-  float* out;  // may be g, x or y
-  int64_t count, g_step, divides;  // g_step: 0 where g is one number for all
-  F32 divisor;
+  const float *x, *y;
+  float* out;
+  int64_t count;
 };
-struct Three { float g, x, y; };
 TS_KERNEL(loss_mse, SquaredError, 256) {
   const auto get = [&](int64_t i) { return Two{p.x[i], p.y[i]}; };
   each_item(first_item(), item_step(), p.count, get, [&](int64_t i, Two v) {
     put1(p.out + i, squared_difference_op::f(v.a, v.b, 0.0f));
-  });
-}
-TS_KERNEL(loss_mse_backward, SquaredError, 256) {
-  const auto get = [&](int64_t i) { return Three{p.g[i * p.g_step], p.x[i], p.y[i]}; };
-  each_item(first_item(), item_step(), p.count, get, [&](int64_t i, Three v) {
-    put1(p.out + i, p.divides ? mse_backward_mean_op::f(v.g, v.x, v.y, p.divisor.value)
-                              : mse_backward_op::f(v.g, v.x, v.y, 0.0f));
   });
 }
 

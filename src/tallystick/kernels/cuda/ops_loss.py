@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick.kernels.cuda.folds import Plan, Room, launch_rows, rows, threads_of
-from tallystick.kernels.cuda.launch import f32, launch_over, pointer, whole
+from tallystick.kernels.cuda.launch import launch_over, pointer, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import integer
@@ -66,25 +66,16 @@ def _backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     launch_rows(x.device, kernel, count, classes, params + whole(reduction == _NONE))
 
 
-# --- squared error (7.4) --------------------------------------------------------------------------
+# --- squared error (7.4); its gradient is pointwise ------------------------------------------------
 @cuda_kernel("aten.mse_loss", named=True)
 def _mse(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, y, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     reduction = reduction_of(op, attrs)
     if reduction == _NONE:
-        params = pointer(None, x, y, out) + whole(x.size, 0, 0) + f32(0)
+        params = pointer(x, y, out) + whole(x.size)
         launch_over(out, "loss_mse", x.size, params)
         return
     plan, room = Plan("reduce_differences", rows(1, x.size)), Room(x.device)
     scratch = room.at(room.take(plan.scratch))
     divisor = x.size if reduction == _MEAN else None
     plan.run(x.device, out.address, x.address, y.address, scratch=scratch, divisor=divisor)
-
-
-@cuda_kernel("aten.mse_loss_backward", named=True, inplace=((0, 0), (1, 0), (2, 0)))
-def _mse_backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    g, x, y = (operand(inputs, i) for i in range(3))
-    reduction = reduction_of(op, attrs)
-    params = pointer(g, x, y, outputs[0])
-    params += whole(x.size, reduction == _NONE, reduction == _MEAN) + f32(x.size)
-    launch_over(outputs[0], "loss_mse_backward", x.size, params)
