@@ -8,8 +8,8 @@ import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import RefusedOperandsError
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
-from tallystick.kernels.cuda.launch import launch_over, pointer, space
 from tallystick.kernels.cuda.probe import check_device
 from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
@@ -177,12 +177,7 @@ class Cuda:
         return DeviceTensor(self, memory, base.address + offset, dtype, shape, strides)
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
-        if source.is_contiguous:
-            if target.nbytes and source.address != target.address:
-                self.driver.move(source.address, target.address, target.nbytes)
-            return
-        params = space(target.shape, source) + pointer(source, target)
-        launch_over(target, f"copy_strided_{source.itemsize}", target.size, params)
+        copy(source, target)
 
     def write(self, host: np.ndarray, target: DeviceTensor) -> None:
         if target.size:
