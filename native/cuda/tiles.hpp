@@ -317,7 +317,9 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
       first = false;
       in_chunk = 0;
     }
+#ifndef TS_PLANT_NO_WAIT  // tests/gpu/test_emulation_faults.py
     async_wait<T::kStages - 2>();
+#endif
 #ifndef TS_PLANT_MISSING_BARRIER
     block_barrier();
 #endif
