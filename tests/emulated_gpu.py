@@ -13,8 +13,9 @@ import hashlib
 import os
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -228,3 +229,16 @@ class EmulatedDriver:
 def emulated_gpu(seed: int = 0, defines: tuple[str, ...] = ()) -> Cuda:
     """A device whose kernels run in the emulation."""
     return Cuda(EmulatedDriver(seed, defines))
+
+
+FAULTS = ("missing barrier", "race", "missing wait", "one bit")  # Fault, in native/cuda/device.hpp
+
+
+@contextmanager
+def planted(fault: str) -> Iterator[None]:
+    """Kernels of the emulation that know this fault have it meanwhile."""
+    library().ts_emulation_plant(1 + FAULTS.index(fault))
+    try:
+        yield
+    finally:
+        library().ts_emulation_plant(0)
