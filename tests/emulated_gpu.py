@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from functools import lru_cache
@@ -37,7 +38,7 @@ def _compiler() -> list[str]:
 
 
 def _sources() -> list[Path]:
-    return [*sorted(CUDA.glob("*.cu")), EMULATION / "emulation.cpp"]
+    return [*sorted(CUDA.glob("*.cu")), *sorted(EMULATION.glob("*.cpp"))]
 
 
 def _key(defines: tuple[str, ...]) -> str:
@@ -49,18 +50,17 @@ def _key(defines: tuple[str, ...]) -> str:
     return found.hexdigest()[:16]
 
 
-@lru_cache
-def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
+def built(defines: tuple[str, ...] = ()) -> Path:
     """The kernels, compiled for the host with the macros `defines`; from build/ if they are there.
 
+    The file is also a CUDA driver library, `libcuda.so.1` in a folder of its own (libcuda.cpp).
     Raises CalledProcessError where a source does not compile.
     """
     folder = ROOT / "build" / "emulation" / _key(defines)
-    made = folder / "kernels.so"
+    made = folder / "libcuda.so.1"
     if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         own = folder / str(os.getpid())
-        own.mkdir()
+        own.mkdir(parents=True, exist_ok=True)
         flags = [*FLAGS, *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
         objects = [own / f"{source.stem}.o" for source in _sources()]
         running = [
@@ -70,11 +70,17 @@ def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
         for source, process in zip(_sources(), running, strict=True):
             if process.wait() != 0:
                 raise subprocess.CalledProcessError(process.returncode, str(source))
-        subprocess.run(
-            [*_compiler(), "-shared", *map(str, objects), "-o", str(own / "kernels.so")], check=True
-        )
-        (own / "kernels.so").rename(made)  # another process may have made the same file
-    loaded = ctypes.CDLL(str(made))
+        shared = [*_compiler(), "-shared", *map(str, objects), "-o", str(own / made.name)]
+        subprocess.run(shared, check=True)
+        (own / made.name).rename(made)  # another process may have made the same file
+        shutil.rmtree(own)
+    return made
+
+
+@lru_cache
+def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """What `built` made, loaded."""
+    loaded = ctypes.CDLL(str(built(defines)))
     loaded.ts_emulation_fault.restype = ctypes.c_char_p
     loaded.ts_emulation_name.restype = ctypes.c_char_p
     loaded.ts_emulation_name.argtypes = [ctypes.c_size_t]
@@ -111,6 +117,7 @@ class EmulatedDriver:
     and blocks; every launch has another. `launched` counts launches by kernel."""
 
     name = "emulated"
+    architecture = "emulated"
 
     def __init__(self, seed: int = 0, defines: tuple[str, ...] = ()) -> None:
         self.traffic = Traffic()

@@ -1,0 +1,239 @@
+"""The driver of a GPU (driver.py), through NVIDIA's own bindings of its driver (docs/adr/0016).
+
+One stream takes all work. Its calls are those of the CUDA driver API, so that the documentation of
+that API says what each does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tallystick.errors import EnvironmentRefusedError, UsageError
+from tallystick.kernels.cuda.driver import Grid, Traffic
+from tallystick.kernels.cuda.source import compiled, file_of
+
+LEAST_CAPABILITY = (8, 0)
+_STATIC_SHARED = 48 * 1024  # more needs a kernel's leave
+_NAME = re.compile(r"cuda(?::([0-9]{1,3}))?", re.ASCII)
+
+
+@lru_cache(maxsize=1)
+def _api() -> Any:
+    """The bindings, with the driver's library loaded and started. Raises
+    EnvironmentRefusedError."""
+    try:
+        from cuda.bindings import driver as api
+    except ImportError as error:
+        raise EnvironmentRefusedError(
+            "This installation cannot use a GPU: the package cuda-bindings is missing.",
+            'Install it with: pip install "tallystick[gpu]".',
+        ) from error
+    try:
+        (result,) = api.cuInit(0)
+    except Exception as error:  # the package's own class, where it finds no library
+        raise EnvironmentRefusedError(
+            "This machine has no NVIDIA driver.",
+            "Install NVIDIA's driver, or compute with --device cpu.",
+        ) from error
+    if result != api.CUresult.CUDA_SUCCESS:
+        raise EnvironmentRefusedError(
+            f"NVIDIA's driver does not start: {result.name}.",
+            "Look at nvidia-smi: is there a GPU, and is its driver new enough for cuda-bindings?",
+        )
+    return api
+
+
+def _checked(answer: tuple[Any, ...], doing: str) -> Any:
+    """The value of a call of the API. Raises MemoryError, EnvironmentRefusedError."""
+    result, *values = answer
+    if result.value == 0:
+        return values[0] if len(values) == 1 else tuple(values)
+    if result.name == "CUDA_ERROR_OUT_OF_MEMORY":
+        raise MemoryError(f"The GPU has no memory left ({doing}).")
+    raise EnvironmentRefusedError(
+        f"The GPU failed ({doing}): {result.name}.",
+        "Run `tallystick doctor`; start the command again, or compute with --device cpu.",
+    )
+
+
+class _Graph:
+    """A recording; freed with the object."""
+
+    def __init__(self, owner: NvidiaDriver, graph: Any) -> None:
+        self._owner, self._api = owner, owner.api
+        try:
+            answer = self._api.cuGraphInstantiate(graph, 0)
+            self._executable = _checked(answer, "preparing a recording")
+        finally:
+            self._api.cuGraphDestroy(graph)
+
+    def replay(self) -> None:
+        self._owner.enter()
+        answer = self._api.cuGraphLaunch(self._executable, self._owner.stream)
+        _checked(answer, "starting a recording")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_executable"):
+            self._owner.enter()
+            self._api.cuGraphExecDestroy(self._executable)
+
+
+class NvidiaDriver:
+    """The GPU with number `ordinal`.
+
+    Raises EnvironmentRefusedError where there is no such GPU or it is older than
+    LEAST_CAPABILITY.
+    """
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.api = api = _api()
+        self.traffic = Traffic()
+        count = _checked(api.cuDeviceGetCount(), "counting GPUs")
+        if ordinal >= count:
+            raise EnvironmentRefusedError(
+                f"There is no GPU {ordinal}; this machine shows {count}.",
+                "Name another one, or set CUDA_VISIBLE_DEVICES.",
+            )
+        device = _checked(api.cuDeviceGet(ordinal), "finding the GPU")
+        self.name = f"cuda:{ordinal}"
+        self.model = _checked(api.cuDeviceGetName(128, device), "asking its name")
+        self.model = self.model.split(b"\0")[0].decode(errors="replace").strip()
+        kinds = api.CUdevice_attribute
+
+        def attribute(name: str) -> int:
+            kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return int(_checked(api.cuDeviceGetAttribute(kind, device), "asking for a property"))
+
+        self.capability = (
+            attribute("COMPUTE_CAPABILITY_MAJOR"),
+            attribute("COMPUTE_CAPABILITY_MINOR"),
+        )
+        if self.capability < LEAST_CAPABILITY:
+            raise EnvironmentRefusedError(
+                f"{self.model} has compute capability {self.capability[0]}.{self.capability[1]}; "
+                f"the kernels need {LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}.",
+                "Use a newer GPU, or compute with --device cpu.",
+            )
+        self.processors = attribute("MULTIPROCESSOR_COUNT")
+        self.total_bytes = int(_checked(api.cuDeviceTotalMem(device), "asking for its memory"))
+        self.context = _checked(api.cuDevicePrimaryCtxRetain(device), "opening the GPU")
+        self.enter()
+        flag = api.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.stream = _checked(api.cuStreamCreate(flag), "making a stream")
+        self._modules: dict[str, Any] = {}
+        self._functions: dict[str, Any] = {}
+        self._allowed: dict[str, int] = {}
+
+    @property
+    def architecture(self) -> str:
+        """The name for the compiler, such as "sm_90"."""
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+    def enter(self) -> None:
+        """Make this GPU the calling thread's: the API keeps one for each thread."""
+        _checked(self.api.cuCtxSetCurrent(self.context), "entering the GPU")
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> int:
+        self.enter()
+        return int(_checked(self.api.cuMemAlloc(nbytes), f"allocating {nbytes} bytes"))
+
+    def free(self, address: int) -> None:
+        self.enter()
+        # It waits for the work that was given. An error here would hide an earlier one.
+        self.api.cuMemFree(address)
+
+    def free_bytes(self) -> int:
+        """Memory that is free now, in bytes."""
+        self.enter()
+        return int(_checked(self.api.cuMemGetInfo(), "asking for its memory")[0])
+
+    def to_device(self, host: np.ndarray, address: int) -> None:
+        self.enter()
+        self.traffic.to_device += 1
+        self.traffic.to_device_bytes += host.nbytes
+        # Memory that is not page-locked is staged before the call returns.
+        answer = self.api.cuMemcpyHtoDAsync(address, host.ctypes.data, host.nbytes, self.stream)
+        _checked(answer, "copying to the GPU")
+
+    def to_host(self, address: int, host: np.ndarray) -> None:
+        self.enter()
+        self.traffic.to_host += 1
+        self.traffic.to_host_bytes += host.nbytes
+        answer = self.api.cuMemcpyDtoHAsync(host.ctypes.data, address, host.nbytes, self.stream)
+        _checked(answer, "copying from the GPU")
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until all work given has ended. Raises where some of it failed."""
+        _checked(self.api.cuStreamSynchronize(self.stream), "waiting for the GPU")
+
+    def move(self, source: int, target: int, nbytes: int) -> None:
+        self.enter()
+        answer = self.api.cuMemcpyDtoDAsync(target, source, nbytes, self.stream)
+        _checked(answer, "copying on the GPU")
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        self.enter()
+        answer = self.api.cuMemsetD8Async(address, byte, nbytes, self.stream)
+        _checked(answer, "filling memory")
+
+    # -- work --------------------------------------------------------------------------------------
+
+    def _function(self, kernel: str) -> Any:
+        if kernel not in self._functions:
+            name = file_of(kernel)
+            if name not in self._modules:
+                code = compiled(name, self.architecture)
+                answer = self.api.cuModuleLoadData(code)
+                self._modules[name] = _checked(answer, f"loading {name}.cu")
+            answer = self.api.cuModuleGetFunction(self._modules[name], kernel.encode())
+            self._functions[kernel] = _checked(answer, f"finding {kernel}")
+        return self._functions[kernel]
+
+    def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
+        self.enter()
+        function = self._function(kernel)
+        if shared > max(_STATIC_SHARED, self._allowed.get(kernel, 0)):
+            kind = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _checked(self.api.cuFuncSetAttribute(function, kind, shared), f"preparing {kernel}")
+            self._allowed[kernel] = shared
+        # A kernel has one parameter: an array of one pointer, to its bytes. The call copies them.
+        held = ctypes.create_string_buffer(params, len(params))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(held))
+        answer = self.api.cuLaunchKernel(
+            function, *grid, threads, 1, 1, shared, self.stream, ctypes.addressof(pointers), 0
+        )
+        _checked(answer, f"starting {kernel}")
+
+    def record(self, work: Callable[[], None]) -> _Graph:
+        self.enter()
+        api = self.api
+        # Relaxed: memory that Python frees meanwhile is no part of the recording.
+        mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        _checked(api.cuStreamBeginCapture(self.stream, mode), "recording")
+        try:
+            work()
+        except BaseException:
+            result, graph = api.cuStreamEndCapture(self.stream)
+            if result.value == 0:
+                api.cuGraphDestroy(graph)
+            raise
+        return _Graph(self, _checked(api.cuStreamEndCapture(self.stream), "recording"))
+
+
+@lru_cache(maxsize=8)
+def nvidia_driver(name: str) -> NvidiaDriver:
+    """The driver of the GPU called `name` ("cuda", "cuda:1"), one for the process. Raises
+    UsageError, EnvironmentRefusedError."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise UsageError(f"{name[:40]!r} is no device.", "Use cpu, cuda, or cuda:N.")
+    return NvidiaDriver(int(found[1] or 0))
