@@ -91,7 +91,12 @@ template <int Count>
 TS_INLINE Places<Count> places(const Space& space, const Strides (&strides)[Count], int64_t i) {
   Places<Count> found = {};
   for (int64_t axis = space.rank - 1; axis > 0; --axis) {
-    const int64_t size = space.size[axis], rest = i / size, here = i - rest * size;
+    const int64_t size = space.size[axis];
+    // A device divides 32 bits much faster than 64.
+    const int64_t rest = (i | size) >> 32 == 0
+                             ? static_cast<uint32_t>(i) / static_cast<uint32_t>(size)
+                             : i / size;
+    const int64_t here = i - rest * size;
     for (int k = 0; k < Count; ++k) found.at[k] += here * strides[k].of[axis];
     i = rest;
   }
