@@ -1,6 +1,7 @@
 // Optimizer steps, one copy per instruction set (NUMERICS 11).
 #include "families/optim.hpp"
 
+#include "tallystick/nn_elements.hpp"
 #include "tallystick/optimizer.hpp"
 #include "tallystick/reduce.hpp"
 
@@ -81,7 +82,7 @@ void sgd(const SgdStep& s, size_t begin, size_t end) {
 
 void clip_coef(const float* s, size_t n, float max_norm, float* out) {
   const float norm = sqrt1(sum_row(s, n));
-  put1(out, min1(max_norm / (norm + 1e-6f), 1.0f));
+  put1(out, clip_coefficient(norm, max_norm));
   put1(out + 1, norm);
 }
 

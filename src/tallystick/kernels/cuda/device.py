@@ -10,6 +10,7 @@ from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.launch import launch_over, pointer, space
+from tallystick.kernels.cuda.probe import check_device
 from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
@@ -120,6 +121,7 @@ class Cuda:
         self.driver = driver
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
+        self._probed: set[Contract] = set()
 
     @property
     def name(self) -> str:
@@ -135,7 +137,10 @@ class Cuda:
         return cuda_kernel
 
     def prepare(self, contract: Contract) -> None:
-        pass  # rounding and subnormals are in the kernels' code
+        """Probe the device, once for each contract."""
+        if contract not in self._probed:
+            check_device(self, contract)
+            self._probed.add(contract)
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return _Sequence(self, calls)
