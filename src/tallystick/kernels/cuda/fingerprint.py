@@ -14,8 +14,8 @@ ALL_ARGUMENTS = 1 << 32
 def function_digest(device: Cuda, name: str, first: int = 0, count: int = ALL_ARGUMENTS) -> int:
     """The digest of function `name` over the arguments with the bits first to first + count − 1.
 
-    It is the sum, modulo 2^64, of native/include/tallystick/input_digest.hpp: digests of ranges that
-    follow each other may be added.
+    It is the sum, modulo 2^64, of native/include/tallystick/input_digest.hpp: the digests of two
+    ranges may be added.
     """
     if count == 0:
         return 0
