@@ -51,6 +51,7 @@ class Island:
     """The device (kernels/device.py). `crossed` counts calls and bytes in each direction."""
 
     name = "island"
+    architecture = ""
     takes_blocks = True
 
     def __init__(self) -> None:

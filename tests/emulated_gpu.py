@@ -117,6 +117,7 @@ class EmulatedDriver:
     and blocks; every launch has another. `launched` counts launches by kernel."""
 
     name = "emulated"
+    architecture = "emulated"
 
     def __init__(self, seed: int = 0, defines: tuple[str, ...] = ()) -> None:
         self.traffic = Traffic()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
+import sys
 import time
 from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
@@ -34,17 +36,29 @@ def load_first(libraries: Collection[str]) -> None:
     capture_forward(torch.nn.Linear(2, 2), {"input": torch.ones(1, 2)})
 
 
+def _without_machine(text: str) -> str:
+    """`text` with files of libraries as `library/file`: a row says nothing of this machine."""
+    # The longest first: one folder of the path may be inside another.
+    for folder in sorted(filter(os.path.isabs, sys.path), key=len, reverse=True):
+        if folder := folder.rstrip(os.sep):
+            text = text.replace(folder + os.sep, "")
+    return text
+
+
 def _child(measure: Callable[[], Row], row: Row, pipe: Connection) -> None:
     try:
         row = measure()
     except BaseException as error:
         row = row | {"why": f"{type(error).__name__}: {error}"[:600]}
-    pipe.send(row)
+    pipe.send({k: _without_machine(v) if isinstance(v, str) else v for k, v in row.items()})
     pipe.close()
 
 
 def in_a_process(measure: Callable[[], Row], row: Row, limit_s: float) -> Row:
-    """What `measure` returns; `row` with `status` crashed and `why` where it returns nothing."""
+    """What `measure` returns; `row` with `status` crashed and `why` where it returns nothing.
+
+    Texts of the row name files of installed libraries without the folder of the library.
+    """
     context = multiprocessing.get_context("fork")
     near, far = context.Pipe(duplex=False)
     started = time.perf_counter()

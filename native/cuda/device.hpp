@@ -13,11 +13,18 @@
 
 #define TS_KERNEL(name, Params, most_threads) \
   extern "C" __global__ void __launch_bounds__(most_threads) name(const __grid_constant__ Params p)
+// A kernel of which `at_once` blocks fit on a multiprocessor: so many registers has a thread.
+#define TS_KERNEL_AT_ONCE(name, Params, most_threads, at_once) \
+  extern "C" __global__ void __launch_bounds__(most_threads, at_once) \
+      name(const __grid_constant__ Params p)
 #define TS_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define TS_DYNAMIC_SHARED(type, name)                              \
   extern __shared__ __align__(16) unsigned char ts_dynamic_bytes[]; \
   type* name = reinterpret_cast<type*>(ts_dynamic_bytes)
 #define TS_UNROLL _Pragma("unroll")
+#define TS_ROLLED _Pragma("unroll 1")
+#define TS_PRAGMA(words) _Pragma(#words)
+#define TS_UNROLL_BY(times) TS_PRAGMA(unroll times)
 
 namespace tallystick {
 namespace TS_ISA {
@@ -52,6 +59,31 @@ TS_INLINE void atomic_max(uint64_t* at, uint64_t value) {
 }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
 
+// Copies from global to shared memory that need no register and no waiting. The thread that started
+// them calls async_commit, which makes them one group, and later async_wait<n>, after which all of
+// its groups but the newest n have arrived. Another thread sees them after a barrier that follows.
+// `inside` is the number of floats that are read (0 to 1, 0 to 4); the others become +0.
+TS_INLINE void async_copy1(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+}
+TS_INLINE void async_copy1(float* to, const float* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+      : "memory");
+}
+TS_INLINE void async_copy4(float* to, const float* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
+}
+TS_INLINE void async_copy4(float* to, const float* from, int inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from), "r"(4 * inside)
+      : "memory");
+}
+TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Newest>
+TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 // The number of bits that are 1.
 TS_INLINE uint32_t bit_count(uint32_t x) {
   return static_cast<uint32_t>(__popc(static_cast<int>(x)));

@@ -23,7 +23,7 @@ from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
-from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
@@ -47,6 +47,7 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport as AuditReport
 from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
+from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
     from torch import nn
@@ -239,6 +240,7 @@ def train(
     out: PathLike,
     *,
     threads: int | None = None,
+    device: str = "cpu",
     keep_checkpoints: int | None = None,
     key: PrivateKey | PathLike | None = None,
     trace: tuple[int, int] | None = None,
@@ -252,17 +254,19 @@ def train(
     run's directory. `keep_checkpoints` states are stored evenly over the run.
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
-    `followed` holds the findings about it. Errors: see `run.execute.trainer.train_job`.
+    `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
+    bit. Errors: see `run.execute.trainer.train_job`.
     """
+    made = _job(job)
     options = Options(
-        ExecutionContext(threads),
+        context_on(device, lambda: made.commitment.contract, threads),
         keep=keep_checkpoints,
         key=_private(key),
         trace=trace,
         replay=None if replay is None else Path(replay),
         compress=compress_logs,
     )
-    return train_job(_job(job), Path(out), options, listener)
+    return train_job(made, Path(out), options, listener)
 
 
 def audit(
@@ -271,6 +275,7 @@ def audit(
     steps: tuple[int, int] | None = None,
     *,
     threads: int | None = None,
+    device: str = "cpu",
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
 ) -> AuditReport:
@@ -278,13 +283,19 @@ def audit(
 
     The report's `accepted` is true if all are equal; its `difference` says where they are not.
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
-    the signers that you know. Errors: see `run.execute.auditor.audit_run`.
+    the signers that you know. `device` is as in `train`. Errors: see
+    `run.execute.auditor.audit_run`.
     """
+    own = None if job is None else _job(job)
+
+    def contract() -> str:
+        return (own or RunStore(Path(run)).job()).commitment.contract
+
     return audit_run(
         Path(run),
-        None if job is None else _job(job),
+        own,
         steps,
-        context=ExecutionContext(threads),
+        context=context_on(device, contract, threads),
         trust=_publics(trust),
         listener=listener,
     )
@@ -314,6 +325,7 @@ def dispute(
     as_attack: Sequence[str] = (),
     keys: tuple[PrivateKey | PathLike | None, PrivateKey | PathLike | None] = (None, None),
     threads: int | None = None,
+    device: str = "cpu",
     on_event: Callable[[Event], None] | None = None,
 ) -> Dispute:
     """Let two runs of one job answer a referee, to a verdict.
@@ -321,7 +333,7 @@ def dispute(
     `job` is the referee's own copy: its job.json and program.txt are enough. The evidence is
     written to `out`. `keys` sign for runs that do not keep theirs. A run plays honestly unless
     `as_attack` names it ("A", "B"); then it plays the cheat that its directory declares. `on_event`
-    receives each finding on the way.
+    receives each finding on the way. The runs answer on `device`, as in `train`.
 
     Raises UsageError for runs of two jobs, for an unknown party and for a wrong key. Raises
     CannotCheckError for an unfinished run or a machine that fails; that convicts no party. Raises
@@ -330,7 +342,8 @@ def dispute(
     strangers = set(as_attack) - set(PARTIES)
     if strangers:
         raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
-    terms, context = _terms(job), ExecutionContext(threads)
+    terms = _terms(job)
+    context = context_on(device, lambda: terms.commitment.contract, threads)
     with ExitStack() as stack:
         provers = [
             stack.enter_context(

@@ -16,7 +16,6 @@ import random
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,7 @@ from typing import Any
 from adversary.http_requests import OPENAPI, Requests, session_turns
 from service import parties
 from service.parties import A, B, Player, Script
-from service.transports import serving, until
+from service.transports import running, serving
 
 from tallystick.prover.replies import Message
 from tallystick.run.store.version import tallystick_version
@@ -162,14 +161,8 @@ def log_server(entries: list[bytes], faults: list[BaseException]) -> Any:
     def run() -> Any:
         app = log_app(entries.__getitem__, lambda: len(entries), bytes(32), WIDE, faults.append)
         server = HttpServer(app, listening_socket("127.0.0.1:0"), None, WIDE)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        until(lambda: server.started)
-        try:
+        with running(server):
             yield server.port
-        finally:
-            server.stop()
-            thread.join(30)
 
     return run()
 

@@ -26,7 +26,7 @@ from typing import Any
 from adversary.games import STEPS
 from adversary.session_matrix import ARITY, Cell, Small
 from adversary.sessions import REFEREE, Ended, Seat, make_rules, session_attacks
-from service.transports import serving, until
+from service.transports import running, serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -146,14 +146,8 @@ class Live:
 def _serving(app: Any) -> Iterator[str]:
     guarded = Guard(app, BOUNDS, lambda _: None)
     server = HttpServer(guarded, listening_socket("127.0.0.1:0"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started)
-    try:
+    with running(server):
         yield f"http://localhost:{server.port}"
-    finally:
-        server.stop()
-        thread.join(30)
 
 
 def play_over_http(small: Small, cell: Cell) -> Ended:

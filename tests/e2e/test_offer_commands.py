@@ -63,14 +63,16 @@ class Market:
         self.documents += [path, receipt]
         return path
 
-    def outcome(self, ended: int) -> Path:
-        """A session in which b was convicted."""
+    def outcome(self, ended: int, both_lose: bool = False) -> Path:
+        """A session in which b was convicted, or both providers."""
         a, b = self.key("a"), self.key("b")
-        members = [Member(a, Fate.REMAINING, CLAIM), Member(b, Fate.CONVICTED, FALSE)]
+        fate = Fate.CONVICTED if both_lose else Fate.REMAINING
+        members = [Member(a, fate, CLAIM), Member(b, Fate.CONVICTED, FALSE)]
         members.sort(key=lambda member: member.key.raw)
+        result, accepted = (0, None) if both_lose else (1, CLAIM)
         made = Outcome(
-            read_offer(str(self.offer)).digest, bytes(32), bytes(32), ended, 1, CLAIM,
-            tuple(members), (PlayedGame(0, (a, b), (False, True)),),
+            read_offer(str(self.offer)).digest, bytes(32), bytes(32), ended, result, accepted,
+            tuple(members), (PlayedGame(0, (a, b), (both_lose, True)),),
         )  # fmt: skip
         path = self.root / "outcome.json"
         path.write_bytes(canonical_json(outcome_json(made)))
@@ -137,6 +139,16 @@ def test_an_alarm_names_the_accepted_claim(market: Market, ts: Run, clock: Clock
     clock.ms += 25 * HOUR
     waits = ts("settle", *market.documents, "--outcome", outcome)
     assert waits[0] == 3 and "challenge session has no outcome" in waits[2]
+
+
+def test_without_an_accepted_claim_no_alarm_can_come(market: Market, ts: Run, clock: Clock) -> None:
+    """14.9.1: so the settlement's time has come with the session's result."""
+    market.sign("accept", "a")
+    market.sign("accept", "b")
+    clock.ms += 30 * HOUR
+    outcome = market.outcome(clock.ms, both_lose=True)
+    code, out, told = ts("settle", *market.documents, "--outcome", outcome)
+    assert code == 0 and "none is accepted" in out and "may still come" not in told
 
 
 # An option is refused where it has no effect.

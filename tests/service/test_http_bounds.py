@@ -248,8 +248,10 @@ def test_a_fast_peer_is_told_to_wait(party: Registered) -> None:
             async with client(url) as asked:
                 await asked.card()
                 await asked.card()  # one connection and two requests: all that it may spend
+                # Without a body. A server that closes before the body has come resets the
+                # connection, and its response may be lost on the way.
                 with pytest.raises(UnreachableError) as error:
-                    await asked.turn(b"turn")
+                    await asked.card()
                 assert error.value.after == 1.0
 
         now(asks())

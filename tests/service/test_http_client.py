@@ -7,6 +7,7 @@ import socket
 import threading
 from pathlib import Path
 
+import httpx2
 import pytest
 from service.parties import Player, Script
 from service.transports import Certificates, client, now, serving
@@ -15,7 +16,7 @@ from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
 from tallystick.prover.replies import Message, Refusal, Working
-from tallystick.service.client import LogSource, UnreachableError, check_url
+from tallystick.service.client import LogSource, UnreachableError, _decoded, check_url
 
 
 def test_replies_come_through(
@@ -125,6 +126,17 @@ def test_silence_is_no_reply() -> None:
     fake.listener.close()
     with pytest.raises(UnreachableError):
         now(_card(fake.url))
+
+
+@pytest.mark.parametrize(("status", "text", "after"), [
+    (429, "7", 7.0), (503, "999", 60.0), (408, "1000", 1.0), (500, "-1", 1.0), (429, "", 1.0),
+])  # fmt: skip
+def test_a_busy_server_says_when_it_wants_to_be_asked(status: int, text: str, after: float) -> None:
+    """A server at its bounds has not refused the turn: the referee asks again."""
+    response = httpx2.Response(status, headers={"retry-after": text})
+    with pytest.raises(UnreachableError) as error:
+        _decoded(response, b"")
+    assert error.value.after == after
 
 
 def test_a_working_reply_and_its_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     return Stage(tmp_path_factory.mktemp("ordered"))
 
 
-def documents(stage: Stage, path: Path, deadlines: Deadlines) -> tuple[Offer, list[Path]]:
-    """An offer about the stage's job that the two honest providers have accepted."""
+def documents(
+    stage: Stage, path: Path, deadlines: Deadlines, names: Sequence[str] = ("honest", "twin")
+) -> tuple[Offer, list[Path]]:
+    """An offer about the stage's job that the providers of these names have accepted."""
     client = PrivateKey(bytes([99]) * 32)
     referee = load_private_key(stage.path / "referee.key")
     offer = replace(
@@ -36,7 +39,7 @@ def documents(stage: Stage, path: Path, deadlines: Deadlines) -> tuple[Offer, li
         deadlines=deadlines, rules=SessionNumbers(20, 60_000, 60_000, 50, 100, 20_000),
     )  # fmt: skip
     signed = [sign_document(client, offer)]
-    for name in ("honest", "twin"):
+    for name in names:
         key = load_private_key(stage.path / f"{name}.key")
         accepts = Acceptance(offer.digest, key.public)
         receipt = Receipt(offer.digest, accepts.digest, deadlines.accept, referee.public)
@@ -67,6 +70,27 @@ def test_the_offers_rules_are_the_sessions(stage: Stage, tmp_path: Path) -> None
     rules = replayed(stage.job.terms, EntryLog(tmp_path / "out")).rules
     assert rules is not None and rules.offer == offer.digest
     assert (rules.sealing, rules.extension, rules.most) == (now + 90_000, 20_000, 2)
+
+
+def test_an_offer_with_one_provider(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """14.5: its session compares nothing, and its result says so (10.6)."""
+    now = now_ms()
+    deadlines = Deadlines(now - 2, now - 1, now + 90_000, 1000)
+    _, files = documents(stage, tmp_path, deadlines, ["honest"])
+    party = stage.serve("honest", "--offer", files[0])
+    try:
+        words = stage.referee(tmp_path / "out", party.url, more=(*named(files), "--json"))
+        done = run(*words)
+    finally:
+        party.stop()
+    assert done.returncode == 2, done
+    found = json.loads(done.stdout)
+    assert (found["outcome"], found["rounds"]) == ("one party alone", 0)
+    # Without an offer, a second party may come, and needs an address.
+    assert main([str(word) for word in stage.referee(tmp_path / "none", party.url)]) == 3
+    assert "2 to 64 parties" in capsys.readouterr().err
 
 
 def test_a_provider_refuses_other_rules_than_its_offers(stage: Stage, tmp_path: Path) -> None:

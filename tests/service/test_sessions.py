@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,24 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a session is held: its job, the kind of link to the parties, and their directory."""
+
+    job: Job
+    kind: str
+    directory: Path
+    certificates: Certificates
+
+    def hosts(self, players: Sequence[Player]) -> AbstractContextManager[list[Host]]:
+        return hosts(self.kind, players, self.directory, self.certificates)
+
+
+@pytest.fixture
+def place(kind: str, small_job: Job, tmp_path: Path, certificates: Certificates) -> Place:
+    return Place(small_job, kind, tmp_path, certificates)
+
+
 def accepted(driver: Driver, player: Player) -> bool:
     """Whether the result accepts this player's claim."""
     side = driver.arbiter.session.sides
@@ -56,19 +77,13 @@ def accepted(driver: Driver, player: Player) -> bool:
 
 
 # P1, P3: the honest party wins, by evidence that anyone checks.
-def test_honest_against_cheat(
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
-    with hosts(kind, pair, tmp_path, certificates) as at:
-        driver = drive(small_job, at, rules(small_job, pair))
+def test_honest_against_cheat(place: Place, pair: tuple[Player, Player]) -> None:
+    with place.hosts(pair) as at:
+        driver = drive(place.job, at, rules(place.job, pair))
     session = driver.arbiter.session
     assert driver.result is not None and driver.result.outcome == CONTESTED
     assert session.removed == {B.public: LOST} and accepted(driver, pair[0])
-    found = judged(small_job, driver)
+    found = judged(place.job, driver)
     assert [found.signers[c.party] for c in found.verdict.convicted] == [B.public.key_id]
     assert not found.verdict.forfeit
     # 10.7, 13.4: no query is executed twice, however often a turn came.
@@ -78,71 +93,45 @@ def test_honest_against_cheat(
     assert asked == len(session.matches[0].referee.transcript)
 
 
-def test_two_honest(
-    kind: str,
-    small_job: Job,
-    honest_run: Party,
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
+def test_two_honest(place: Place, honest_run: Party) -> None:
     players = Player(honest_run, A), Player(honest_run, B)
-    with hosts(kind, players, tmp_path, certificates) as at:
-        driver = drive(small_job, at, rules(small_job, players))
+    with place.hosts(players) as at:
+        driver = drive(place.job, at, rules(place.job, players))
     assert driver.result is not None and driver.result.outcome == UNCONTESTED
     assert not driver.arbiter.session.matches and not driver.arbiter.session.removed
 
 
 # 10.5: sides meet pairwise; a Sybil on the honest claim that keeps silent takes nothing from it.
-def test_three_parties(
-    kind: str,
-    small_job: Job,
-    honest_run: Party,
-    cheat_run: Party,
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
+def test_three_parties(place: Place, honest_run: Party, cheat_run: Party) -> None:
     players = Player(honest_run, A), Player(cheat_run, B), Player(honest_run, C)
-    with hosts(kind, players, tmp_path, certificates) as at:
-        driver = drive(small_job, at, rules(small_job, players))
+    with place.hosts(players) as at:
+        driver = drive(place.job, at, rules(place.job, players))
     assert driver.arbiter.session.removed == {B.public: LOST}
     assert accepted(driver, players[0]) and accepted(driver, players[2])
     assert len(driver.arbiter.session.matches) == 1
 
 
 # 11.5, P7: silence in a game is a forfeit, and shown as silence.
-def test_a_party_that_falls_silent(
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
+def test_a_party_that_falls_silent(place: Place, pair: tuple[Player, Player]) -> None:
     pair[1].going.clear()  # it is working, for ever
-    short = rules(small_job, pair, budget=300, extension=300)
-    with hosts(kind, pair, tmp_path, certificates) as at:
-        driver = drive(small_job, at, short)
+    short = rules(place.job, pair, budget=300, extension=300)
+    with place.hosts(pair) as at:
+        driver = drive(place.job, at, short)
         pair[1].going.set()
     assert driver.arbiter.session.removed == {B.public: LOST} and accepted(driver, pair[0])
-    found = judged(small_job, driver)
+    found = judged(place.job, driver)
     assert found.verdict.forfeit
     assert [c.clause for c in found.verdict.convicted] == ["2.10"]
 
 
 # 10.2.1, 10.3.1: a party that is not there is no party; no one is convicted.
 @pytest.mark.parametrize("when", ["sealing", "opening"])
-def test_a_party_that_is_not_there(
-    when: str,
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
-    found = rules(small_job, pair, opening=500)
+def test_a_party_that_is_not_there(when: str, place: Place, pair: tuple[Player, Player]) -> None:
+    found = rules(place.job, pair, opening=500)
     if when == "sealing":
-        found = rules(small_job, pair, sealing=found.sealing - 59_000)
+        found = rules(place.job, pair, sealing=found.sealing - 59_000)
 
-    with hosts(kind, pair, tmp_path, certificates) as at:
+    with place.hosts(pair) as at:
         if when == "sealing":
             at[1].stop()
 
@@ -150,7 +139,7 @@ def test_a_party_that_is_not_there(
             if when == "opening" and B.public in driver.arbiter.session.seals:
                 at[1].party.reply = lambda *_: Refusal("malformed", "no")  # type: ignore[method-assign]
 
-        driver = drive(small_job, at, found, on_change=look)
+        driver = drive(place.job, at, found, on_change=look)
     removed = driver.arbiter.session.removed
     assert driver.result is not None and driver.result.outcome == ALONE
     assert removed == ({} if when == "sealing" else {B.public: NEVER_OPENED})
@@ -158,14 +147,8 @@ def test_a_party_that_is_not_there(
 
 
 # P9, 13.5: a server that is started again in a game goes on; its seal and its answers are the same.
-def test_a_server_is_restarted_in_the_middle(
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
-    with hosts(kind, pair, tmp_path, certificates) as at:
+def test_a_server_is_restarted_in_the_middle(place: Place, pair: tuple[Player, Player]) -> None:
+    with place.hosts(pair) as at:
         restarts: list[Host] = []
 
         def restart() -> None:
@@ -179,19 +162,13 @@ def test_a_server_is_restarted_in_the_middle(
                 restarts.append(at[0])
                 in_thread(restart).join()
 
-        driver = drive(small_job, at, rules(small_job, pair), on_change=look)
+        driver = drive(place.job, at, rules(place.job, pair), on_change=look)
     assert restarts
     assert driver.arbiter.session.removed == {B.public: LOST} and accepted(driver, pair[0])
 
 
 # P9, 12.3: a referee that is started again goes on from its log.
-def test_a_referee_is_restarted_in_the_middle(
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
+def test_a_referee_is_restarted_in_the_middle(place: Place, pair: tuple[Player, Player]) -> None:
     class Dead(Exception):  # noqa: N818
         pass
 
@@ -205,12 +182,12 @@ def test_a_referee_is_restarted_in_the_middle(
             super().append(entry)
 
     log, lives = Dying(), 0
-    with hosts(kind, pair, tmp_path, certificates) as at:
-        found = rules(small_job, pair)
+    with place.hosts(pair) as at:
+        found = rules(place.job, pair)
         while True:
             lives += 1
             try:
-                driver = drive(small_job, at, found, log)
+                driver = drive(place.job, at, found, log)
             except Dead:
                 log.left = 12
                 continue
@@ -220,39 +197,30 @@ def test_a_referee_is_restarted_in_the_middle(
 
 
 # 13.3: a referee that is not believed gets nothing.
-def test_a_referee_that_is_not_believed(
-    kind: str,
-    small_job: Job,
-    pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
-) -> None:
-    found = rules(small_job, pair, referee=OTHER_REFEREE.public)
-    found = rules(small_job, pair, referee=OTHER_REFEREE.public, sealing=found.sealing - 59_500)
-    with hosts(kind, pair, tmp_path, certificates) as at:
-        driver = drive(small_job, at, found, key=OTHER_REFEREE)
+def test_a_referee_that_is_not_believed(place: Place, pair: tuple[Player, Player]) -> None:
+    found = rules(place.job, pair, referee=OTHER_REFEREE.public)
+    found = rules(place.job, pair, referee=OTHER_REFEREE.public, sealing=found.sealing - 59_500)
+    with place.hosts(pair) as at:
+        driver = drive(place.job, at, found, key=OTHER_REFEREE)
         assert not driver.arbiter.session.seals
-        assert not list(tmp_path.rglob("*.seal"))
+        assert not list(place.directory.rglob("*.seal"))
 
 
 # 13.4: equal turns, equal replies; 5.1: no turn shows an answer before the other one is there.
 def test_turns_are_idempotent_and_show_no_answer_too_early(
-    kind: str,
-    small_job: Job,
+    place: Place,
     pair: tuple[Player, Player],
-    tmp_path: Path,
-    certificates: Certificates,
 ) -> None:
     sent: dict[bytes, int] = {}
     log: list[bytes] = []
-    with hosts(kind, pair, tmp_path, certificates) as at:
+    with place.hosts(pair) as at:
 
         def look(driver: Driver) -> None:
             for seat in driver.seats:
                 if seat.turn is not None:
                     sent.setdefault(seat.turn, 0 if seat.key == A.public else 1)
 
-        drive(small_job, at, rules(small_job, pair), log, on_change=look)
+        drive(place.job, at, rules(place.job, pair), log, on_change=look)
         for turn, seat in list(sent.items())[::3]:
             first, again = (_once(at[seat], turn) for _ in range(2))
             assert first == again

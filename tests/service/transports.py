@@ -54,6 +54,19 @@ class Certificates:
 
 
 @contextmanager
+def running(server: HttpServer) -> Iterator[None]:
+    """The server, in a thread, until the context ends."""
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join(30)
+
+
+@contextmanager
 def serving(
     registered: Registered,
     certificates: Certificates | None = None,
@@ -67,14 +80,10 @@ def serving(
     server = HttpServer(
         party_app(registered, bounds, told.append), listening_socket(listen), tls, bounds
     )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started)
     try:
-        yield f"{'http' if tls is None else 'https'}://localhost:{server.port}"
+        with running(server):
+            yield f"{'http' if tls is None else 'https'}://localhost:{server.port}"
     finally:
-        server.stop()
-        thread.join(30)
         assert faults is not None or told == []
 
 

@@ -9,6 +9,7 @@ import click
 from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     MISMATCH,
+    device_option,
     finish,
     json_option,
     load_trust,
@@ -21,7 +22,7 @@ from tallystick.cli.output import (
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
@@ -74,6 +75,7 @@ def report_json(report: AuditReport) -> dict[str, object]:
 @click.option("--job", "job", type=click.Path(), help="Your own copy of the job.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")
 @threads_option
+@device_option
 @trust_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
@@ -82,6 +84,7 @@ def audit(
     job: str | None,
     steps: str | None,
     threads: int | None,
+    device: str,
     trust: tuple[str, ...],
     quiet: bool,
     as_json: bool,
@@ -89,13 +92,17 @@ def audit(
     """Repeat RUN, or a segment of it, and compare every committed bit."""
     loaded = load_job(Path(job)) if job else None
     segment = parse_steps(steps)
+
+    def contract() -> str:
+        return (loaded or RunStore(Path(run)).job()).commitment.contract
+
     reporter = Reporter("audit", quiet, _end_of(segment, Path(run), loaded))
     try:
         report = audit_run(
             Path(run),
             loaded,
             segment,
-            context=ExecutionContext(threads),
+            context=context_on(device, contract, threads),
             trust=load_trust(trust),
             listener=reporter,
         )

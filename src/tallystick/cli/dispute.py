@@ -11,6 +11,7 @@ import click
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
+    device_option,
     finish,
     json_option,
     load_keys,
@@ -32,6 +33,7 @@ from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.job.job_file import load_terms
 from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -96,6 +98,7 @@ def _key(path: str | None) -> PrivateKey | None:
 )
 @click.option("--logs-b", type=click.Path(), help="The same for B's rounding logs.")
 @threads_option
+@device_option
 @trust_option
 @json_option
 def dispute(
@@ -111,6 +114,7 @@ def dispute(
     logs_a: str | None,
     logs_b: str | None,
     threads: int | None,
+    device: str,
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -126,11 +130,12 @@ def dispute(
             "Name a file for the evidence.",
         )
     _check_targets(logs_a, logs_b)
+    context = context_on(device, lambda: terms.commitment.contract, threads)
     provers: list[Prover] = []
     try:
         with _damage():
             for name, run, own in zip(NAMES, (run_a, run_b), (key_a, key_b), strict=True):
-                provers.append(_prover(name, Path(run), own, threads, name in attacks))
+                provers.append(_prover(name, Path(run), own, context, name in attacks))
             tell = None if as_json else say_event
             played = play(terms, provers, arity, tell, referee_key, _say_fault)
             data = played.evidence.to_bytes()
@@ -193,7 +198,9 @@ def _handed_over(
     return written
 
 
-def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: bool) -> Prover:
+def _prover(
+    name: str, run: Path, key: str | None, context: ExecutionContext, cheats: bool
+) -> Prover:
     """The party `name`. It plays the cheat that its directory declares only if `cheats` is set."""
     declares = RunStore(run).override_path
     if not cheats and present(declares):
@@ -202,7 +209,7 @@ def _prover(name: str, run: Path, key: str | None, threads: int | None, cheats: 
     def notice(text: str) -> None:
         note(f"{name}: {text}")
 
-    return party_of(run, _key(key), ExecutionContext(threads), as_attack=cheats, notice=notice)
+    return party_of(run, _key(key), context, as_attack=cheats, notice=notice)
 
 
 def _say_fault(party: int, why: str) -> None:

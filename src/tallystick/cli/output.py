@@ -138,6 +138,13 @@ trust_referee_option = click.option(
     metavar="KEY",
     help="Take the word of the referee with this key that a party was silent (repeatable).",
 )
+device_option = click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    metavar="DEVICE",
+    help="cpu, cuda or cuda:N; never changes a bit.",
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 1024),

@@ -72,7 +72,12 @@ def _time(
 @click.command(short_help="Referee between parties on a network.")
 @click.argument("job", type=click.Path())
 @click.option(
-    "--party", "parties", required=True, multiple=True, metavar="URL", help="Repeat: 2 to 64."
+    "--party",
+    "parties",
+    required=True,
+    multiple=True,
+    metavar="URL",
+    help="Repeat: 2 to 64; one for an offer with one provider.",
 )
 @click.option("--out", required=True, type=click.Path(), help="Directory for log and evidence.")
 @click.option("--key", required=True, type=click.Path(), help="The referee's private key.")
@@ -143,9 +148,12 @@ def referee(
         refuse_fixed()
 
     urls = [check_url(url) for url in parties]
-    if not 2 <= len(set(urls)) == len(urls) <= LIMITS.parties:
+    least = 1 if documents else 2  # an offer may have one provider (PROTOCOL 14.5)
+    if not least <= len(set(urls)) == len(urls) <= LIMITS.parties:
         raise UsageError(
-            "A session has 2 to 64 parties, each at an address of its own.", "Check --party."
+            f"A session has {least} to {LIMITS.parties} parties here, each at an address of its "
+            "own.",
+            "Check --party.",
         )
     if tls_ca and not any(url.lower().startswith("https:") for url in urls):
         raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")

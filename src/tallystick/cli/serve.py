@@ -10,6 +10,7 @@ import click
 
 from tallystick.cli.offer import read_offer
 from tallystick.cli.output import (
+    device_option,
     json_option,
     load_keys,
     note,
@@ -26,7 +27,7 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job, load_terms
-from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.prover.cheating import party_of
 from tallystick.prover.copied import copy_run
@@ -72,6 +73,7 @@ tls_ca_option = click.option(
     help="An offer that you have accepted (repeatable): its session has its rules or is refused.",
 )
 @threads_option
+@device_option
 def serve(
     run: str,
     listen: str,
@@ -83,6 +85,7 @@ def serve(
     sessions: str | None,
     offers: tuple[str, ...],
     threads: int | None,
+    device: str,
 ) -> None:
     """Answer the believed referees for RUN, until SIGINT or SIGTERM.
 
@@ -102,10 +105,11 @@ def serve(
     store = RunStore(path)
     if not as_attack and store.exists and present(store.override_path):
         note(f"{store.override_path} is not honoured. To play its cheat, pass --as-attack.")
+    context = context_on(device, lambda: store.job().commitment.contract, threads)
     sock = listening_socket(listen)
     with (
         sock,
-        party_of(path, own, ExecutionContext(threads), as_attack=as_attack, notice=note) as prover,
+        party_of(path, own, context, as_attack=as_attack, notice=note) as prover,
     ):
         private = signing_key(store, prover.run.signer, own)
         kept = Path(sessions) if sessions else path.with_name(path.name + ".sessions")

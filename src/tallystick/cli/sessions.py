@@ -13,29 +13,16 @@ from rich.table import Table
 from tallystick.cli.output import CANNOT_CHECK, MISMATCH, note, say, shown
 from tallystick.cli.verdicts import say_verdict
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.entries import (
-    ALONE,
-    CONTESTED,
-    NO_RESULT,
-    NONE_ACCEPTED,
-    UNCONTESTED,
-)
+from tallystick.delegation.entries import NO_RESULT, UNCONTESTED
 from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
+from tallystick.delegation.words import RESULTS, VERDICTS
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.judge import Judgement
 from tallystick.run.show.estimate import human_seconds
 from tallystick.service.archive import evidence_name
 from tallystick.service.driver import Driver, Seat
-from tallystick.service.show import OUTCOMES, VERDICTS
 
-_WORDS = {
-    NONE_ACCEPTED: "no party's claim is left",
-    CONTESTED: "not shown wrong by any other party",
-    UNCONTESTED: "all parties have the same claim",
-    ALONE: "one party alone: its claim was compared with nothing",
-    NO_RESULT: "a game could not be decided; no party is convicted by that",
-}
 _PLAIN_SECONDS = 10.0
 
 
@@ -79,7 +66,7 @@ def session_json(session: Session, seats: list[Seat]) -> dict[str, Any]:
     return {
         "session": session.session,
         "job_digest": session.terms.digest,
-        "outcome": OUTCOMES[result.outcome],
+        "outcome": RESULTS[result.outcome].name,
         "accepted": claim.run_root if claim else None,
         "final_state_root": claim.final_state_root if claim else None,
         "convicted": [key.key_id for key in convicted_keys(session)],
@@ -143,7 +130,8 @@ def say_session(session: Session, seats: list[Seat], out: Path) -> None:
         say(f"party       {key.key_id[:16]}  {party['state']:12}  {party['url'] or ''}")
     result, sides = session.result, session.sides
     assert result is not None
-    say(f"RESULT      {OUTCOMES[result.outcome]}: {_WORDS[result.outcome]}")
+    words = RESULTS[result.outcome]
+    say(f"RESULT      {words.name}: {words.sentence}")
     if len(sides) == 1 and result.outcome != NO_RESULT:
         say(f"ACCEPTED    run root {sides[0][0].run.run_root.hex()}")
     say(f"log         {out / 'log'} ({session.length} entries)")

@@ -12,7 +12,12 @@ from tallystick.cli.output import json_option, note, print_json, say
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import Book
 from tallystick.delegation.outcome import Outcome
-from tallystick.delegation.statement import Settled, check_settlement, sign_settlement
+from tallystick.delegation.statement import (
+    Settled,
+    check_settlement,
+    settled_from,
+    sign_settlement,
+)
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
@@ -86,18 +91,15 @@ def _made(
     if key is None or out is None:
         # The transfers do not depend on the time, nor on the referee that signs them.
         first = book.offer.referees[0]
-        if now_ms() < _latest(book, session):
+        time = now_ms()
+        if time < settled_from(book, session):
             note("Documents may still come that change these transfers (PROTOCOL 14.9.1).")
-        return Settled(book, first, max(now_ms(), _latest(book, session)), session, challenge)
+        time = max(time, settled_from(book, session))
+        return Settled(book, first, time, session, challenge)
     secret = load_private_key(Path(key))
     settled = Settled(book, secret.public, now_ms(), session, challenge)
     write_file(Path(out), [sign_settlement(secret, settled)])
     return settled
-
-
-def _latest(book: Book, session: Outcome | None) -> int:
-    at = book.offer.deadlines
-    return max(at.withdraw, 0 if session is None else session.ended + at.challenge) + 1
 
 
 def _json(settled: Settled, checked: bool) -> dict[str, object]:

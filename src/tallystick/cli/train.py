@@ -10,6 +10,7 @@ from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
+    device_option,
     finish,
     json_option,
     note,
@@ -20,9 +21,8 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
-from tallystick.errors import EnvironmentRefusedError
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
@@ -57,7 +57,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.argument("job", type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="The run directory.")
 @threads_option
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@device_option
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -90,13 +90,9 @@ def train(
     as_json: bool,
 ) -> None:
     """Train JOB into a run directory; the same command takes an interrupted run up again."""
-    if device == "cuda":
-        raise EnvironmentRefusedError(
-            "This build has no CUDA kernels for the contract.", "Train with --device cpu."
-        )
     loaded = load_job(Path(job))
     options = Options(
-        ExecutionContext(threads),
+        context_on(device, lambda: loaded.commitment.contract, threads),
         keep=keep_checkpoints,
         key=load_private_key(Path(key)) if key else None,
         trace=parse_steps(trace),

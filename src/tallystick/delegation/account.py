@@ -61,12 +61,11 @@ class PartyAccount:
 
 @dataclass
 class GameAccount:
-    """A game of a round (they are counted from 1).
+    """One game. Rounds are counted from 1. `time` and `ended` are in milliseconds (PROTOCOL 11.1).
 
-    `entries` are the indices of its questions, answers and forfeits.
-
-    `questions` counts those put to each party, `clocks` has their time, `forfeits` the parties
-    that let it pass. `ending` is None while the game goes on.
+    `entries` are the indices of its questions, answers and forfeits in the log. By party,
+    `questions` counts the questions and `clocks` has the time. `forfeits` are the parties whose
+    time has passed. `ending` and `ended` are None while the game goes on.
     """
 
     begun: GameBegun

@@ -65,8 +65,8 @@ class Log(Protocol):
 class Arbiter:
     """Holds a session with `key` about the job of `terms`.
 
-    `log` is the session's log. `now` gives the time in milliseconds (11.1). With an empty log the
-    session begins by `rules`, else it goes on, and `rules` are ignored unless they are others.
+    `log` is the session's log. `now` gives the time in milliseconds (11.1). With an empty log a
+    session begins by `rules`. Else the log's session goes on: `rules` are then None, or its own.
 
     Raises UsageError for rules that do not fit the job, the key or the log; DeviationError for a
     log that no referee has written; StorageError where the log cannot be written.
@@ -96,7 +96,10 @@ class Arbiter:
 
     def _begin(self, terms: Terms, rules: Rules | None) -> None:
         if rules is None:
-            raise UsageError("There is no session in this log.", "Begin one with rules.")
+            raise UsageError(
+                "There is no session in this log, and there are no rules.",
+                "Give the rules that a session is to have.",
+            )
         if rules.referee != self._key.public:
             raise UsageError("The rules name another referee.", "Build them with this key.")
         check_rules(terms, rules)
@@ -106,7 +109,9 @@ class Arbiter:
         if self.rules.referee != self._key.public:
             raise UsageError("The session in this log is another referee's.", "Use its key.")
         if rules is not None and rules != self.rules:
-            raise UsageError("The session in this log has other rules.", "Choose another log.")
+            raise UsageError(
+                "The session in this log has other rules.", "Give none, or begin in an empty log."
+            )
         sealing = self.session.state == SEALING
         if self.session.state != ENDED and not (sealing and self.session.length >= _MOST_BEGINNING):
             self._write(Resumed())
@@ -145,7 +150,7 @@ class Arbiter:
         looked at.
 
         Raises CounterpartyError for a message without effect here, NoEffectError among them. It is
-        not logged, and no one is convicted by it. Raises as `tick` besides.
+        not logged, and convicts no party. Raises as `tick` besides.
         """
         # The message has come now. A later time would make an entry due before it (12.4).
         now = self._time()

@@ -85,8 +85,9 @@ def _note(times: dict[bytes, int], receipt: Receipt) -> None:
 class Providers:
     """What acceptances and withdrawals make of an offer (14.3.2, 14.4).
 
-    `taken` in the order of taking, `withdrawn` those of them that pay for it, `standing` the rest,
-    ascending. `held` says whether there is a session.
+    `taken` are the keys whose acceptances count, in the order of 14.3.2. Of these `withdrawn` have
+    withdrawn in time and pay for it, and `standing` are the others, ascending. `held` says whether
+    the offer has a session.
     """
 
     taken: tuple[PublicKey, ...]

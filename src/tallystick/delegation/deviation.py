@@ -24,5 +24,5 @@ class DeviationError(CounterpartyError):
 class NoEffectError(CounterpartyError):
     """A party's message that has no effect in the session: late, repeated, or of another session.
 
-    The referee does not log it, and no one is convicted by it.
+    The referee does not log it, and it convicts no party.
     """

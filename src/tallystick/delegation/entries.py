@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from tallystick.commit.compact import open_compact, sign_compact, split_compact
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
@@ -20,6 +20,20 @@ FIRST = bytes(HASH_BYTES)  # `previous` of entry 0
 # Outcomes of a verdict (kind 11) and of a result (kind 12).
 CONVICTED, UNDECIDED, NO_VERDICT = 0, 1, 2
 NONE_ACCEPTED, CONTESTED, UNCONTESTED, ALONE, NO_RESULT = 0, 1, 2, 3, 4
+
+_B = TypeVar("_B", bound="_Bare")
+_G = TypeVar("_G", bound="_OfGame")
+
+
+class _Bare:
+    """An event whose kind says all: it has no fields."""
+
+    def write(self, out: Writer) -> None:
+        pass
+
+    @classmethod
+    def read(cls: type[_B], source: Reader) -> _B:
+        return cls()
 
 
 @dataclass(frozen=True)
@@ -53,17 +67,10 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class SealingClosed:
+class SealingClosed(_Bare):
     """Kind 3: no seal counts any more."""
 
     KIND: ClassVar[int] = 3
-
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> SealingClosed:
-        return SealingClosed()
 
 
 @dataclass(frozen=True)
@@ -82,23 +89,17 @@ class SealOpened:
 
 
 @dataclass(frozen=True)
-class OpeningClosed:
+class OpeningClosed(_Bare):
     """Kind 5: no opening counts any more."""
 
     KIND: ClassVar[int] = 5
 
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> OpeningClosed:
-        return OpeningClosed()
-
 
 @dataclass(frozen=True)
 class _OfGame:
-    """Kinds 6 to 8: a game's number, a party's (0 or 1), and bytes."""
+    """Kinds 6 to 8: a game's number, a party's (0 or 1), and at most LIMIT bytes."""
 
+    LIMIT: ClassVar[int]
     game: int
     party: int
     message: bytes
@@ -106,12 +107,12 @@ class _OfGame:
     def write(self, out: Writer) -> None:
         out.u64(self.game).u8(self.party).blob(self.message)
 
-
-def _of_game(source: Reader, limit: int) -> tuple[int, int, bytes]:
-    game, party = source.u64(), source.u8()
-    if party not in (0, 1):
-        source.fail(f"there is no party {party}")
-    return game, party, source.blob(limit)
+    @classmethod
+    def read(cls: type[_G], source: Reader) -> _G:
+        game, party = source.u64(), source.u8()
+        if party not in (0, 1):
+            source.fail(f"there is no party {party}")
+        return cls(game, party, source.blob(cls.LIMIT))
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,7 @@ class Asked(_OfGame):
     """Kind 6: the query that a party of a game gets."""
 
     KIND: ClassVar[int] = 6
-
-    @staticmethod
-    def read(source: Reader) -> Asked:
-        return Asked(*_of_game(source, LIMITS.query_bytes))
+    LIMIT: ClassVar[int] = LIMITS.query_bytes
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,7 @@ class Answered(_OfGame):
     """Kind 7: a party's signed answer."""
 
     KIND: ClassVar[int] = 7
-
-    @staticmethod
-    def read(source: Reader) -> Answered:
-        return Answered(*_of_game(source, LIMITS.answer_bytes))
+    LIMIT: ClassVar[int] = LIMITS.answer_bytes
 
 
 @dataclass(frozen=True)
@@ -141,24 +136,14 @@ class Forfeited(_OfGame):
     """Kind 8: the referee's signed forfeit, an envelope."""
 
     KIND: ClassVar[int] = 8
-
-    @staticmethod
-    def read(source: Reader) -> Forfeited:
-        return Forfeited(*_of_game(source, LIMITS.forfeit_bytes))
+    LIMIT: ClassVar[int] = LIMITS.forfeit_bytes
 
 
 @dataclass(frozen=True)
-class Resumed:
+class Resumed(_Bare):
     """Kind 9: the referee is back (11.5.2)."""
 
     KIND: ClassVar[int] = 9
-
-    def write(self, out: Writer) -> None:
-        pass
-
-    @staticmethod
-    def read(source: Reader) -> Resumed:
-        return Resumed()
 
 
 @dataclass(frozen=True)
@@ -260,7 +245,7 @@ def open_entry(message: bytes, referee: PublicKey | None = None) -> Entry:
     source.expect(ENTRY_TAG)
     index, previous, time, kind = source.u64(), source.hash(), source.u64(), source.u8()
     if kind not in _READERS or time > LATEST:
-        source.fail("its kind or its time is none")
+        source.fail("its kind is unknown, or its time is out of range")
     event = _READERS[kind](source)
     source.end()
     if referee is None:

@@ -161,8 +161,9 @@ class Match:
     def _give_up(self, error: CannotCheckError) -> None:
         """End the game without a verdict (2.6.1), if every referee would.
 
-        A fault of this machine or this build (a subclass) is no outcome: with such a one a referee
-        would end a game, or a reader convict a referee, that another machine judges otherwise.
+        A fault of this machine or this build (a subclass) ends no game, because another machine can
+        judge the same answers. A referee that ended the game would be convicted by its log. A
+        reader that took the game as ended would convict an honest referee.
         """
         if type(error) is not CannotCheckError:
             raise error

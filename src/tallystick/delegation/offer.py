@@ -206,7 +206,7 @@ class Offer:
         again = members.child("reexecution")
         again.only("most_steps", "payer", "unit_price")
         if (payer := again.of("payer", str)) not in {p.value for p in Payer}:
-            members.fail("its payer of re-execution is none")
+            members.fail("its payer of re-execution is not client, loser or each")
         return Offer(
             client=key_of(members, "client"),
             job_digest=members.hex("job_digest"),
@@ -247,7 +247,7 @@ def _key(raw: bytes) -> PublicKey:
         return PublicKey(raw)
     except UsageError as error:
         raise CorruptFileError(
-            f"A document's key is none: {error.message}", "Refuse it."
+            f"A document names what is no valid key: {error.message}", "Refuse it."
         ) from error
 
 

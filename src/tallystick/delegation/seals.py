@@ -21,7 +21,9 @@ def read_key(source: Reader) -> PublicKey:
     try:
         return PublicKey(source.raw(32))
     except UsageError as error:
-        raise CorruptFileError(f"A message's key is none: {error.message}", "Refuse it.") from error
+        raise CorruptFileError(
+            f"A message names what is no valid key: {error.message}", "Refuse it."
+        ) from error
 
 
 @dataclass(frozen=True)

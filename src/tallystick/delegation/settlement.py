@@ -160,7 +160,7 @@ class _Case:
         self.paid = [key for key in self.providers.standing if self._is_paid(key)]
         self.winners = [key for key in self.auditors if self._has_won(key)]
 
-    # -- who is what (14.8.1, 14.8.3, 14.8.5) ---------------------------------------------------
+    # -- fates, paid providers, alarms that were true (14.8.1, 14.8.3, 14.8.5) ------------------
 
     def _claim(self, key: PublicKey) -> bytes | None:
         """The claim that a provider opened in the offer's session."""

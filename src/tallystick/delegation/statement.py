@@ -91,7 +91,7 @@ def _member(one: Members) -> Member:
     one.only("claim", "fate", "key")
     fate = one.of("fate", str)
     if fate not in {f.value for f in Fate}:
-        _malformed("a key's fate is none")
+        _malformed(f"a key has an unknown fate: {fate[:80]!r}")
     return Member(key_of(one, "key"), Fate(fate), _hash_or_none(one, "claim"))
 
 
@@ -134,6 +134,17 @@ def _malformed(why: str) -> NoReturn:
 # ---- the statement (14.9) -----------------------------------------------------------------------
 
 
+def settled_from(book: Book, session: Outcome | None) -> int:
+    """The first time, in milliseconds, at which no document can change the settlement any more.
+
+    `session` is the outcome of the offer's session, None where there was none (14.9.1).
+    """
+    last = book.offer.deadlines.withdraw
+    if session is not None and session.accepted is not None:
+        last = max(last, alarms_until(book.offer, session))
+    return last + 1
+
+
 @dataclass(frozen=True)
 class Settled:
     """A settlement with all that it was computed from; `time` in milliseconds (11.1).
@@ -152,10 +163,8 @@ class Settled:
         offer = self.book.offer
         if self.referee not in offer.referees:
             raise UsageError("The offer does not name this referee.", "Sign with a key it names.")
-        last = offer.deadlines.withdraw
-        if self.session is not None and self.session.accepted is not None:
-            last = max(last, alarms_until(offer, self.session))
-        within("the settlement's time", self.time, last + 1, 2 * LATEST - 1)
+        first = settled_from(self.book, self.session)
+        within("the settlement's time", self.time, first, 2 * LATEST - 1)
 
     @property
     def settlement(self) -> Settlement:

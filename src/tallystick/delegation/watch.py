@@ -19,7 +19,7 @@ def replayed(terms: Terms, log: Iterable[bytes]) -> Session:
 
     Raises DeviationError for an entry that convicts the referee. Raises CorruptFileError for bytes
     that the referee has not signed, and for entries that are not one session's from the first one
-    on: they say nothing about any one. Raises UsageError for a log about another job,
+    on: they convict no referee (12.5.3). Raises UsageError for a log about another job,
     CannotCheckError where this machine or build cannot judge an answer.
     """
     session = Session(terms)

@@ -67,7 +67,10 @@ class ExecutionContext:
 
     @property
     def isa(self) -> str:
-        """The instruction set on which the core computes."""
+        """The instruction set that computes: the device's, or that of the core on the
+        processor."""
+        if self.device.architecture:
+            return self.device.architecture
         return _core.isa() if self._native is None else str(self._native.isa)
 
     @contextmanager

@@ -33,6 +33,11 @@ class Device(Protocol):
         """The name for people and for reports, such as "cpu"."""
 
     @property
+    def architecture(self) -> str:
+        """The instruction set of the device ("sm_90"); empty on the processor, where the core has
+        a choice of them."""
+
+    @property
     def takes_blocks(self) -> bool:
         """True if nodes along large values are executed for some rows at a time
         (program/grouping.py)."""

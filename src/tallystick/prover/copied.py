@@ -94,7 +94,7 @@ def _asked(party: Party, run: RunCommitment, query: Loss) -> LossBody:
     answer = open_answer(party.answer(encoded), run.signer)
     named = (answer.job_digest, answer.run_root, answer.query, answer.status)
     if named != (run.job_digest, run.run_root, encoded, ANSWERED):
-        _refuse("an answer is one to something else, or none")
+        _refuse("an answer is to another query, or its owner says that it cannot")
     return query.layout.decode(answer.body)
 
 

@@ -117,7 +117,7 @@ class _Source:
         answer = open_answer(self._party.answer(encoded), self._run.signer)
         named = (answer.job_digest, answer.run_root, answer.query)
         if named != (self._run.job_digest, self._run.run_root, encoded):
-            self._refuse(step, "the answer is one to something else")
+            self._refuse(step, "the answer is to another query")
         if answer.status != ANSWERED:
             self._refuse(step, "its owner says that it cannot")
         return query.layout.decode(answer.body)

@@ -104,8 +104,8 @@ class Registered:
         """The reply to a signed turn (13.4). Equal turns have equal replies.
 
         Where the answer is not made yet, the method waits `patience` seconds before it replies
-        Working. It raises no error of a referee's making; StorageError where a session cannot be
-        kept.
+        Working. A turn that does not fit gets a Refusal and raises no error. Raises StorageError
+        where a session cannot be kept.
         """
         try:
             turn, referee = open_turn(message, self._referees)
@@ -230,9 +230,9 @@ class Registered:
             for number, (party, message) in enumerate(request.messages, request.first):
                 if number < mirror.known:
                     if mirror.referee.transcript[number] != (party, message):
-                        raise _RefusedError(IN_CONFLICT, f"message {number} was another one before")
+                        raise _RefusedError(IN_CONFLICT, f"message {number} was other bytes before")
                 elif mirror.dead or not self._receive(mirror, party, message):
-                    raise _RefusedError(MALFORMED, f"message {number} is none of this game")
+                    raise _RefusedError(MALFORMED, f"message {number} is no answer in this game")
             if not request.query:
                 return Needs(mirror.known)
             if request.query in mirror.own:

@@ -7,7 +7,6 @@ from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
     CONVICTED,
-    NO_RESULT,
     NONE_ACCEPTED,
     UNCONTESTED,
 )
@@ -16,19 +15,12 @@ from tallystick.delegation.outcome import Fate
 from tallystick.delegation.outcome import Member as Ended
 from tallystick.delegation.session import Session
 from tallystick.delegation.sides import Member
+from tallystick.delegation.words import RESULTS
 from tallystick.kernels.environment import exact_environment
 from tallystick.report.bracket import bracket
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import badge, banner, commands, page, paragraph, section
 from tallystick.report.words import code, count, digest, facts, items, size
-
-_HEADLINES = {
-    NONE_ACCEPTED: "No claim is accepted: every party was removed.",
-    CONTESTED: "One claim is accepted; every party that signed another one was removed.",
-    UNCONTESTED: "All parties have signed the same claim; it is accepted.",
-    ALONE: "One party alone has opened; its claim was compared with nothing.",
-    NO_RESULT: "The session has no result: a game could not be decided.",
-}
 
 
 @exact_environment()
@@ -36,7 +28,7 @@ def session_headline(session: Session) -> str:
     """The result in one sentence."""
     if session.result is None:
         return f"The session goes on: it is {session.state}."
-    return _HEADLINES[session.result.outcome]
+    return RESULTS[session.result.outcome].sentence
 
 
 @exact_environment()

@@ -20,9 +20,9 @@ class Bounds:
     peer_connections: int = 160
     requests: int = 256  # at one time
     peer_requests: int = 128
-    # What a peer may spend: so much a second, and so much at once after a pause. A connection and a
-    # request cost 1 each. A bad request costs what it makes the server do, which no one has asked
-    # for: `bad_cost`, and 1 for every `bad_bytes` of its body.
+    # A peer has an account. It gains `rate` a second, up to `burst`. A connection and a request
+    # cost 1 each. A bad request costs more, because the server's work for it serves no session:
+    # `bad_cost`, and 1 for every `bad_bytes` of its body.
     rate: float = 500.0
     burst: float = 1000.0
     bad_cost: float = 20.0

@@ -117,12 +117,16 @@ def _card(status: int, body: bytes) -> Card:
         raise CorruptFileError(f"A party's card comes with status {status}.", "Check its address.")
     found = read_json(body)
     if found.get("format") != CARD_FORMAT or found.get("protocol") != 1:
-        raise CorruptFileError("There is no party of this protocol.", "Check its address.")
+        raise CorruptFileError(
+            "The server at this address is no party of this protocol.", "Check its address."
+        )
     try:
         key = PublicKey(bytes.fromhex(str(found.get("key"))))
         digest = bytes.fromhex(str(found.get("job_digest")))
     except (UsageError, ValueError):
-        raise CorruptFileError("A party's card names no key or no job.", "Refuse it.") from None
+        raise CorruptFileError(
+            "A party's card names no valid key or job.", "Check its address."
+        ) from None
     return Card(key, digest, found.get("hands_over_logs") is True)
 
 

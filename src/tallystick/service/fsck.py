@@ -30,7 +30,6 @@ from tallystick.service.archive import (
 )
 
 RESUME = "Run the same `tallystick referee` command again: it goes on from the log."
-REFETCH = "Get the file again. The log is the session's only state."
 REWRITE = "Remove it. It follows from the log, and `tallystick referee` writes it again."
 
 
@@ -164,7 +163,7 @@ def _check_strangers(checker: Checker, log: EntryLog, account: Account | None) -
 
 
 def _listed(checker: Checker, log: EntryLog) -> list[Path]:
-    """The strangers among the log's files, the first of them."""
+    """Files among the log's that are no entries: as many as the limit lets a report name."""
     found: list[Path] = []
     try:
         for path in log.strangers():

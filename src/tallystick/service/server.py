@@ -43,7 +43,7 @@ def listening_socket(listen: str) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise CannotCheckError(
-            f"{listen} cannot be listened at: {error.strerror or error}.",
+            f"This machine cannot listen at {listen}: {error.strerror or error}.",
             "Name an address of this machine and a free port.",
         ) from None
 

@@ -9,29 +9,10 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.delegation.account import Account, GameAccount
-from tallystick.delegation.entries import (
-    ALONE,
-    CONTESTED,
-    CONVICTED,
-    NO_RESULT,
-    NO_VERDICT,
-    NONE_ACCEPTED,
-    UNCONTESTED,
-    UNDECIDED,
-)
 from tallystick.delegation.rules import NO_OFFER
+from tallystick.delegation.words import RESULTS, VERDICTS
 from tallystick.disk.entry_log import EntryLog
 from tallystick.errors import CorruptFileError
-
-# Words of --json, of `referee` and `inspect`.
-OUTCOMES = {
-    NONE_ACCEPTED: "none accepted",
-    CONTESTED: "accepted",
-    UNCONTESTED: "uncontested",
-    ALONE: "one party alone",
-    NO_RESULT: "no result",
-}
-VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "no verdict"}
 
 
 def inspect_archive(directory: Path) -> dict[str, Any]:
@@ -118,12 +99,13 @@ def _result(account: Account) -> dict[str, Any] | None:
     result = account.result
     if result is None:
         return None
+    words = RESULTS.get(result.outcome)
     accepted = next(
         (p for p in account.parties.values() if sha256(p.commitment) == result.accepted),
         None,
     )
     return {
-        "outcome": OUTCOMES.get(result.outcome, "unknown"),
+        "outcome": words.name if words else "unknown",
         "run_root": accepted.run.run_root if accepted and accepted.run else None,
         "signer": accepted.seal.key.key_id if accepted and accepted.run else None,
     }

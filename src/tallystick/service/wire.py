@@ -62,7 +62,9 @@ def decode_reply(status: int, body: bytes) -> Reply:
     if status == 409 and "needs" in found:
         first = found["needs"]
         if isinstance(first, bool) or not isinstance(first, int) or not 0 <= first <= U64_MAX:
-            raise CorruptFileError("A party names no message that it needs.", "Refuse it.")
+            raise CorruptFileError(
+                "A party asks for a message without a valid number.", "Refuse it."
+            )
         return Needs(first)
     kind = next((kind for kind, number in _STATUS.items() if number == status), None)
     if kind is None:

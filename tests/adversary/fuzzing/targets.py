@@ -10,14 +10,15 @@ so that changed content is reached.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from adversary.fuzzing.world import CLIENT, JOB, KEY, KEYS, LOGGED, SIGNERS, TRACED, World
+from adversary.fuzzing.checks import Check, lenient
+from adversary.fuzzing.session_targets import IN_WORLD, PURE
+from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, World
 
 from tallystick.commit import merkle
 from tallystick.commit.compact import sign_compact
@@ -43,20 +44,6 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.commit.tensor import TensorOpening
-from tallystick.delegation.book import open_book
-from tallystick.delegation.documents import open_document, payload_type
-from tallystick.delegation.entries import ENTRY_TYPE, open_entry
-from tallystick.delegation.seals import (
-    OPENING_TYPE,
-    SEAL_TYPE,
-    Seal,
-    is_sealed_by,
-    open_opening,
-    open_seal,
-    opened_run,
-)
-from tallystick.delegation.statement import check_settlement, outcome_json, read_outcome
-from tallystick.delegation.turns import TURN_TYPE, open_turn
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import (
@@ -75,7 +62,6 @@ from tallystick.protocol.answers import ANSWER_TYPE, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
-from tallystick.protocol.statement import PAYLOAD_TYPE
 from tallystick.rounding import blocks, packed
 from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs.reader import LogReader, expected_of
@@ -83,9 +69,7 @@ from tallystick.run.logs.writer import MAGIC
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.journal import parse_journal
 from tallystick.run.store.trace import load_trace
-from tallystick.service.wire import decode_reply
 
-Check = Callable[[bytes], None]
 REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
 # A person's key file, and a query that no referee of this job asks: these are misuse by contract.
 MISUSE = frozenset({"raw-key", "ask", "words"})
@@ -97,14 +81,6 @@ def refused(target: str, error: TallystickError) -> bool:
     if isinstance(error, UsageError):
         return target in MISUSE
     return isinstance(error, REFUSALS) and not isinstance(error, MachineFaultError)
-
-
-def _lenient(data: bytes) -> bytes:
-    """The canonical form of JSON in any form; other bytes as they are."""
-    try:
-        return canonical_json(json.loads(data))
-    except (ValueError, UsageError, RecursionError):
-        return data
 
 
 # --- commitments and signatures -------------------------------------------------------------------
@@ -119,13 +95,13 @@ def _envelope(data: bytes) -> None:
 
 
 def _commitment(data: bytes) -> None:
-    payload = _lenient(data)
+    payload = lenient(data)
     assert RunCommitment.from_payload(payload).payload() == payload
     verify_run(sign_envelope(KEY, RUN_COMMITMENT_TYPE, payload))
 
 
 def _forfeit(data: bytes) -> None:
-    payload = _lenient(data)
+    payload = lenient(data)
     found = open_forfeit(sign_envelope(KEY, FORFEIT_TYPE, payload).to_bytes())
     assert found.payload() == payload
 
@@ -209,72 +185,6 @@ def _ask(world: World) -> Check:
     return check
 
 
-# --- sessions (PROTOCOL 10 to 13) -----------------------------------------------------------------
-def _seal(data: bytes) -> None:
-    assert open_seal(sign_compact(KEY, SEAL_TYPE, data)).to_bytes() == data
-
-
-def _sealed(world: World) -> Check:
-    """An opening, and whether it opens a seal of its own digest."""
-    job = world.job.digest
-
-    def check(data: bytes) -> None:
-        opening = open_opening(sign_compact(KEY, OPENING_TYPE, data))
-        assert opening.to_bytes() == data
-        seal = Seal(opening.session, opening.key, opening.sealed(job))
-        assert is_sealed_by(seal, opening, job)
-        run = opened_run(seal, opening, job)
-        assert run is None or (run.signer, run.job_digest) == (opening.key, job)
-
-    return check
-
-
-def _entry(data: bytes) -> None:
-    message = sign_compact(KEY, ENTRY_TYPE, data)
-    assert open_entry(message, KEY.public).to_bytes() == data
-    open_entry(message)
-
-
-def _document(data: bytes) -> None:
-    """A document of an offer, whatever kind its payload names, signed anew (14.1)."""
-    payload = _lenient(data)
-    try:
-        kind = json.loads(payload)["kind"].split("/")[1]
-        key = SIGNERS.get(kind, CLIENT)
-        message = sign_envelope(key, payload_type(kind), payload).to_bytes()
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, UsageError):
-        message = data
-    assert open_document(message).payload() == payload
-
-
-def _outcome(data: bytes) -> None:
-    payload = _lenient(data)
-    assert canonical_json(outcome_json(read_outcome(payload))) == payload
-
-
-def _settled(world: World) -> Check:
-    """A settlement's statement, signed anew, against its book."""
-    envelopes = [path.read_bytes() for path in sorted((world.directory / "book").iterdir())]
-    book = open_book(envelopes)
-
-    def check(data: bytes) -> None:
-        message = sign_envelope(KEY, PAYLOAD_TYPE, _lenient(data)).to_bytes()
-        check_settlement(message, book, stated=True)
-
-    return check
-
-
-def _reply(data: bytes) -> None:
-    """A response of a party: two bytes of status, then its body (13.4)."""
-    status, body = int.from_bytes(data[:2], "little"), data[2:]
-    decode_reply((200, 202, 400, 401, 403, 409, status)[status % 7], body)
-
-
-def _turn(data: bytes) -> None:
-    turn, _ = open_turn(sign_compact(KEY, TURN_TYPE, data), (KEY.public,))
-    assert turn.to_bytes() == data
-
-
 # --- tensors, records, logs -----------------------------------------------------------------------
 def _opening(data: bytes) -> None:
     found = TensorOpening.from_bytes(data)
@@ -347,7 +257,7 @@ def _job(world: World) -> Check:
 
     def check(data: bytes) -> None:
         try:
-            body = parse_canonical_json(_lenient(data))
+            body = parse_canonical_json(lenient(data))
             assert isinstance(body, dict)
             body.pop(DIGEST_KEY, None)
             data = manifest_bytes(body)
@@ -409,12 +319,11 @@ def _declaration(_: World) -> Check:
 
 # --- all ------------------------------------------------------------------------------------------
 _PURE: dict[str, Check] = {
+    **PURE,
     "answer": _answer,
     "block": _block,
     "body": _body,
     "commitment": _commitment,
-    "document": _document,
-    "entry": _entry,
     "envelope": _envelope,
     "evidence": _evidence,
     "forfeit": _forfeit,
@@ -423,24 +332,19 @@ _PURE: dict[str, Check] = {
     "key": _key,
     "merkle": _merkle,
     "opening": _opening,
-    "outcome": _outcome,
     "program": _program,
     "query": _query,
     "raw-key": _raw_key,
-    "reply": _reply,
-    "seal": _seal,
-    "turn": _turn,
     "words": _words,
 }
 _IN_WORLD: dict[str, Callable[[World], Check]] = {
+    **IN_WORLD,
     "ask": _ask,
     "declaration": _declaration,
     "job": _job,
     "judge": _judge,
     "log": _log,
     "record": _record,
-    "sealed": _sealed,
-    "settled": _settled,
     "tensors": _tensors,
     "trace": _trace,
 }

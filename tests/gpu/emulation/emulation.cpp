@@ -31,6 +31,9 @@ std::map<std::string, Kernel>& kernels() {
 
 enum class State { ready, at_block_barrier, at_warp_barrier, ended };
 
+// Copies to shared memory that have been started and not waited for.
+struct Copy { void* to; const void* from; uint32_t bytes, inside; };
+
 struct Fiber {
   std::unique_ptr<char[]> stack;
   ucontext_t first;
@@ -38,6 +41,7 @@ struct Fiber {
   bool started = false;
   State state;
   Where where;
+  std::vector<std::vector<Copy>> copies;  // by group; the last one is not committed yet
 };
 
 struct Shared { const void* key; size_t bytes; std::unique_ptr<uint64_t[]> data; };
@@ -171,6 +175,36 @@ uint32_t ballot(bool mine) {
   return found;
 }
 
+void run_copy(const Copy& copy) {
+  std::memcpy(copy.to, copy.from, copy.inside);
+  std::memset(static_cast<char*>(copy.to) + copy.inside, 0, copy.bytes - copy.inside);
+}
+bool misaligned(const void* at, uint32_t bytes) {
+  return reinterpret_cast<uintptr_t>(at) % bytes != 0;
+}
+void async_copy(void* to, const void* from, uint32_t bytes, uint32_t inside) {
+  // A GPU stops here too.
+  if (misaligned(to, bytes) || misaligned(from, bytes)) fault = "an asynchronous copy is misaligned";
+  const Copy copy = {to, from, bytes, inside};
+  auto& groups = block.now->copies;
+  if (groups.empty()) groups.emplace_back();
+  if (random_bits() % 2 != 0) run_copy(copy);
+  else groups.back().push_back(copy);
+}
+void async_commit() {
+  auto& groups = block.now->copies;
+  if (groups.empty()) groups.emplace_back();
+  groups.emplace_back();
+}
+void async_wait(uint32_t newest) {
+  auto& groups = block.now->copies;
+  const size_t committed = groups.empty() ? 0 : groups.size() - 1;
+  if (committed <= newest) return;
+  for (size_t i = 0; i < committed - newest; ++i)
+    for (const Copy& copy : groups[i]) run_copy(copy);
+  groups.erase(groups.begin(), groups.begin() + static_cast<ptrdiff_t>(committed - newest));
+}
+
 }  // namespace emulation
 
 #define TS_EXPORT extern "C" __attribute__((visibility("default")))
@@ -195,6 +229,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
   if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535u || grid[2] > 65535u)
     return fail("a grid that no device takes");
   random_bits.seed(seed);
+  fault.clear();
   block.threads = threads;
   block.kernel = &kernel;
   block.params = params;
@@ -215,6 +250,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
     for (uint32_t i = 0; i < threads; ++i) {
       Fiber& fiber = block.fibers[i];
       fiber.state = State::ready;
+      fiber.copies.clear();
       fiber.where = {i, threads,
                      {static_cast<uint32_t>(b % grid[0]), static_cast<uint32_t>(b / grid[0] % grid[1]),
                       static_cast<uint32_t>(b / grid[0] / grid[1])},
@@ -224,6 +260,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
       block.fibers.clear();  // they stand in the middle of the body
       return fail("some threads of a block wait for threads that never arrive");
     }
+    if (!fault.empty()) return fail(std::string(fault));
   }
   return 0;
 }

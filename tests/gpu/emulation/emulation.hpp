@@ -15,6 +15,9 @@
 #define TS_DYNAMIC_SHARED(type, name) \
   type* const name = static_cast<type*>(::emulation::dynamic_shared())
 #define TS_UNROLL
+#define TS_ROLLED
+#define TS_KERNEL_AT_ONCE(name, Params, most_threads, at_once) TS_KERNEL(name, Params, most_threads)
+#define TS_UNROLL_BY(times)
 #define TS_KERNEL(name, Params, most_threads)                                              \
   static void name(const Params& p);                                                       \
   static const ::emulation::Registered ts_registered_##name(                               \
@@ -38,6 +41,11 @@ void warp_barrier();
 // Each lane of the warp gives 8 bytes; each gets those of lane `from`.
 uint64_t exchange(uint64_t mine, uint32_t from);
 uint32_t ballot(bool mine);
+// A copy of `bytes` bytes, those beyond `inside` zeros. It happens at once or when the thread waits
+// for it, at random: a kernel that does not wait, or that overwrites too early, gives other bits.
+void async_copy(void* to, const void* from, uint32_t bytes, uint32_t inside);
+void async_commit();
+void async_wait(uint32_t newest);
 
 }  // namespace emulation
 
@@ -67,6 +75,16 @@ TS_INLINE T warp_xor(T value, uint32_t mask) {
   return warp_from(value, (thread_index() % 32) ^ mask);
 }
 TS_INLINE uint32_t warp_ballot(bool value) { return ::emulation::ballot(value); }
+
+TS_INLINE void async_copy1(float* to, const float* from, bool inside = true) {
+  ::emulation::async_copy(to, from, 4, inside ? 4 : 0);
+}
+TS_INLINE void async_copy4(float* to, const float* from, int inside = 4) {
+  ::emulation::async_copy(to, from, 16, static_cast<uint32_t>(4 * inside));
+}
+TS_INLINE void async_commit() { ::emulation::async_commit(); }
+template <int Newest>
+TS_INLINE void async_wait() { ::emulation::async_wait(Newest); }
 
 // Fibers of one host thread take turns, so a plain operation is an atomic one.
 TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { if (value < *at) *at = value; }

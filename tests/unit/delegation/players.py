@@ -80,6 +80,20 @@ def rules(job: Job, players: Iterable[Player] = (), **changed: object) -> Rules:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
+def playing(
+    job: Job, players: list[Player], time: Time, log: list[bytes] | None = None, **changed: object
+) -> Arbiter:
+    """A session whose games have begun."""
+    kept = [] if log is None else log
+    arbiter = Arbiter(job.terms, REFEREE, kept, time, rules(job, players, **changed))
+    session = arbiter.session.session
+    for player in players:
+        arbiter.take(sign_seal(player.key, job.digest, player.opening(session)))
+    for player in players:
+        arbiter.take(sign_opening(player.key, player.opening(session)))
+    return arbiter
+
+
 def play(
     arbiter: Arbiter,
     players: Iterable[Player],

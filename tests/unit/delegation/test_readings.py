@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from reference.judge.evidence import judge as by_the_text
-from unit.delegation.players import REFEREE, Player, Time, play, rules
+from unit.delegation.players import REFEREE, Player, Time, play, playing, rules
 from unit.delegation.second_signature import signed_again
 from unit.protocol.simulator import Party
 
@@ -31,20 +31,6 @@ def again(message: bytes, seed: int, payload_type: str) -> bytes:
     signature = signed_again(seed.to_bytes(32, "big"), pae(payload_type, data), 987654321)
     assert signature != message[-64:]
     return message[:-64] + signature
-
-
-def in_game(
-    job: Job, players: list[Player], time: Time, log: list[bytes] | None = None, **changed: object
-) -> Arbiter:
-    """A session whose parties have opened."""
-    kept = [] if log is None else log
-    arbiter = Arbiter(job.terms, REFEREE, kept, time, rules(job, players, **changed))
-    session = arbiter.session.session
-    for p in players:
-        arbiter.take(sign_seal(p.key, job.digest, p.opening(session)))
-    for p in players:
-        arbiter.take(sign_opening(p.key, p.opening(session)))
-    return arbiter
 
 
 def false_answer(player: Player, query: bytes) -> bytes:
@@ -79,7 +65,7 @@ def test_an_answer_signed_twice_is_no_equivocation_to_a_judge(
 ) -> None:
     """2.9, 8.3: evidence with it is refused; no party is convicted by it."""
     players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
-    arbiter = in_game(game_job, players, time)
+    arbiter = playing(game_job, players, time)
     play(arbiter, players, time)
     (match,) = arbiter.session.matches
     seeds = [11 if m.key == players[0].key.public else 12 for m in match.members]
@@ -100,7 +86,7 @@ def test_an_equivocation_after_the_others_forfeit_is_none(
 ) -> None:
     """11.5, P3: party 0 forfeits while party 1 still owes; the game's evidence can be judged."""
     players, time = [Player(honest, 11), Player(lies[2], 12)], Time()
-    arbiter = in_game(game_job, players, time, budget=100, step=0, steps=0, extension=0)
+    arbiter = playing(game_job, players, time, budget=100, step=0, steps=0, extension=0)
     (match,) = arbiter.session.matches
     seats = [next(p for p in players if p.key.public == m.key) for m in match.members]
     query = match.owed[1]
@@ -143,7 +129,7 @@ def test_a_clocks_entry_is_not_written_at_its_deadline(
     """11.5, 12.5: at the deadline an answer is in time, so a forfeit there convicts."""
     players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
     log: list[bytes] = []
-    arbiter = in_game(game_job, players, time, log)
+    arbiter = playing(game_job, players, time, log)
     deadline = arbiter.session.next_deadline()
     assert deadline is not None
     time.now = deadline
@@ -189,7 +175,7 @@ def test_who_stops_the_referee_before_each_deadline_gains_time_and_nothing_else(
     """11.5.3: what a return gives back is the time since the last entry, whoever used it."""
     players, time = [Player(honest, 11), Player(lies[0], 12)], Time()
     log: list[bytes] = []
-    arbiter = in_game(game_job, players, time, log)
+    arbiter = playing(game_job, players, time, log)
     (match,) = arbiter.session.matches
     liar = next(i for i, m in enumerate(match.members) if m.key == players[1].key.public)
     if 1 - liar in match.owed:

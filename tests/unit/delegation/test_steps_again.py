@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from unit.delegation.players import REFEREE, Player, Time, play, rules
+from unit.protocol.scenarios import SMALL, Drift
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import sha256
@@ -14,24 +15,10 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.program.state import State
 from tallystick.prover.prover import Prover
-from tallystick.run.cheats.override import Override
 from tallystick.run.execute.trainer import Options, train_job
 
 STEPS, INTERVAL, KEPT = 120, 10, 6
-PAIRS = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
-
-
-class Drift(Override):
-    """A parameter changes on its own before one step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def before(self, step: int, state: State) -> None:
-        if step == self.at:
-            state.slots["param.0.bias"][0] += 1
 
 
 class Real(Player):
@@ -46,7 +33,7 @@ class Real(Player):
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     path = tmp_path_factory.mktemp("again") / "job"
     return new_job(
-        "logreg", path, PAIRS, steps=STEPS, checkpoint_interval=INTERVAL, evaluate_every=0
+        "logreg", path, SMALL, steps=STEPS, checkpoint_interval=INTERVAL, evaluate_every=0
     )
 
 

@@ -12,6 +12,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
+from tallystick.program.state import State
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import (
     Body,
@@ -29,6 +30,20 @@ from tallystick.run.cheats.override import Override
 WRONG = bytes([9]) * 32
 STEP = 6  # the step that most liars get wrong; neither first, last nor a checkpoint
 ADDMM, MM, SGD, COMMIT = 1, 6, 10, 11  # nodes of the logreg program
+
+# Settings of `logreg` with short steps, for tests that count steps.
+SMALL = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
+
+
+class Drift(Override):
+    """A parameter changes on its own before one step."""
+
+    def __init__(self, step: int) -> None:
+        self.at = step
+
+    def before(self, step: int, state: State) -> None:
+        if step == self.at:
+            state.slots["param.0.bias"][0] += 1
 
 
 class Lie(Override):

@@ -95,7 +95,7 @@ def test_an_answer_to_something_else(job: Job, tmp_path: Path) -> None:
     party, other = LogParty(job), LogParty(job, Lie())
     asked = q.Log(FIRST)
     answers = {
-        "one to something else": party.answer(q.encode_query(q.Log(0))),
+        "is to another query": party.answer(q.encode_query(q.Log(0))),
         "says that it cannot": make_answer(party.key, job.digest, party.run.run_root, asked, None),
         "signature": other.answer(q.encode_query(asked)),
     }

@@ -5,29 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from unit.protocol.scenarios import SMALL, Drift
 
 from tallystick.job.recipes import new_job
-from tallystick.program.state import State
 from tallystick.protocol.referee import Referee
 from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.prover import Prover
-from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
-
-PAIRS = {"features": "4", "classes": "2", "records": "16", "batch_size": "2"}
-
-
-class Drift(Override):
-    """A parameter changes on its own before one step."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def before(self, step: int, state: State) -> None:
-        if step == self.at:
-            state.slots["param.0.bias"][0] += 1
 
 
 @pytest.mark.parametrize(
@@ -51,7 +37,7 @@ def test_the_share_executed_again(
     job = new_job(
         "logreg",
         tmp_path / "job",
-        PAIRS,
+        SMALL,
         steps=steps,
         checkpoint_interval=interval,
         evaluate_every=0,
@@ -78,7 +64,7 @@ def test_the_share_executed_again(
 @pytest.mark.parametrize("arity", [2, 7, 64])
 def test_any_arity_narrows_without_repeating(arity: int, tmp_path: Path) -> None:
     """Scratch states: a narrower question begins where the last one has left off."""
-    job = new_job("logreg", tmp_path / "job", PAIRS, steps=64, checkpoint_interval=64)
+    job = new_job("logreg", tmp_path / "job", SMALL, steps=64, checkpoint_interval=64)
     train_job(job, tmp_path / "honest", Options())
     lie = Drift(63)
     train_job(job, tmp_path / "liar", Options(maker=Cheat(lie)))

@@ -48,6 +48,7 @@ class Processor:
     """The processor. Its kernels are the core's; for rounded operators they use numpy's BLAS."""
 
     name = "cpu"
+    architecture = ""
     takes_blocks = True
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:

@@ -11,6 +11,7 @@ from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.hashing import Hashing
+from tallystick.kernels.cuda.probe import check_device
 from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
@@ -122,10 +123,15 @@ class Cuda:
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
         self._hashing = Hashing(self)
+        self._probed: set[Contract] = set()
 
     @property
     def name(self) -> str:
         return self.driver.name
+
+    @property
+    def architecture(self) -> str:
+        return self.driver.architecture
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         if contract.name != "ordered/1":
@@ -133,7 +139,10 @@ class Cuda:
         return cuda_kernel
 
     def prepare(self, contract: Contract) -> None:
-        pass  # rounding and subnormals are in the kernels' code
+        """Probe the device, once for each contract."""
+        if contract not in self._probed:
+            check_device(self, contract)
+            self._probed.add(contract)
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return _Sequence(self, calls)

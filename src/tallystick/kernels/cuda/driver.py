@@ -44,6 +44,10 @@ class Driver(Protocol):
         """The name for people and for reports, such as "cuda:0"."""
 
     @property
+    def architecture(self) -> str:
+        """The instruction set that the kernels are compiled for, such as "sm_90"."""
+
+    @property
     def traffic(self) -> Traffic:
         """The copies over the bus."""
 

@@ -51,6 +51,7 @@ class TorchDevice:
     on one; a party trains faster on the processor (kernels/cpu/device.py).
     """
 
+    architecture = ""
     takes_blocks = True
 
     def __init__(self, name: str) -> None:

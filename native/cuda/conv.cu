@@ -1,0 +1,275 @@
+// Convolutions and their gradients (NUMERICS 2.6, 2.7) as products whose operands are gathered: no
+// patch is ever stored. A group is a product by itself.
+//
+// A column of results and a term are each an image or channel, a row y and a column x:
+//
+//                       rows       columns (plane, row)     terms (plane, row)
+//   forward             o          (n, y, x) (oh*ow, ow)    (c, i, j) (kh*kw, kw)
+//   input gradient      c          (n, y, x) (h*w, w)       (o, i, j) (kh*kw, kw)
+//   weight gradient     o          (c, i, j) (kh*kw, kw)    (n, y, x) (oh*ow, ow)
+#include "tiles.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+struct Conv {
+  const float *a, *b;     // weight and input; weight and gradient; gradient and input
+  int64_t og, cg, groups; // channels of a group: of the output, of the input
+  int64_t h, w, oh, ow, kh, kw;
+  int64_t stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
+  Divide col_plane, col_row, term_plane, term_row, by_stride_y, by_stride_x;
+  int64_t first_group;    // of this launch
+  int64_t out_group;      // elements from one group's results to the next
+  int64_t terms;
+  int64_t split, first_chunk;  // as in gemm.cu
+  Results results;
+};
+
+// A term or column: where its image or channel begins, and its part of the place in the plane.
+struct Spot { int64_t offset; int y, x; };
+struct Triple { int64_t a; int y, x; };
+
+TS_INLINE Triple triple(const Divide& plane, const Divide& row, int64_t i) {
+  const uint32_t at = static_cast<uint32_t>(i);
+  const uint32_t a = quotient(plane, at), rest = at - a * static_cast<uint32_t>(plane.divisor);
+  const uint32_t y = quotient(row, rest);
+  return {static_cast<int64_t>(a), static_cast<int>(y),
+          static_cast<int>(rest - y * static_cast<uint32_t>(row.divisor))};
+}
+TS_INLINE Triple triple_of_any(const Divide& plane, const Divide& row, int64_t i) {
+  const int64_t a = i / plane.divisor, rest = i - a * plane.divisor, y = rest / row.divisor;
+  return {a, static_cast<int>(y), static_cast<int>(rest - y * row.divisor)};
+}
+
+// The input under a kernel: a place of the output and a tap together.
+TS_INLINE Spot place_spot(const Conv& p, Triple t) {
+  return {t.a * p.groups * p.cg * p.h * p.w,
+          t.y * static_cast<int>(p.stride_y) - static_cast<int>(p.padding_y),
+          t.x * static_cast<int>(p.stride_x) - static_cast<int>(p.padding_x)};
+}
+TS_INLINE Spot tap_spot(const Conv& p, Triple t) {
+  return {t.a * p.h * p.w, t.y * static_cast<int>(p.dilation_y),
+          t.x * static_cast<int>(p.dilation_x)};
+}
+TS_INLINE const float* under(const Conv& p, const float* input, Spot s, Spot t, bool& inside) {
+  const int y = s.y + t.y, x = s.x + t.x;
+  inside = static_cast<uint32_t>(y) < static_cast<uint32_t>(p.h) &&
+           static_cast<uint32_t>(x) < static_cast<uint32_t>(p.w);
+  return inside ? input + (s.offset + t.offset + y * p.w + x) : input;
+}
+// The output whose kernel has this tap on a place of the input, if there is one.
+TS_INLINE bool over_stride(int at, const Divide& stride, int64_t size, int& found) {
+  if (at < 0) return false;
+  found = at;
+  if (stride.divisor != 1) {
+    found = static_cast<int>(quotient(stride, static_cast<uint32_t>(at)));
+    if (found * static_cast<int>(stride.divisor) != at) return false;
+  }
+  return found < size;
+}
+TS_INLINE const float* above(const Conv& p, const float* grad, Spot s, Spot t, bool& inside) {
+  int y = 0, x = 0;
+  inside = over_stride(s.y - t.y, p.by_stride_y, p.oh, y) &&
+           over_stride(s.x - t.x, p.by_stride_x, p.ow, x);
+  return inside ? grad + (s.offset + t.offset + y * p.ow + x) : grad;
+}
+
+// Each pass: the spots of columns and terms, the second operand's address, and the first operand's.
+struct Forward {
+  TS_INLINE static const float* a_of(const Conv& p, int64_t g) {
+    return p.a + g * p.og * p.cg * p.kh * p.kw;
+  }
+  TS_INLINE static const float* b_of(const Conv& p, int64_t g) { return p.b + g * p.cg * p.h * p.w; }
+  TS_INLINE static Spot col(const Conv& p, Triple t) { return place_spot(p, t); }
+  TS_INLINE static Spot term(const Conv& p, Triple t) { return tap_spot(p, t); }
+  TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
+    return under(p, b, s, t, inside);
+  }
+  TS_INLINE static int64_t a_row(const Conv& p) { return p.cg * p.kh * p.kw; }
+  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
+    return (t.a * p.kh + t.y) * p.kw + t.x;
+  }
+};
+struct InputGrad {
+  TS_INLINE static const float* a_of(const Conv& p, int64_t g) { return Forward::a_of(p, g); }
+  TS_INLINE static const float* b_of(const Conv& p, int64_t g) {
+    return p.b + g * p.og * p.oh * p.ow;
+  }
+  TS_INLINE static Spot col(const Conv& p, Triple t) {
+    return {t.a * p.groups * p.og * p.oh * p.ow, t.y + static_cast<int>(p.padding_y),
+            t.x + static_cast<int>(p.padding_x)};
+  }
+  TS_INLINE static Spot term(const Conv& p, Triple t) {
+    return {t.a * p.oh * p.ow, t.y * static_cast<int>(p.dilation_y),
+            t.x * static_cast<int>(p.dilation_x)};
+  }
+  TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
+    return above(p, b, s, t, inside);
+  }
+  TS_INLINE static int64_t a_row(const Conv& p) { return p.kh * p.kw; }
+  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
+    return (t.a * p.cg * p.kh + t.y) * p.kw + t.x;
+  }
+};
+struct WeightGrad {
+  TS_INLINE static const float* a_of(const Conv& p, int64_t g) {
+    return p.a + g * p.og * p.oh * p.ow;
+  }
+  TS_INLINE static const float* b_of(const Conv& p, int64_t g) { return Forward::b_of(p, g); }
+  TS_INLINE static Spot col(const Conv& p, Triple t) { return tap_spot(p, t); }
+  TS_INLINE static Spot term(const Conv& p, Triple t) { return place_spot(p, t); }
+  TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
+    return under(p, b, t, s, inside);
+  }
+  TS_INLINE static int64_t a_row(const Conv& p) { return p.oh * p.ow; }
+  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
+    return (t.a * p.groups * p.og * p.oh + t.y) * p.ow + t.x;
+  }
+};
+
+// --- in tiles -------------------------------------------------------------------------------------
+// Operands of LoadGathered (tiles.hpp).
+template <class Pass>
+struct FirstOperand {
+  using Element = int64_t;
+  const Conv& p;
+  const float* at;
+  static constexpr int64_t along_terms = 1;
+  TS_INLINE Element element(int64_t x) const { return x * Pass::a_row(p); }
+  TS_INLINE int64_t term(int64_t k) const {
+    return Pass::a_term(p, triple(p.term_plane, p.term_row, k));
+  }
+  TS_INLINE const float* find(Element e, int64_t t, bool&) const { return at + e + t; }
+};
+template <class Pass>
+struct SecondOperand {
+  using Element = Spot;
+  const Conv& p;
+  const float* at;
+  int64_t along_terms;
+  TS_INLINE Spot element(int64_t x) const {
+    return Pass::col(p, triple(p.col_plane, p.col_row, x));
+  }
+  TS_INLINE Spot term(int64_t k) const {
+    return Pass::term(p, triple(p.term_plane, p.term_row, k));
+  }
+  TS_INLINE const float* find(const Spot& s, const Spot& t, bool& inside) const {
+    return Pass::find(p, at, s, t, inside);
+  }
+};
+
+template <class T, class Pass, bool TermsAdjacent>
+TS_INLINE void conv_tile(const Conv& p, float* shared) {
+  Results r = p.results;
+  const int64_t group = p.first_group + block_z(), part = block_y();
+  r.at += group * p.out_group + part * p.split;
+  if (r.c != nullptr) r.c += group * p.og;
+  const TileAt tile = tile_at<T>(r);
+  const bool raw = p.split != 0;
+  const int64_t k0 = raw ? (p.first_chunk + part) * kChunk : 0;
+  const int64_t k1 = raw ? ts_min(k0 + kChunk, p.terms) : p.terms;
+  const FirstOperand<Pass> a = {p, Pass::a_of(p, group)};
+  const SecondOperand<Pass> b = {p, Pass::b_of(p, group), TermsAdjacent};
+  LoadGathered<T, T::kRows, T::kRowStep, FirstOperand<Pass>> load_a(a, tile.row, r.rows, k0, k1);
+  LoadGathered<T, T::kCols, T::kColStep, SecondOperand<Pass>> load_b(b, tile.col, r.cols, k0, k1);
+  multiply_tile<T>(load_a, load_b, r, tile, k0, k1, shared, raw);
+}
+
+#define TS_CONV(name, blocks, ...)                                                          \
+  using Tile##name = Tile<__VA_ARGS__>;                                                     \
+  TS_CONV_KERNEL(name, blocks, forward, Forward, false)                                     \
+  TS_CONV_KERNEL(name, blocks, input, InputGrad, false)                                     \
+  TS_CONV_KERNEL(name, blocks, weight, WeightGrad, true)
+#define TS_CONV_KERNEL(name, blocks, pass, Pass, along)                                     \
+  TS_KERNEL_AT_ONCE(conv_##pass##_##name, Conv, Tile##name::kThreads, blocks) {             \
+    TS_DYNAMIC_SHARED(float, shared);                                                       \
+    conv_tile<Tile##name, Pass, along>(p, shared);                                          \
+  }
+
+// As in gemm.cu; the same table is in kernels/cuda/tiles.py.
+TS_CONV(128x128r, 1, 128, 128, 8, 8, 16, 3, false)
+TS_CONV(64x128r, 2, 64, 128, 8, 8, 16, 3, false)
+TS_CONV(64x64r, 4, 64, 64, 4, 8, 16, 3, false)
+TS_CONV(32x64r, 6, 32, 64, 4, 4, 16, 3, false)
+
+// --- one result a thread --------------------------------------------------------------------------
+// For groups of few channels, whose tiles would be almost empty, and for sizes of 2^31 and more.
+template <class Pass>
+TS_INLINE void conv_each(const Conv& p) {
+  const Results& r = p.results;
+  const int64_t part = block_y();
+  const bool raw = p.split != 0;
+  const int64_t k0 = raw ? (p.first_chunk + part) * kChunk : 0;
+  const int64_t k1 = raw ? ts_min(k0 + kChunk, p.terms) : p.terms;
+  const int64_t each = r.rows * r.cols, count = each * p.groups;
+  const int height = static_cast<int>(p.term_plane.divisor / p.term_row.divisor);
+  const int width = static_cast<int>(p.term_row.divisor);
+  for (int64_t i = first_item(); i < count; i += item_step()) {
+    const int64_t group = i / each, in_group = i - group * each;
+    const int64_t row = in_group / r.cols, j = in_group - row * r.cols;
+    const Triple place = triple_of_any(p.col_plane, p.col_row, j);
+    const Spot col = Pass::col(p, place);
+    const float* a = Pass::a_of(p, group) + row * Pass::a_row(p);
+    const float* b = Pass::b_of(p, group);
+    Triple t = triple_of_any(p.term_plane, p.term_row, k0);
+    float total = 0.0f;
+    for (int64_t begin = k0; begin < k1; begin += kChunk) {
+      const int64_t end = ts_min(begin + kChunk, k1);
+      float chain = 0.0f;
+      for (int64_t k = begin; k < end; ++k) {
+        bool inside = true;
+        const float* at = Pass::find(p, b, col, Pass::term(p, t), inside);
+        chain = fma1(a[Pass::a_term(p, t)], inside ? *at : 0.0f, chain);
+        if (++t.x == width) {
+          t.x = 0;
+          if (++t.y == height) {
+            t.y = 0;
+            ++t.a;
+          }
+        }
+      }
+      total = begin == k0 ? chain : total + chain;
+    }
+    // Images are the columns' first part, unless the results are a plain matrix.
+    const int64_t in_plane = j - place.a * p.col_plane.divisor;
+    const int64_t to = r.plane.divisor == 0 ? row * r.s_row + j
+                                            : row * r.s_row + place.a * r.s_image + in_plane;
+    float* out = r.at + group * p.out_group + part * p.split + to;
+    *out = raw ? total
+               : finished(r, total, r.c == nullptr ? nullptr : r.c + group * p.og + row);
+  }
+}
+TS_KERNEL(conv_forward_each, Conv, 256) { conv_each<Forward>(p); }
+TS_KERNEL(conv_input_each, Conv, 256) { conv_each<InputGrad>(p); }
+TS_KERNEL(conv_weight_each, Conv, 256) { conv_each<WeightGrad>(p); }
+
+// --- bias gradient --------------------------------------------------------------------------------
+// One level of SUM (NUMERICS 3.1): a warp adds a block of 256 elements of a channel. Element e of
+// channel c is at[(e / plane * channels + c) * plane + e % plane].
+struct ConvBias {
+  const float* at;
+  float* out;               // block q of channel c at out[c * blocks + q]
+  int64_t channels, plane, count, blocks;
+  int64_t last;             // the sums are results
+};
+TS_KERNEL(conv_bias, ConvBias, 256) {
+  const int64_t warps = item_step() / kWarp;
+  const uint32_t lane = lane_index();
+  for (int64_t i = first_item() / kWarp; i < p.channels * p.blocks; i += warps) {
+    const int64_t channel = i / p.blocks, first = (i - channel * p.blocks) * 256;
+    const int64_t end = ts_min(first + 256, p.count);
+    float sum = -0.0f;
+    for (int64_t e = first + lane; e < end; e += kWarp) {
+      const int64_t image = e / p.plane;
+      sum = sum + p.at[(image * p.channels + channel) * p.plane + (e - image * p.plane)];
+    }
+    for (uint32_t step = kWarp / 2; step > 0; step /= 2) sum = sum + warp_xor(sum, step);
+    if (lane != 0) continue;
+    if (p.count == 0) sum = 0.0f;
+    if (p.last != 0) put1(p.out + i, sum);
+    else p.out[i] = sum;
+  }
+}
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,384 @@
+// Tiles of products (NUMERICS 2): a block computes Rows x Cols results, a thread some of them.
+//
+// The terms come in slices of Depth, which are copied into shared memory while the slice before is
+// multiplied. Every result has two numbers: the chain of its chunk and the total of the chunks
+// before. The order of its terms is the clause's for every tile, so the choice cannot change a bit.
+//
+// A loader copies one operand's slices: next(place) starts the copies of the next slice, so that
+// term k of element x lies at place[k * step + x].
+#pragma once
+#include "device.hpp"
+#include "tallystick/simd_f32.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+constexpr int64_t kChunk = 128;  // NUMERICS 2.1
+// Rows of tiles that are computed together, so that what they read is still in the cache.
+constexpr uint32_t kTogether = 8;
+
+struct alignas(16) Four { float of[4]; };
+
+template <int Rows, int Cols, int ThreadRows, int ThreadCols, int Depth, int Stages, bool SharedTotals>
+struct Tile {
+  static constexpr int kRows = Rows, kCols = Cols, kDepth = Depth, kStages = Stages;
+  static constexpr int kThreadRows = ThreadRows, kThreadCols = ThreadCols;
+  static constexpr int kDown = Rows / ThreadRows, kAcross = Cols / ThreadCols;  // threads
+  static constexpr int kThreads = kDown * kAcross;
+  // Four more, so that eight terms of four elements lie in 32 different banks.
+  static constexpr int kRowStep = Rows + 4, kColStep = Cols + 4;
+  static constexpr int kStage = Depth * (kRowStep + kColStep);  // floats
+  static constexpr bool kSharedTotals = SharedTotals;
+  static_assert(kChunk % Depth == 0 && Depth % 8 == 0, "a chunk is whole slices");
+  static_assert(kDown % 4 == 0 && kAcross % 8 == 0, "a warp is 4 x 8 threads");
+};
+
+// --- operands with strides ------------------------------------------------------------------------
+// Element x, term k at at[x * s_x + k * s_k]. Neighbouring threads read neighbouring terms
+// (along_terms) or elements, as they lie in memory.
+struct Strided {
+  const float* at;
+  int64_t s_x, s_k, along_terms;
+};
+
+// Of an operand whose elements are adjacent (s_x is 1) and aligned: 16 bytes at a time.
+template <class T, int Extent, int Step>
+struct LoadFours {
+  static constexpr int kAcross = Extent / 4, kTerms = T::kThreads / kAcross;
+  static constexpr int kPasses = T::kDepth > kTerms ? T::kDepth / kTerms : 1;
+  static_assert(T::kThreads % kAcross == 0, "threads take whole terms");
+
+  const float* from;
+  int64_t s_k;
+  int64_t left;   // terms of the block that are not copied yet
+  int inside;     // elements of this thread's four that exist
+  bool whole;     // the tile's elements all exist
+  int place;
+
+  TS_INLINE LoadFours(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t k1) {
+    const int thread = static_cast<int>(thread_index());
+    const int term = thread / kAcross, x = thread % kAcross * 4;
+    const int64_t rest = count - x0 - x;
+    inside = static_cast<int>(rest < 0 ? 0 : rest < 4 ? rest : 4);
+    whole = count - x0 >= Extent;
+    s_k = o.s_k;
+    left = k1 - k0;
+    from = o.at + (inside > 0 ? x0 + x : 0) + (k0 + term) * s_k;
+    place = term * Step + x;
+  }
+  TS_INLINE void next(float* to) {
+    if (kTerms > T::kDepth && place >= T::kDepth * Step) return;
+    if (whole && left >= T::kDepth) {
+      TS_UNROLL
+      for (int e = 0; e < kPasses; ++e)
+        async_copy4(to + place + e * kTerms * Step, from + e * kTerms * s_k);
+    } else {
+      const int term = place / Step;
+      for (int e = 0; e < kPasses; ++e)
+        if (term + e * kTerms < left)
+          async_copy4(to + place + e * kTerms * Step, from + e * kTerms * s_k, inside);
+    }
+    from += T::kDepth * s_k;
+    left -= T::kDepth;
+  }
+};
+
+// The place of a thread among 8 terms of as many elements as there are threads for.
+template <class T>
+struct Lane {
+  static constexpr int kElements = T::kThreads / 8;
+  int term, x;
+  TS_INLINE explicit Lane(bool along_terms) {
+    const int thread = static_cast<int>(thread_index());
+    term = along_terms ? thread % 8 : thread / kElements;
+    x = along_terms ? thread / 8 : thread % kElements;
+  }
+};
+
+// Of any strides: 4 bytes at a time.
+template <class T, int Extent, int Step>
+struct LoadOnes {
+  static constexpr int kElements = Lane<T>::kElements, kPasses = Extent / kElements;
+  static_assert(kPasses >= 1 && kPasses <= 32 && Extent % kElements == 0, "whole passes");
+
+  const float* from;
+  int64_t s_x, s_k;    // of one pass; of 8 terms
+  int64_t left;
+  uint32_t inside;     // bit e: the element of pass e exists
+  bool whole;
+  int place, term;
+
+  TS_INLINE LoadOnes(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t k1) {
+    const Lane<T> lane(o.along_terms != 0);
+    term = lane.term;
+    inside = 0;
+    for (int e = 0; e < kPasses; ++e)
+      inside |= static_cast<uint32_t>(x0 + lane.x + e * kElements < count) << e;
+    whole = count - x0 >= Extent;
+    s_x = kElements * o.s_x;
+    s_k = 8 * o.s_k;
+    left = k1 - k0;
+    from = o.at + (x0 + lane.x) * o.s_x + (k0 + lane.term) * o.s_k;
+    place = lane.term * Step + lane.x;
+  }
+  TS_INLINE void next(float* to) {
+    if (whole && left >= T::kDepth) {
+      TS_UNROLL
+      for (int h = 0; h < T::kDepth / 8; ++h) {
+        TS_UNROLL
+        for (int e = 0; e < kPasses; ++e)
+          async_copy1(to + place + h * 8 * Step + e * kElements, from + h * s_k + e * s_x);
+      }
+    } else {
+      for (int h = 0; h < T::kDepth / 8; ++h)
+        for (int e = 0; e < kPasses; ++e)
+          if (term + 8 * h < left && (inside >> e & 1) != 0)
+            async_copy1(to + place + h * 8 * Step + e * kElements, from + h * s_k + e * s_x);
+    }
+    from += T::kDepth / 8 * s_k;
+    left -= T::kDepth;
+  }
+};
+
+// --- operands whose addresses are gathered --------------------------------------------------------
+// Operand gives: Element element(x), Term term(k), and
+// const float* find(element, term, &inside): the address, or any readable one where `inside` is
+// false and the value is +0. along_terms as above.
+template <class T, int Extent, int Step, class Operand>
+struct LoadGathered {
+  static constexpr int kElements = Lane<T>::kElements, kPasses = Extent / kElements;
+  static_assert(kPasses >= 1 && Extent % kElements == 0, "whole passes");
+
+  const Operand& operand;
+  typename Operand::Element elements[kPasses];
+  int64_t k, end;
+  int place;
+
+  TS_INLINE LoadGathered(const Operand& o, int64_t x0, int64_t count, int64_t k0, int64_t k1)
+      : operand(o) {
+    const Lane<T> lane(o.along_terms != 0);
+    TS_UNROLL
+    for (int e = 0; e < kPasses; ++e)
+      elements[e] = o.element(ts_min(x0 + lane.x + e * kElements, count - 1));
+    k = k0 + lane.term;
+    end = k1;
+    place = lane.term * Step + lane.x;
+  }
+  TS_INLINE void next(float* to) {
+    TS_UNROLL
+    for (int h = 0; h < T::kDepth / 8; ++h) {
+      if (k < end) {
+        const auto term = operand.term(k);
+        TS_UNROLL
+        for (int e = 0; e < kPasses; ++e) {
+          bool inside = true;
+          const float* from = operand.find(elements[e], term, inside);
+          async_copy1(to + place + h * 8 * Step + e * kElements, from, inside);
+        }
+      }
+      k += 8;
+    }
+  }
+};
+
+// Division by a number that the host knows, of numbers below 2^31. `divisor` 0: there is none.
+struct Divide { int64_t divisor, factor, shift; };
+TS_INLINE uint32_t quotient(const Divide& by, uint32_t i) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(i) * static_cast<uint32_t>(by.factor) >>
+                               static_cast<uint32_t>(by.shift));
+}
+
+// --- results --------------------------------------------------------------------------------------
+// Row i, column j at at[i * s_row + j], or, with `plane` columns in each of several images (fewer
+// than 2^31 columns in all), at at[i * s_row + j / plane * s_image + j % plane].
+struct Results {
+  float* at;
+  int64_t rows, cols, s_row;
+  Divide plane;
+  int64_t s_image;
+  int64_t fours;       // four columns are adjacent and aligned
+  // NUMERICS 2.5, of the element c[i * c_row + j * c_col]; without c where it is null.
+  const float* c;
+  int64_t c_row, c_col;
+  F32 alpha, beta;
+  int64_t scale_d, scale_c;
+};
+TS_INLINE float finished(const Results& r, float d, const float* c) {
+  if (r.scale_d != 0) d = r.alpha.value * d;
+  if (c != nullptr) {
+    float term = *c;
+    if (r.scale_c != 0) term = r.beta.value * term;
+    d = d + term;
+  }
+  return canonical_nan(planted(d));
+}
+TS_INLINE int64_t place_of(const Results& r, int64_t i, int64_t j) {
+  if (r.plane.divisor == 0) return i * r.s_row + j;
+  const int64_t image = quotient(r.plane, static_cast<uint32_t>(j));
+  return i * r.s_row + image * r.s_image + (j - image * r.plane.divisor);
+}
+// A chunk's value before the last is no result yet: `raw`.
+TS_INLINE void put_result(const Results& r, int64_t i, int64_t j, float d, bool raw) {
+  float* to = r.at + place_of(r, i, j);
+  if (raw) *to = d;
+  else *to = finished(r, d, r.c == nullptr ? nullptr : r.c + i * r.c_row + j * r.c_col);
+}
+
+// The tile of this block: (down, across). Tiles that share operands run at about the same time.
+struct TileAt { int64_t row, col; };
+template <class T>
+TS_INLINE TileAt tile_at(const Results& r) {
+  const uint32_t down = static_cast<uint32_t>((r.rows + T::kRows - 1) / T::kRows);
+  const uint32_t across = static_cast<uint32_t>((r.cols + T::kCols - 1) / T::kCols);
+  const uint32_t each = kTogether * across, group = block_x() / each, first = group * kTogether;
+  const uint32_t height = ts_min(down - first, kTogether), rest = block_x() - group * each;
+  return {static_cast<int64_t>(first + rest % height) * T::kRows,
+          static_cast<int64_t>(rest / height) * T::kCols};
+}
+
+// --- the product ----------------------------------------------------------------------------------
+// The tile at `tile` of DOT over the terms [k0, k1). k0 begins a chunk. `shared` has the bytes of
+// tile_bytes (ops_dot.py).
+template <class T, class LoadA, class LoadB>
+TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, TileAt tile, int64_t k0,
+                             int64_t k1, float* shared, bool raw) {
+  constexpr int kRowFours = T::kThreadRows / 4, kColFours = T::kThreadCols / 4;
+  constexpr int kSlices = static_cast<int>(kChunk) / T::kDepth;  // of a chunk
+  const int thread = static_cast<int>(thread_index());
+  const int warp = thread / 32, lane = thread % 32;
+  const int down = warp / (T::kAcross / 8) * 4 + lane / 8;
+  const int across = warp % (T::kAcross / 8) * 8 + lane % 8;
+  Four* totals = reinterpret_cast<Four*>(shared + T::kStages * T::kStage);
+
+  float chain[T::kThreadRows][T::kThreadCols];
+  float total[T::kSharedTotals ? 1 : T::kThreadRows][T::kSharedTotals ? 1 : T::kThreadCols];
+  TS_UNROLL
+  for (int i = 0; i < T::kThreadRows; ++i) {
+    TS_UNROLL
+    for (int j = 0; j < T::kThreadCols; ++j) chain[i][j] = 0.0f;
+  }
+
+  const int64_t terms = k1 - k0, slices = (terms + T::kDepth - 1) / T::kDepth;
+  TS_UNROLL
+  for (int s = 0; s < T::kStages - 1; ++s) {
+    if (s < slices) {
+      load_a.next(shared + s * T::kStage);
+      load_b.next(shared + s * T::kStage + T::kDepth * T::kRowStep);
+    }
+    async_commit();
+  }
+  int stage = 0, ahead = T::kStages - 1, in_chunk = 0;
+  bool first = true;
+  const auto multiply = [&](const float* a, const float* b) TS_LAMBDA {
+    float x[T::kThreadRows], y[T::kThreadCols];
+    TS_UNROLL
+    for (int g = 0; g < kRowFours; ++g) {
+      const Four found = *reinterpret_cast<const Four*>(a + (g * T::kDown + down) * 4);
+      TS_UNROLL
+      for (int i = 0; i < 4; ++i) x[g * 4 + i] = found.of[i];
+    }
+    TS_UNROLL
+    for (int g = 0; g < kColFours; ++g) {
+      const Four found = *reinterpret_cast<const Four*>(b + (g * T::kAcross + across) * 4);
+      TS_UNROLL
+      for (int j = 0; j < 4; ++j) y[g * 4 + j] = found.of[j];
+    }
+    TS_UNROLL
+    for (int i = 0; i < T::kThreadRows; ++i) {
+      TS_UNROLL
+      for (int j = 0; j < T::kThreadCols; ++j) chain[i][j] = fma1(x[i], y[j], chain[i][j]);
+    }
+  };
+
+  TS_ROLLED
+  for (int64_t s = 0; s < slices; ++s) {
+    if (in_chunk == kSlices) {  // the chunk before is complete (NUMERICS 2.2)
+      TS_UNROLL
+      for (int i = 0; i < T::kThreadRows; ++i) {
+        TS_UNROLL
+        for (int g = 0; g < kColFours; ++g) {
+          Four sum;
+          Four* at = totals + (i * kColFours + g) * T::kThreads + thread;
+          if (T::kSharedTotals && !first) sum = *at;
+          TS_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            float& p = chain[i][g * 4 + j];
+            if (T::kSharedTotals) {
+              sum.of[j] = first ? p : sum.of[j] + p;
+            } else {
+              float& t = total[T::kSharedTotals ? 0 : i][T::kSharedTotals ? 0 : g * 4 + j];
+              t = first ? p : t + p;
+            }
+            p = 0.0f;
+          }
+          if (T::kSharedTotals) *at = sum;
+        }
+      }
+      first = false;
+      in_chunk = 0;
+    }
+    async_wait<T::kStages - 2>();
+#ifndef TS_PLANT_MISSING_BARRIER
+    block_barrier();
+#endif
+    if (s + T::kStages - 1 < slices) {
+#ifdef TS_PLANT_RACE
+      float* to = shared + stage * T::kStage;  // the slice that is being multiplied
+#else
+      float* to = shared + ahead * T::kStage;
+#endif
+      load_a.next(to);
+      load_b.next(to + T::kDepth * T::kRowStep);
+    }
+    async_commit();
+    const float* a = shared + stage * T::kStage;
+    const float* b = a + T::kDepth * T::kRowStep;
+    const int64_t here = terms - s * T::kDepth;
+    if (here >= T::kDepth) {
+      TS_UNROLL
+      for (int k = 0; k < T::kDepth; ++k) multiply(a + k * T::kRowStep, b + k * T::kColStep);
+    } else {
+      TS_ROLLED
+      for (int k = 0; k < here; ++k) multiply(a + k * T::kRowStep, b + k * T::kColStep);
+    }
+    ++in_chunk;
+    stage = stage + 1 == T::kStages ? 0 : stage + 1;
+    ahead = ahead + 1 == T::kStages ? 0 : ahead + 1;
+  }
+
+  TS_UNROLL
+  for (int i = 0; i < T::kThreadRows; ++i) {
+    const int64_t row = tile.row + (i / 4 * T::kDown + down) * 4 + i % 4;
+    if (row >= r.rows) continue;
+    TS_UNROLL
+    for (int g = 0; g < kColFours; ++g) {
+      Four sum;
+      if (T::kSharedTotals && !first) sum = totals[(i * kColFours + g) * T::kThreads + thread];
+      const int64_t col = tile.col + (g * T::kAcross + across) * 4;
+      TS_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float p = chain[i][g * 4 + j];
+        const float before = T::kSharedTotals ? sum.of[j]
+                                              : total[T::kSharedTotals ? 0 : i]
+                                                     [T::kSharedTotals ? 0 : g * 4 + j];
+        sum.of[j] = first ? p : before + p;
+      }
+      if (r.fours != 0 && col + 4 <= r.cols) {
+        if (!raw) {
+          TS_UNROLL
+          for (int j = 0; j < 4; ++j)
+            sum.of[j] = finished(r, sum.of[j],
+                                 r.c == nullptr ? nullptr : r.c + row * r.c_row + (col + j) * r.c_col);
+        }
+        *reinterpret_cast<Four*>(r.at + place_of(r, row, col)) = sum;
+      } else {
+        TS_UNROLL
+        for (int j = 0; j < 4; ++j)
+          if (col + j < r.cols) put_result(r, row, col + j, sum.of[j], raw);
+      }
+    }
+  }
+}
+
+}  // namespace TS_ISA
+}  // namespace tallystick

@@ -1,0 +1,39 @@
+"""The outcomes of games and of sessions in words, for documents and for people (PROTOCOL 12.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.delegation.entries import (
+    ALONE,
+    CONTESTED,
+    CONVICTED,
+    NO_RESULT,
+    NO_VERDICT,
+    NONE_ACCEPTED,
+    UNCONTESTED,
+    UNDECIDED,
+)
+
+VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "no verdict"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A result: its `name` in JSON (docs/INTERFACE.md), and a `sentence` for a person."""
+
+    name: str
+    sentence: str
+
+
+RESULTS = {
+    NONE_ACCEPTED: Words("none accepted", "No claim is accepted: every party was removed."),
+    CONTESTED: Words(
+        "accepted", "One claim is accepted; every party that signed another one was removed."
+    ),
+    UNCONTESTED: Words("uncontested", "All parties have signed the same claim; it is accepted."),
+    ALONE: Words(
+        "one party alone", "One party alone has opened; its claim was compared with nothing."
+    ),
+    NO_RESULT: Words("no result", "The session has no result: a game could not be decided."),
+}
