@@ -93,7 +93,9 @@ TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memor
 template <int Newest>
 TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 // The number of bits that are 1.
-TS_INLINE uint32_t bit_count(uint32_t x) { return static_cast<uint32_t>(__popc(static_cast<int>(x))); }
+TS_INLINE uint32_t bit_count(uint32_t x) {
+  return static_cast<uint32_t>(__popc(static_cast<int>(x)));
+}
 // Four of the eight bytes of low (0 to 3) and high (4 to 7): the hexadecimal digits of `which`, from
 // the most significant byte of the result to the least.
 TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {
