@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.launch import f64, launch_over, over, pointer, space, whole
+from tallystick.kernels.cuda.launch import f64, over, whole
 from tallystick.kernels.cuda.tensor import DeviceTensor
 
 BLOCK, CHUNK = 256, 65536  # elements below a value of the rule's first and second level
@@ -228,16 +228,19 @@ class Room:
         return self._base + sum(self._sizes[:place])
 
 
-def copy_to(source: DeviceTensor, address: int) -> None:
-    """Copy a tensor of any strides to `address`, row-major."""
-    params = space(source.shape, source) + pointer(source) + whole(address)
-    launch_over(source, f"copy_strided_{source.itemsize}", source.size, params)
-
-
-def transposed(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
+def turned(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
     """A view of x whose axis i is x's axis order[i]."""
     shape, strides = [x.shape[a] for a in order], [x.strides[a] for a in order]
     return DeviceTensor(x.device, x.memory, x.address, x.dtype, shape, strides)
+
+
+def like(x: DeviceTensor, address: int) -> DeviceTensor:
+    """A C-contiguous tensor of x's type at an address of the scratch memory."""
+    steps, step = [], x.itemsize
+    for size in reversed(x.shape):
+        steps.append(step)
+        step *= size
+    return DeviceTensor(x.device, x.memory, address, x.dtype, x.shape, steps[::-1])
 
 
 def launch_rows(device: Cuda, kernel: str, count: int, n: int, params: bytes) -> None:
