@@ -1,4 +1,4 @@
-// What the pointwise operators compute, on a register of elements (NUMERICS 6.11, 7.4, 10).
+// What the pointwise operators compute, on a register of elements (NUMERICS 6.7 to 6.11, 7.4, 8.5, 10).
 #pragma once
 #include "tallystick/elementary.hpp"
 #include "tallystick/simd_f32.hpp"
@@ -57,6 +57,25 @@ TS_OP2(lt, f32m, return v_lt(a, b);)
 TS_OP2(le, f32m, return v_le(a, b);)
 TS_OP2(gt, f32m, return v_gt(a, b);)
 TS_OP2(ge, f32m, return v_ge(a, b);)
+// NUMERICS 6.7 to 6.10.
+constexpr uint32_t kGeluC1 = 0x3f3504f3u, kGeluC2 = 0x3ecc422au, kGeluC3 = 0x3f4c422au,
+                   kGeluC4 = 0x3d372713u, kGeluC5 = 0x3e095d4fu;
+TS_INLINE f32v gelu_u(f32v x) {
+  return v_mul(v_bits(kGeluC3), v_fma(v_mul(v_mul(x, x), x), v_bits(kGeluC4), x));
+}
+TS_OP1(gelu_erf, const f32v e = cr_erf(v_mul(a, v_bits(kGeluC1)));
+       return v_mul(v_mul(a, v_set1(0.5f)), v_add(v_one(), e));)
+TS_OP1(gelu_tanh, return v_mul(v_mul(v_set1(0.5f), a), v_add(v_one(), cr_tanh(gelu_u(a))));)
+TS_OP2(gelu_erf_backward, f32v, const f32v e = cr_erf(v_mul(b, v_bits(kGeluC1)));
+       const f32v c = v_mul(v_set1(0.5f), v_add(v_one(), e));
+       const f32v p = v_mul(cr_exp(v_mul(v_mul(b, b), v_set1(-0.5f))), v_bits(kGeluC2));
+       return v_mul(a, v_fma(b, p, c));)
+TS_OP2(gelu_tanh_backward, f32v, const f32v half = v_set1(0.5f);
+       const f32v t = cr_tanh(gelu_u(b));
+       const f32v v = v_mul(v_bits(kGeluC3), v_fma(v_mul(b, b), v_bits(kGeluC5), v_one()));
+       const f32v left = v_mul(half, v_add(v_one(), t));
+       const f32v right = v_mul(v_mul(v_mul(half, b), v_fma(v_neg(t), t, v_one())), v);
+       return v_mul(a, v_add(left, right));)
 // NUMERICS 7.4: (2 d) g, over n (p0) for `mean`.
 struct mse_backward_op {
   TS_INLINE static f32v f(f32v g, f32v x, f32v y, f32v) {
@@ -68,6 +87,10 @@ struct mse_backward_mean_op {
     return v_div(v_mul(v_mul(v_set1(2.0f), v_sub(x, y)), g), p0);
   }
 };
+// NUMERICS 8.5.
+TS_INLINE f32v mask_scale(f32v a, f32m kept, f32v scale) {
+  return v_blend(kept, v_mul(a, scale), v_zero());
+}
 
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -11,15 +11,14 @@
 // The functor is called once per register, in ascending order of i, so it may also store.
 #pragma once
 #include "tallystick/simd_f32.hpp"
+#include "tallystick/sum_rule.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
 
-constexpr size_t kSumBlock = 256;  // NUMERICS 3.1
-constexpr size_t kSumLanes = 32;
 constexpr size_t kSumRegs = kSumLanes / kF32Lanes;
 
-TS_INLINE f32v v_minus_zero() { return v_bits(0x80000000u); }  // the identity of addition (3.2)
+TS_INLINE f32v v_minus_zero() { return v_bits(kMinusZero); }
 
 // Halving tree over the 32 lanes held in kSumRegs registers.
 TS_INLINE float lanes_tree(f32v* acc) {

@@ -133,7 +133,7 @@ void run_mask(const EwOperand* in, void* out, size_t n, const float* p) {
       const size_t left = ts_min(kF32Lanes, m - j);
       const f32v v = v_load_any(x + j, left);
       const f32m on = left == kF32Lanes ? m_load(k + j) : m_load_n(k + j, left);
-      const f32v r = kScale ? v_blend(on, v_canon(v_mul(v, p0)), v_zero()) : v_blend(on, p0, v);
+      const f32v r = kScale ? v_canon(mask_scale(v, on, p0)) : v_blend(on, p0, v);
       v_store_any(o + i + j, v_planted(r), left);
     }
   }

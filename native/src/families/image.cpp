@@ -1,7 +1,7 @@
 // Batch normalisation and max pooling, one copy per instruction set (NUMERICS 6.12 - 6.16).
 #include "families/image.hpp"
 
-#include "tallystick/elementary.hpp"
+#include "tallystick/nn_elements.hpp"
 #include "tallystick/reduce.hpp"
 #include "tallystick/reduce_f64.hpp"
 
@@ -38,21 +38,12 @@ void scatter(const BatchNormShape& s, size_t channel, const float* row, float* y
     copy_run(to, row, s.inner);
 }
 
-// h times weight plus bias, where they are present (6.5).
-template <bool W, bool B>
-TS_INLINE f32v affine(f32v h, f32v w, f32v b) {
-  if (W && B) return v_fma(h, w, b);
-  if (W) return v_mul(h, w);
-  if (B) return v_add(h, b);
-  return h;
-}
-
 template <bool W, bool B>
 TS_INLINE void normalise(const float* x, size_t n, float mean, float rstd, float w, float b,
                          float* y) {
   const f32v mv = v_set1(mean), rv = v_set1(rstd), wv = v_set1(w), bv = v_set1(b);
   map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    return affine<W, B>(v_mul(v_sub(v_load_any(x + i, k), mv), rv), wv, bv);
+    return affine<W, B>(normalised(v_load_any(x + i, k), mv, rv), wv, bv);
   });
 }
 
@@ -79,12 +70,12 @@ void batch_norm(const BatchNormForward& p, size_t begin, size_t end, float* row)
       return d * d;
     });
     const float mean = static_cast<float>(m);
-    const float rstd = static_cast<float>(1.0 / __builtin_sqrt(q / count + p.eps));
+    const float rstd = batch_norm_rstd(q, count, p.eps);
     if (p.running_mean) {
       const float old_mean = p.running_mean[c], old_var = p.running_var[c];
       const float u = static_cast<float>(q / free_count);
-      put1(p.new_mean + c, fma1(p.momentum, mean - old_mean, old_mean));
-      put1(p.new_var + c, fma1(p.momentum, u - old_var, old_var));
+      put1(p.new_mean + c, running_statistic(old_mean, mean, p.momentum));
+      put1(p.new_var + c, running_statistic(old_var, u, p.momentum));
     }
     normalise_any(row, n, mean, rstd, at(p.weight, c), at(p.bias, c), row);
     scatter(p.shape, c, row, p.y);
@@ -115,8 +106,7 @@ void batch_norm_dx(const float* g, const float* h, size_t n, bool train, float d
   const float count = static_cast<float>(n);
   const f32v s1 = v_set1(db / count), s2 = v_set1(dw / count);
   map_out(n, row, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v centred = v_sub(v_load_any(g + i, k), s1);
-    return v_mul(v_fma(v_neg(v_load_any(h + i, k)), s2, centred), rv);
+    return batch_norm_gradient(v_load_any(g + i, k), v_load_any(h + i, k), s1, s2, rv);
   });
 }
 
@@ -133,7 +123,7 @@ void batch_norm_backward(const BatchNormBackward& p, size_t begin, size_t end, f
       gather(p.shape, c, p.x, h);
       const f32v mean = v_set1(p.mean[c]), rv = v_set1(rstd);
       dw = sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-        const f32v v = v_mul(v_sub(v_load_any(h + i, k), mean), rv);
+        const f32v v = normalised(v_load_any(h + i, k), mean, rv);
         v_store_any(h + i, v, k);
         return v_mul(v_load_any(g + i, k), v);
       });

@@ -1,7 +1,8 @@
 // Normalisation, activation and losses, one copy per instruction set (NUMERICS 6, 7).
 #include "families/nn.hpp"
 
-#include "tallystick/elementary.hpp"
+#include "tallystick/nn_elements.hpp"
+#include "tallystick/pointwise.hpp"
 #include "tallystick/reduce.hpp"
 
 namespace tallystick {
@@ -26,14 +27,14 @@ TS_INLINE size_t group_of(size_t rows_left, size_t n) { return n > 1024 ? 1 : ts
 
 TS_INLINE float sum_exp(const float* x, size_t n, f32v m) {
   return sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-    return cr_exp(v_sub(v_load_any(x + i, k), m));
+    return exp_below(v_load_any(x + i, k), m);
   });
 }
 
 // As sum_exp, and the terms go to e, which may be x.
 TS_INLINE float sum_exp_kept(const float* x, float* e, size_t n, f32v m) {
   return sum_of(n, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = cr_exp(v_sub(v_load_any(x + i, k), m));
+    const f32v v = exp_below(v_load_any(x + i, k), m);
     v_store_any(e + i, v, k);
     return v;
   });
@@ -48,7 +49,9 @@ void softmax(const float* x, float* y, size_t rows, size_t n) {
     for (size_t j = 0; j < g; ++j) {
       float* e = y + j * n;
       const f32v d = v_set1(s[j]);
-      map_out(n, e, [=](size_t i, size_t k) TS_LAMBDA { return v_div(v_load_any(e + i, k), d); });
+      map_out(n, e, [=](size_t i, size_t k) TS_LAMBDA {
+        return softmax_of(v_load_any(e + i, k), d);
+      });
     }
   }
 }
@@ -65,7 +68,7 @@ void log_softmax(const float* x, float* y, size_t rows, size_t n) {
       const float* z = x + j * n;
       const f32v top = v_set1(m[j]), log_s = v_set1(l[j]);
       map_out(n, y + j * n, [=](size_t i, size_t k) TS_LAMBDA {
-        return v_sub(v_sub(v_load_any(z + i, k), top), log_s);
+        return log_softmax_of(v_load_any(z + i, k), top, log_s);
       });
     }
   }
@@ -77,7 +80,7 @@ void softmax_backward(const float* g, const float* y, float* out, size_t rows, s
       return v_mul(v_load_any(g + i, k), v_load_any(y + i, k));
     }));
     map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-      return v_mul(v_load_any(y + i, k), v_sub(v_load_any(g + i, k), s));
+      return softmax_gradient(v_load_any(g + i, k), v_load_any(y + i, k), s);
     });
   }
 }
@@ -86,7 +89,7 @@ void log_softmax_backward(const float* g, const float* y, float* out, size_t row
   for (size_t r = 0; r < rows; ++r, g += n, y += n, out += n) {
     const f32v s = v_set1(sum_row(g, n));
     map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-      return v_sub(v_load_any(g + i, k), v_mul(cr_exp(v_load_any(y + i, k)), s));
+      return log_softmax_gradient(v_load_any(g + i, k), v_load_any(y + i, k), s);
     });
   }
 }
@@ -96,11 +99,8 @@ template <bool W, bool B>
 TS_INLINE void layer_norm_row(const float* x, const float* w, const float* b, f32v mean, f32v rstd,
                               float* y, size_t n) {
   map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v h = v_mul(v_sub(v_load_any(x + i, k), mean), rstd);
-    if (W && B) return v_fma(h, v_load_any(w + i, k), v_load_any(b + i, k));
-    if (W) return v_mul(h, v_load_any(w + i, k));
-    if (B) return v_add(h, v_load_any(b + i, k));
-    return h;
+    const f32v h = normalised(v_load_any(x + i, k), mean, rstd);
+    return affine<W, B>(h, W ? v_load_any(w + i, k) : h, B ? v_load_any(b + i, k) : h);
   });
 }
 
@@ -179,7 +179,7 @@ TS_INLINE void layer_norm_dx_row(const float* g, const float* x, const float* w,
     return W ? v_mul(v, v_load_any(w + i, k)) : v;
   };
   const auto h_of = [=](size_t i, size_t k) TS_LAMBDA {
-    return v_mul(v_sub(v_load_any(x + i, k), mean), rstd);
+    return normalised(v_load_any(x + i, k), mean, rstd);
   };
   float sums[2];
   sum_pair(n, sums, [=](size_t i, size_t k, f32v* first, f32v* second) TS_LAMBDA {
@@ -188,7 +188,7 @@ TS_INLINE void layer_norm_dx_row(const float* g, const float* x, const float* w,
   });
   const f32v s1 = v_set1(sums[0] / count), s2 = v_set1(sums[1] / count);
   map_out(n, dx, [=](size_t i, size_t k) TS_LAMBDA {
-    return v_mul(v_sub(v_sub(k_of(i, k), s1), v_mul(h_of(i, k), s2)), rstd);
+    return layer_norm_gradient(k_of(i, k), h_of(i, k), s1, s2, rstd);
   });
 }
 
@@ -216,8 +216,8 @@ void layer_norm_dwb(const LayerNormBackward& p, float* dw, float* db, size_t beg
     if (dw) {
       sum_columns(p.rows, col, cols, dw + col, scratch,
                   [=](size_t i, size_t j, size_t k) TS_LAMBDA {
-        const f32v d = v_sub(v_load_any(x + i * n + j, k), v_set1(mean[i]));
-        return v_mul(v_load_any(g + i * n + j, k), v_mul(d, v_set1(rstd[i])));
+        return v_mul(v_load_any(g + i * n + j, k),
+                     normalised(v_load_any(x + i * n + j, k), v_set1(mean[i]), v_set1(rstd[i])));
       });
       canonical_columns(dw + col, cols);
     }
@@ -234,45 +234,18 @@ void layer_norm_dwb(const LayerNormBackward& p, float* dw, float* db, size_t beg
 size_t scratch_of(size_t rows) { return column_scratch(rows); }
 
 // --- gelu (6.7 - 6.10) ---------------------------------------------------------------------------
-constexpr uint32_t kC1 = 0x3f3504f3u, kC2 = 0x3ecc422au, kC3 = 0x3f4c422au, kC4 = 0x3d372713u,
-                   kC5 = 0x3e095d4fu;
-
-void gelu_erf(const float* x, float* y, size_t n) {
+template <class Op>
+void map_one(const float* x, float* y, size_t n) {
+  const f32v none = v_zero();
   map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    const f32v e = cr_erf(v_mul(v, v_bits(kC1)));
-    return v_mul(v_mul(v, v_set1(0.5f)), v_add(v_set1(1.0f), e));
+    return Op::f(v_load_any(x + i, k), none, none);
   });
 }
-
-void gelu_erf_backward(const float* g, const float* x, float* out, size_t n) {
+template <class Op>
+void map_two(const float* g, const float* x, float* out, size_t n) {
+  const f32v none = v_zero();
   map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    const f32v c = v_mul(v_set1(0.5f), v_add(v_set1(1.0f), cr_erf(v_mul(v, v_bits(kC1)))));
-    const f32v p = v_mul(cr_exp(v_mul(v_mul(v, v), v_set1(-0.5f))), v_bits(kC2));
-    return v_mul(v_load_any(g + i, k), v_fma(v, p, c));
-  });
-}
-
-TS_INLINE f32v gelu_u(f32v x) {
-  return v_mul(v_bits(kC3), v_fma(v_mul(v_mul(x, x), x), v_bits(kC4), x));
-}
-
-void gelu_tanh(const float* x, float* y, size_t n) {
-  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v v = v_load_any(x + i, k);
-    return v_mul(v_mul(v_set1(0.5f), v), v_add(v_set1(1.0f), cr_tanh(gelu_u(v))));
-  });
-}
-
-void gelu_tanh_backward(const float* g, const float* x, float* out, size_t n) {
-  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v one = v_set1(1.0f), half = v_set1(0.5f), v = v_load_any(x + i, k);
-    const f32v t = cr_tanh(gelu_u(v));
-    const f32v w = v_mul(v_bits(kC3), v_fma(v_mul(v, v), v_bits(kC5), one));
-    const f32v left = v_mul(half, v_add(one, t));
-    const f32v right = v_mul(v_mul(v_mul(half, v), v_fma(v_neg(t), t, one)), w);
-    return v_mul(v_load_any(g + i, k), v_add(left, right));
+    return Op::f(v_load_any(g + i, k), v_load_any(x + i, k), none);
   });
 }
 
@@ -286,7 +259,7 @@ void cross_entropy(const CrossEntropyForward& p, size_t begin, size_t end) {
     put1(p.row_max + r, m);
     put1(p.row_sum + r, s);
     if (t == p.ignore_index) p.loss[r] = 0.0f;
-    else put1(p.loss + r, log1(s) - (x[t] - m));
+    else put1(p.loss + r, cross_entropy_loss(log1(s), x[t], m));
   }
 }
 
@@ -311,11 +284,10 @@ void cross_entropy_backward(const CrossEntropyBackward& p, size_t begin, size_t 
     }
     const float c1 = row_coefficient(p, r);
     const f32v m = v_set1(p.row_max[r]), s = v_set1(p.row_sum[r]), c = v_set1(c1);
-    const auto probability = [=](f32v v) TS_LAMBDA { return v_div(cr_exp(v_sub(v, m)), s); };
     // Read before the row is overwritten: out may be x.
-    const float at_target = fma1(v_lane0(probability(v_set1(x[t]))), c1, -c1);
+    const float at_target = target_gradient(v_lane0(probability(v_set1(x[t]), m, s)), c1);
     map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-      return v_mul(probability(v_load_any(x + i, k)), c);
+      return v_mul(probability(v_load_any(x + i, k), m, s), c);
     });
     put1(out + t, at_target);
   }
@@ -351,8 +323,9 @@ const NnTable TS_TABLE(nn) = {
     isa::softmax,        isa::log_softmax,   isa::softmax_backward,
     isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
     isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,
-    isa::gelu_erf,       isa::gelu_tanh,     isa::gelu_erf_backward,
-    isa::gelu_tanh_backward, isa::cross_entropy, isa::cross_entropy_backward,
+    isa::map_one<isa::gelu_erf_op>, isa::map_one<isa::gelu_tanh_op>,
+    isa::map_two<isa::gelu_erf_backward_op>, isa::map_two<isa::gelu_tanh_backward_op>,
+    isa::cross_entropy, isa::cross_entropy_backward,
     isa::nll,            isa::nll_backward,  isa::loss_sum};
 
 }  // namespace tallystick

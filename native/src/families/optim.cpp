@@ -1,6 +1,8 @@
 // Optimizer steps, one copy per instruction set (NUMERICS 11).
 #include "families/optim.hpp"
 
+#include "tallystick/nn_elements.hpp"
+#include "tallystick/optimizer.hpp"
 #include "tallystick/reduce.hpp"
 
 namespace tallystick {
@@ -21,25 +23,18 @@ TS_INLINE void put_any(float* p, f32v a, size_t k) {
 
 template <bool Scaled, bool AddsDecay, bool ScalesParam>
 void adam_range(const AdamStep& s, size_t begin, size_t end) {
-  const f32v c = v_set1(Scaled ? *s.c : 0.0f), decay = v_set1(s.decay);
-  const f32v rest1 = v_set1(s.rest1);
-  const f32v beta2 = v_set1(s.beta2), rest2 = v_set1(s.rest2);
-  const f32v eps = v_set1(s.eps), root = v_set1(s.root_bc2), minus_step = v_set1(-s.step_size);
+  const AdamFactors factors = {v_set1(s.rest1), v_set1(s.beta2), v_set1(s.rest2),
+                               v_set1(s.eps), v_set1(s.root_bc2), v_set1(-s.step_size),
+                               v_set1(s.decay), v_set1(Scaled ? *s.c : 0.0f)};
   const float *p_in = s.p, *g_in = s.g, *m_in = s.m, *v_in = s.v;
   float *p_out = s.p_out, *m_out = s.m_out, *v_out = s.v_out;
   for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v p = v_load_any(p_in + i, k);
-    f32v g = v_load_any(g_in + i, k);
-    if (Scaled) g = v_mul(g, c);
-    if (AddsDecay) g = v_fma(decay, p, g);
-    const f32v m0 = v_load_any(m_in + i, k);
-    const f32v m = v_fma(rest1, v_sub(g, m0), m0);
-    const f32v v = v_fma(beta2, v_load_any(v_in + i, k), v_mul(v_mul(rest2, g), g));
-    const f32v q = v_add(v_div(v_sqrt(v), root), eps);
-    const f32v kept = ScalesParam ? v_mul(p, decay) : p;
-    put_any(p_out + i, v_fma(minus_step, v_div(m, q), kept), k);
-    put_any(m_out + i, m, k);
-    put_any(v_out + i, v, k);
+    const AdamElement made = adam_element<Scaled, AddsDecay, ScalesParam>(
+        factors, v_load_any(p_in + i, k), v_load_any(g_in + i, k), v_load_any(m_in + i, k),
+        v_load_any(v_in + i, k));
+    put_any(p_out + i, made.p, k);
+    put_any(m_out + i, made.m, k);
+    put_any(v_out + i, made.v, k);
   });
 }
 
@@ -58,22 +53,16 @@ void adam(const AdamStep& s, size_t begin, size_t end) {
 
 template <bool Scaled, bool Decays, bool Momentum, bool Nesterov>
 void sgd_range(const SgdStep& s, size_t begin, size_t end) {
-  const f32v c = v_set1(Scaled ? *s.c : 0.0f), decay = v_set1(s.weight_decay);
-  const f32v minus_lr = v_set1(-s.lr), momentum = v_set1(s.momentum);
-  const f32v undamped = v_set1(s.undamped);
+  const SgdFactors factors = {v_set1(-s.lr), v_set1(s.momentum), v_set1(s.undamped),
+                              v_set1(s.weight_decay), v_set1(Scaled ? *s.c : 0.0f)};
   const float *p_in = s.p, *g_in = s.g, *buf_in = s.buf;
   float *p_out = s.p_out, *buf_out = s.buf_out;
   for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v p = v_load_any(p_in + i, k);
-    f32v g = v_load_any(g_in + i, k);
-    if (Scaled) g = v_mul(g, c);
-    if (Decays) g = v_fma(decay, p, g);
-    if (Momentum) {
-      const f32v buf = v_fma(momentum, v_load_any(buf_in + i, k), v_mul(undamped, g));
-      put_any(buf_out + i, buf, k);
-      g = Nesterov ? v_fma(momentum, buf, g) : buf;
-    }
-    put_any(p_out + i, v_fma(minus_lr, g, p), k);
+    const f32v buf = Momentum ? v_load_any(buf_in + i, k) : v_zero();
+    const SgdElement made = sgd_element<Scaled, Decays, Momentum, Nesterov>(
+        factors, v_load_any(p_in + i, k), v_load_any(g_in + i, k), buf);
+    if (Momentum) put_any(buf_out + i, made.buf, k);
+    put_any(p_out + i, made.p, k);
   });
 }
 
@@ -93,7 +82,7 @@ void sgd(const SgdStep& s, size_t begin, size_t end) {
 
 void clip_coef(const float* s, size_t n, float max_norm, float* out) {
   const float norm = sqrt1(sum_row(s, n));
-  put1(out, min1(max_norm / (norm + 1e-6f), 1.0f));
+  put1(out, clip_coefficient(norm, max_norm));
   put1(out + 1, norm);
 }
 

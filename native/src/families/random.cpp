@@ -1,7 +1,6 @@
 #include "families/random.hpp"
 
-#include "tallystick/elementary.hpp"
-#include "tallystick/philox.hpp"
+#include "tallystick/random.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -38,11 +37,10 @@ void dropout_mask(RandomKey key, uint64_t threshold, size_t begin, size_t end, u
 }
 
 void uniform(RandomKey key, float low, float high, size_t begin, size_t end, float* out) {
-  const f32v lo = v_set1(low), width = v_sub(v_set1(high), lo), unit = v_set1(0x1p-24f);
+  const f32v lo = v_set1(low), width = v_sub(v_set1(high), lo);
   each_words(key, begin, end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
     for (size_t i = 0; i < n; i += kF32Lanes) {
-      const f32v u = v_mul(u_top24(u_load(w + i)), unit);
-      const f32v r = v_canon(v_planted(v_fma(u, width, lo)));
+      const f32v r = v_canon(v_planted(uniform_of(u_load(w + i), lo, width)));
       v_store_any(out + (at - begin) + i, r, ts_min(kF32Lanes, n - i));
     }
   });
@@ -50,8 +48,7 @@ void uniform(RandomKey key, float low, float high, size_t begin, size_t end, flo
 
 // NUMERICS 8.7: elements take consecutive pairs of words.
 void normal(RandomKey key, float mean, float std, size_t begin, size_t end, float* out) {
-  const f32v mu = v_set1(mean), sigma = v_set1(std), unit = v_set1(0x1p-24f), one = v_set1(1.0f);
-  const f32v two_pi = v_bits(0x40c90fdbu), minus_two = v_set1(-2.0f);
+  const f32v mu = v_set1(mean), sigma = v_set1(std);
   each_words(key, 2 * begin, 2 * end, [=](const uint32_t* w, size_t at, size_t n) TS_LAMBDA {
     for (size_t i = 0; i < n; i += 2 * kF32Lanes) {
       uint32_t first[kF32Lanes], second[kF32Lanes];
@@ -59,10 +56,8 @@ void normal(RandomKey key, float mean, float std, size_t begin, size_t end, floa
         first[k] = w[i + 2 * k];
         second[k] = w[i + 2 * k + 1];
       }
-      const f32v u1 = v_mul(v_add(u_top24(u_load(first)), one), unit);
-      const f32v u2 = v_mul(u_top24(u_load(second)), unit);
-      const f32v z = v_mul(v_sqrt(v_mul(minus_two, cr_log(u1))), cr_cos(v_mul(u2, two_pi)));
-      const f32v r = v_canon(v_planted(v_fma(z, sigma, mu)));
+      const f32v z = normal_of(u_load(first), u_load(second), mu, sigma);
+      const f32v r = v_canon(v_planted(z));
       v_store_any(out + (at / 2 - begin) + i / 2, r, ts_min(kF32Lanes, (n - i) / 2));
     }
   });

@@ -16,8 +16,9 @@ from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
+from tallystick.kernels.devices import find_device
 from tallystick.kernels.environment import environment_holds
-from tallystick.numerics.contracts import CONTRACTS
+from tallystick.numerics.contracts import CONTRACTS, ORDERED_1, parse_contract
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
 from tallystick.run.store.version import tallystick_version
@@ -51,9 +52,18 @@ def _memory_bytes() -> int | None:
 
 
 def _gpu() -> str:
-    if any(Path("/proc/driver/nvidia").glob("version")) or Path("/dev/nvidia0").exists():
-        return "present, not used: this build has CPU kernels only"
-    return "none found; none needed"
+    """The GPU, and whether its kernels have the contract's bits. Compiles them the first time."""
+    try:
+        device = find_device("cuda", ORDERED_1)
+    except TallystickError as error:
+        if any(Path("/proc/driver/nvidia").glob("version")) or Path("/dev/nvidia0").exists():
+            return f"not usable: {error}"
+        return "none found; none needed"
+    try:
+        device.prepare(parse_contract(ORDERED_1))
+    except (TallystickError, MemoryError) as error:
+        return f"{device.name} not usable: {error}"
+    return f"{device.name} ({device.architecture}): its kernels have the bits of ordered/1"
 
 
 def examine() -> tuple[dict[str, Any], str]:

@@ -17,6 +17,7 @@
 #define TS_UNROLL
 #define TS_ROLLED
 #define TS_KERNEL_AT_ONCE(name, Params, most_threads, at_once) TS_KERNEL(name, Params, most_threads)
+#define TS_UNROLL_BY(times)
 #define TS_KERNEL(name, Params, most_threads)                                              \
   static void name(const Params& p);                                                       \
   static const ::emulation::Registered ts_registered_##name(                               \
@@ -91,7 +92,17 @@ TS_INLINE void async_wait() { ::emulation::async_wait(Newest); }
 TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { if (value < *at) *at = value; }
 TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { if (value > *at) *at = value; }
 TS_INLINE void atomic_min(uint64_t* at, uint64_t value) { if (value < *at) *at = value; }
+TS_INLINE void atomic_max(uint64_t* at, uint64_t value) { if (value > *at) *at = value; }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { *at += value; }
+
+TS_INLINE uint32_t bit_count(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
+TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t found = 0;
+  for (int i = 0; i < 4; ++i)
+    found |= static_cast<uint32_t>(both >> (which >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  return found;
+}
 
 }  // namespace TS_ISA
 }  // namespace tallystick

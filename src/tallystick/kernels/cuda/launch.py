@@ -69,7 +69,7 @@ def merged(
     return sizes, steps
 
 
-def _spread(x: DeviceTensor, shape: Sequence[int]) -> list[int]:
+def spread(x: DeviceTensor, shape: Sequence[int]) -> list[int]:
     """The strides of x in elements, broadcast to `shape` (NUMERICS 10.1)."""
     missing = len(shape) - x.ndim
     pairs = zip(x.shape, x.steps, strict=True)
@@ -78,7 +78,7 @@ def _spread(x: DeviceTensor, shape: Sequence[int]) -> list[int]:
 
 def space(shape: Sequence[int], *tensors: DeviceTensor) -> bytes:
     """A Space of `shape`, then the Strides of each tensor, which is broadcast to that shape."""
-    sizes, steps = merged(shape, [_spread(x, shape) for x in tensors])
+    sizes, steps = merged(shape, [spread(x, shape) for x in tensors])
     count = 1
     for size in sizes:
         count *= size
@@ -91,8 +91,14 @@ def over(count: int, threads: int = THREADS) -> tuple[int, int, int]:
 
 
 def launch_over(
-    out: DeviceTensor, kernel: str, count: int, params: bytes, threads: int = THREADS
+    out: DeviceTensor,
+    kernel: str,
+    count: int,
+    params: bytes,
+    threads: int = THREADS,
+    each: int = 1,
 ) -> None:
-    """Start `kernel` over `count` items on the device of `out`; nothing where there are none."""
+    """Start `kernel` over `count` items, `each` of them for a thread at a time, on the device of
+    `out`; nothing where there are none."""
     if count:
-        out.device.launch(kernel, over(count, threads), threads, params)
+        out.device.launch(kernel, over(-(-count // each), threads), threads, params)
