@@ -5,6 +5,7 @@ No choice here can change a bit: every tile adds the terms of a result in the cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -102,7 +103,7 @@ def _time(tile: Tile, rows: int, cols: int, terms: int, batch: int, split: bool)
     each = tile.rows * tile.cols * max(chunks(terms) / parts, 1)
     if split:
         each *= 1 + _PART
-    return blocks * each / (tile.rate * min(1.0, (warps / _ENOUGH_WARPS) ** 0.5))
+    return blocks * each / (tile.rate * math.sqrt(min(1.0, warps / _ENOUGH_WARPS)))
 
 
 def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False) -> Choice:
