@@ -9,6 +9,13 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
+namespace tallystick {
+namespace TS_ISA {
+// Faults that the tests plant in kernels to see that they are found; there are none on a GPU.
+enum class Fault : int { none, missing_barrier, race, missing_wait, one_bit };
+}  // namespace TS_ISA
+}  // namespace tallystick
+
 #ifdef __CUDACC__
 
 #define TS_KERNEL(name, Params, most_threads) \
@@ -29,6 +36,7 @@
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE bool has_fault(Fault) { return false; }
 TS_INLINE uint32_t thread_index() { return threadIdx.x; }
 TS_INLINE uint32_t thread_count() { return blockDim.x; }
 TS_INLINE uint32_t block_x() { return blockIdx.x; }
