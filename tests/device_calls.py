@@ -103,6 +103,18 @@ def difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str
     return ""
 
 
+def compared(
+    expected: Sequence[np.ndarray], device: Device, op: str, attrs: Mapping[str, Any],
+    arrays: Arrays, **how: Any,
+) -> str:  # fmt: skip
+    """How a call on `device` differs from the expected outputs; "" where it does not. A call that
+    fails differs."""
+    try:
+        return difference(expected, call(device, op, attrs, arrays, **how))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
 def _ways(kernel: Any, arrays: Arrays, case: fmt.Case) -> Iterator[dict[str, Any]]:
     yield {}
     if kernel.strided and any(x is not None and x.ndim > 1 for x in arrays):
@@ -135,8 +147,9 @@ def check_vectors(
             found.operators.add(case.op)
             for way in _ways(table[case.op], case.inputs, case):
                 found.calls += 1
-                got = call(device, case.op, case.attrs, case.inputs, contract, **way)
-                wrong = difference(case.outputs, got)
+                wrong = compared(
+                    case.outputs, device, case.op, case.attrs, case.inputs, contract=contract, **way
+                )
                 if wrong:
                     attrs = dict(case.attrs)
                     found.wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {way}: {wrong}")

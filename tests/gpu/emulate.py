@@ -31,7 +31,8 @@ def main() -> int:
             launched += sum(gpu.driver.launched.values())
             vectors.add(found)
             odd.add(other)
-            print(f"seed {seed} {group}: {found}; {other}; {time.monotonic() - began:.1f} s", flush=True)
+            spent = f"{time.monotonic() - began:.1f} s"
+            print(f"seed {seed} {group}: {found}; {other}; {spent}", flush=True)
     for line in (*vectors.wrong, *odd.wrong):
         print(line)
     for op in sorted(vectors.missing):
