@@ -9,6 +9,13 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
+namespace tallystick {
+namespace TS_ISA {
+// Faults that the tests plant in kernels to see that they are found; there are none on a GPU.
+enum class Fault : int { none, missing_barrier, race, missing_wait, one_bit };
+}  // namespace TS_ISA
+}  // namespace tallystick
+
 #ifdef __CUDACC__
 
 #define TS_KERNEL(name, Params, most_threads) \
@@ -29,6 +36,7 @@
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE bool has_fault(Fault) { return false; }
 TS_INLINE uint32_t thread_index() { return threadIdx.x; }
 TS_INLINE uint32_t thread_count() { return blockDim.x; }
 TS_INLINE uint32_t block_x() { return blockIdx.x; }
@@ -85,7 +93,9 @@ TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memor
 template <int Newest>
 TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 // The number of bits that are 1.
-TS_INLINE uint32_t bit_count(uint32_t x) { return static_cast<uint32_t>(__popc(static_cast<int>(x))); }
+TS_INLINE uint32_t bit_count(uint32_t x) {
+  return static_cast<uint32_t>(__popc(static_cast<int>(x)));
+}
 // Four of the eight bytes of low (0 to 3) and high (4 to 7): the hexadecimal digits of `which`, from
 // the most significant byte of the result to the least.
 TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {

@@ -27,6 +27,7 @@
 
 namespace emulation {
 
+extern int planted;  // a Fault of device.hpp
 using Body = void (*)(const void* params);
 struct Registered {
   Registered(const char* name, const char* file, size_t param_bytes, uint32_t most_threads, Body body);
@@ -52,6 +53,7 @@ void async_wait(uint32_t newest);
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE bool has_fault(Fault fault) { return ::emulation::planted == static_cast<int>(fault); }
 TS_INLINE uint32_t thread_index() { return ::emulation::here().thread; }
 TS_INLINE uint32_t thread_count() { return ::emulation::here().threads; }
 TS_INLINE uint32_t block_x() { return ::emulation::here().block[0]; }
