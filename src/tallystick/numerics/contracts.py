@@ -63,7 +63,7 @@ class Contract:
 
     @property
     def rounded_operators(self) -> frozenset[str]:
-        """The operators whose elements are R(v*) (13.1), or in V (14.5); none under other contracts.
+        """The operators whose elements are R(v*) (13.1), or in V (14.5); none elsewhere.
 
         `aten.sum` and `aten.mean` and their overloads are among them on f32 operands only.
         """
