@@ -36,11 +36,16 @@ struct Tile {
 
 // --- operands with strides ------------------------------------------------------------------------
 // Element x, term k at at[x * s_x + k * s_k]. Neighbouring threads read neighbouring terms
-// (along_terms) or elements, as they lie in memory.
+// (along_terms) or elements, as they lie in memory. The host gives strides below 2^32: a step of
+// several of them is then one instruction (ahead).
 struct Strided {
   const float* at;
   int64_t s_x, s_k, along_terms;
 };
+
+TS_INLINE const float* ahead(const float* from, uint32_t stride, uint32_t times) {
+  return from + static_cast<uint64_t>(stride) * times;
+}
 
 // Of an operand whose elements are adjacent (s_x is 1) and aligned: 16 bytes at a time.
 template <class T, int Extent, int Step>
@@ -50,7 +55,7 @@ struct LoadFours {
   static_assert(T::kThreads % kAcross == 0, "threads take whole terms");
 
   const float* from;
-  int64_t pass, slice;  // from one pass to the next, from one slice to the next
+  uint32_t s_k;
   int inside;           // elements of this thread's four that exist
   int term, place;
   bool whole;           // the tile's elements all exist
@@ -62,8 +67,7 @@ struct LoadFours {
     term = thread / kAcross;
     inside = static_cast<int>(rest < 0 ? 0 : rest < 4 ? rest : 4);
     whole = count - x0 >= Extent;
-    pass = kTerms * o.s_k;
-    slice = T::kDepth * o.s_k;
+    s_k = static_cast<uint32_t>(o.s_k);
     from = o.at + (inside > 0 ? x0 + x : 0) + (k0 + term) * o.s_k;
     place = term * Step + x;
   }
@@ -71,17 +75,17 @@ struct LoadFours {
     if (kTerms <= T::kDepth || term < T::kDepth) {
       TS_UNROLL
       for (int e = 0; e < kPasses; ++e)
-        async_copy4(to + place + e * kTerms * Step, from + e * pass);
+        async_copy4(to + place + e * kTerms * Step, ahead(from, s_k, e * kTerms));
     }
-    from += slice;
+    from = ahead(from, s_k, T::kDepth);
   }
   TS_INLINE void start(float* to, int64_t terms) {
     const int64_t end = ts_min(terms, int64_t(T::kDepth));
     TS_ROLLED
     for (int e = 0; e < kPasses; ++e)
       if (term + e * kTerms < end)
-        async_copy4(to + place + e * kTerms * Step, from + e * pass, inside);
-    from += slice;
+        async_copy4(to + place + e * kTerms * Step, ahead(from, s_k, e * kTerms), inside);
+    from = ahead(from, s_k, T::kDepth);
   }
 };
 
@@ -104,7 +108,7 @@ struct LoadOnes {
   static_assert(kPasses >= 1 && kPasses <= 32 && Extent % kElements == 0, "whole passes");
 
   const float* from;
-  int64_t pass, eight;  // from one pass to the next, from a term to the eighth after it
+  uint32_t s_x, s_k;
   uint32_t inside;      // bit e: the element of pass e exists
   int term, place;
   bool whole;
@@ -116,21 +120,18 @@ struct LoadOnes {
     for (int e = 0; e < kPasses; ++e)
       inside |= static_cast<uint32_t>(x0 + lane.x + e * kElements < count) << e;
     whole = count - x0 >= Extent;
-    pass = kElements * o.s_x;
-    eight = 8 * o.s_k;
+    s_x = static_cast<uint32_t>(o.s_x);
+    s_k = static_cast<uint32_t>(o.s_k);
     from = o.at + (x0 + lane.x) * o.s_x + (k0 + term) * o.s_k;
     place = term * Step + lane.x;
   }
   TS_INLINE void start(float* to) {
     TS_UNROLL
     for (int h = 0; h < T::kDepth / 8; ++h) {
-      const float* at = from;
       TS_UNROLL
-      for (int e = 0; e < kPasses; ++e) {
-        async_copy1(to + place + h * 8 * Step + e * kElements, at);
-        at += pass;
-      }
-      from += eight;
+      for (int e = 0; e < kPasses; ++e)
+        async_copy1(to + place + h * 8 * Step + e * kElements, ahead(from, s_x, e * kElements));
+      from = ahead(from, s_k, 8);
     }
   }
   TS_INLINE void start(float* to, int64_t terms) {
@@ -139,8 +140,8 @@ struct LoadOnes {
       TS_ROLLED
       for (int e = 0; e < kPasses; ++e)
         if (term + 8 * h < terms && (inside >> e & 1) != 0)
-          async_copy1(to + place + h * 8 * Step + e * kElements, from + e * pass);
-      from += eight;
+          async_copy1(to + place + h * 8 * Step + e * kElements, ahead(from, s_x, e * kElements));
+      from = ahead(from, s_k, 8);
     }
   }
 };
