@@ -36,16 +36,11 @@ struct Tile {
 
 // --- operands with strides ------------------------------------------------------------------------
 // Element x, term k at at[x * s_x + k * s_k]. Neighbouring threads read neighbouring terms
-// (along_terms) or elements, as they lie in memory. The host gives strides below 2^32: a step of
-// several of them is then one instruction (ahead).
+// (along_terms) or elements, as they lie in memory.
 struct Strided {
   const float* at;
   int64_t s_x, s_k, along_terms;
 };
-
-TS_INLINE const float* ahead(const float* from, uint32_t stride, uint32_t times) {
-  return from + static_cast<uint64_t>(stride) * times;
-}
 
 // Of an operand whose elements are adjacent (s_x is 1) and aligned: 16 bytes at a time.
 template <class T, int Extent, int Step>
@@ -55,7 +50,7 @@ struct LoadFours {
   static_assert(T::kThreads % kAcross == 0, "threads take whole terms");
 
   const float* from;
-  uint32_t s_k;
+  int64_t pass, slice;  // from one pass to the next, from one slice to the next
   int inside;           // elements of this thread's four that exist
   int term, place;
   bool whole;           // the tile's elements all exist
@@ -67,7 +62,8 @@ struct LoadFours {
     term = thread / kAcross;
     inside = static_cast<int>(rest < 0 ? 0 : rest < 4 ? rest : 4);
     whole = count - x0 >= Extent;
-    s_k = static_cast<uint32_t>(o.s_k);
+    pass = kTerms * o.s_k;
+    slice = T::kDepth * o.s_k;
     from = o.at + (inside > 0 ? x0 + x : 0) + (k0 + term) * o.s_k;
     place = term * Step + x;
   }
@@ -75,17 +71,17 @@ struct LoadFours {
     if (kTerms <= T::kDepth || term < T::kDepth) {
       TS_UNROLL
       for (int e = 0; e < kPasses; ++e)
-        async_copy4(to + place + e * kTerms * Step, ahead(from, s_k, e * kTerms));
+        async_copy4(to + place + e * kTerms * Step, from + e * pass);
     }
-    from = ahead(from, s_k, T::kDepth);
+    from += slice;
   }
   TS_INLINE void start(float* to, int64_t terms) {
     const int64_t end = ts_min(terms, int64_t(T::kDepth));
     TS_ROLLED
     for (int e = 0; e < kPasses; ++e)
       if (term + e * kTerms < end)
-        async_copy4(to + place + e * kTerms * Step, ahead(from, s_k, e * kTerms), inside);
-    from = ahead(from, s_k, T::kDepth);
+        async_copy4(to + place + e * kTerms * Step, from + e * pass, inside);
+    from += slice;
   }
 };
 
@@ -108,7 +104,7 @@ struct LoadOnes {
   static_assert(kPasses >= 1 && kPasses <= 32 && Extent % kElements == 0, "whole passes");
 
   const float* from;
-  uint32_t s_x, s_k;
+  int64_t pass, eight;  // from one pass to the next, from a term to the eighth after it
   uint32_t inside;      // bit e: the element of pass e exists
   int term, place;
   bool whole;
@@ -120,18 +116,21 @@ struct LoadOnes {
     for (int e = 0; e < kPasses; ++e)
       inside |= static_cast<uint32_t>(x0 + lane.x + e * kElements < count) << e;
     whole = count - x0 >= Extent;
-    s_x = static_cast<uint32_t>(o.s_x);
-    s_k = static_cast<uint32_t>(o.s_k);
+    pass = kElements * o.s_x;
+    eight = 8 * o.s_k;
     from = o.at + (x0 + lane.x) * o.s_x + (k0 + term) * o.s_k;
     place = term * Step + lane.x;
   }
   TS_INLINE void start(float* to) {
     TS_UNROLL
     for (int h = 0; h < T::kDepth / 8; ++h) {
+      const float* at = from;
       TS_UNROLL
-      for (int e = 0; e < kPasses; ++e)
-        async_copy1(to + place + h * 8 * Step + e * kElements, ahead(from, s_x, e * kElements));
-      from = ahead(from, s_k, 8);
+      for (int e = 0; e < kPasses; ++e) {
+        async_copy1(to + place + h * 8 * Step + e * kElements, at);
+        at += pass;
+      }
+      from += eight;
     }
   }
   TS_INLINE void start(float* to, int64_t terms) {
@@ -140,15 +139,15 @@ struct LoadOnes {
       TS_ROLLED
       for (int e = 0; e < kPasses; ++e)
         if (term + 8 * h < terms && (inside >> e & 1) != 0)
-          async_copy1(to + place + h * 8 * Step + e * kElements, ahead(from, s_x, e * kElements));
-      from = ahead(from, s_k, 8);
+          async_copy1(to + place + h * 8 * Step + e * kElements, from + e * pass);
+      from += eight;
     }
   }
 };
 
 // --- operands whose addresses are gathered --------------------------------------------------------
 // Operand gives: Element element(x), Term term(k), and
-// const float* find(element, term, &inside): the address, or any readable one where `inside` is
+// const float* find(element, term, &inside): the address, of which nothing is read where `inside` is
 // false and the value is +0. along_terms as above.
 template <class T, int Extent, int Step, class Operand>
 struct LoadGathered {

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from tallystick.errors import UsageError
 from tallystick.kernels.cuda.launch import f32, launch_over, pointer, space, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
@@ -14,7 +13,6 @@ from tallystick.kernels.cuda.tiles import FORCED, choose, chunks
 from tallystick.numerics.types import Attrs
 
 _MOST_BLOCKS = 65535  # along an axis of a grid
-_MOST_STRIDE = 1 << 32  # native/cuda/tiles.hpp, ahead
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,6 @@ def _product(a: Side, b: Side, out: DeviceTensor, terms: int, finish: Finish = _
     batch = leading[0] if leading else 1
     if out.size == 0:
         return
-    for side in (a, b):
-        if not (0 <= side.of_element < _MOST_STRIDE and 0 <= side.of_term < _MOST_STRIDE):
-            raise UsageError(
-                f"A matrix product of {rows} x {cols} results has an operand with a stride of "
-                f"{max(side.of_element, side.of_term)} elements.",
-                f"A GPU's kernels take strides below {_MOST_STRIDE}: copy the operand first.",
-            )
     choice = choose(rows, cols, terms, batch)
     tile, device = choice.tile, out.device
     name = f"gemm_{tile.name}_{4 if a.in_fours else 1}{4 if b.in_fours else 1}"
