@@ -77,10 +77,9 @@ TS_INLINE void async_copy1(float* to, const float* from) {
       "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
 }
 TS_INLINE void async_copy1(float* to, const float* from, bool inside) {
-  asm volatile("{ .reg .pred no; setp.eq.u32 no, %2, 0;"
-               " cp.async.ca.shared.global [%0], [%1], 4, no; }" ::
-      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from),
-      "r"(static_cast<uint32_t>(inside)) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from), "r"(inside ? 4 : 0)
+      : "memory");
 }
 TS_INLINE void async_copy4(float* to, const float* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::
