@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
@@ -53,6 +54,9 @@ class Processor:
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return _kernels(contract)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return InTurn(calls)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from threading import RLock
 
 import numpy as np
 
@@ -124,6 +126,7 @@ class Cuda:
         self.scratch_memory: Memory | None = None
         self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
+        self._turn = RLock()
 
     @property
     def name(self) -> str:
@@ -143,6 +146,9 @@ class Cuda:
         if contract not in self._probed:
             check_device(self, contract)
             self._probed.add(contract)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._turn
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return _Sequence(self, calls)
