@@ -168,6 +168,7 @@ FUSES = kernel(inline("fma.rn.f32 %f1, %f2, %f3, %f4"))
 
 UNEXPLAINED = [
     (PLAIN, "FFMA R0, R1, R2, R3"),
+    (PLAIN, "UFFMA UR0, UR1, UR2, UR3"),
     (PLAIN, "DFMA R0, R2, R4, R6"),
     (FUSES, "DFMA R0, R2, R4, R6"),
     (PLAIN, "@!P0 FMUL.FTZ R9, R0, R3"),
