@@ -56,20 +56,21 @@ TS_INLINE Factors block_factors(Factors* shared, const F& make) {
   return *shared;
 }
 
-// step(width, i) for all elements: width is a tag of four neighbours, or of one.
-template <int W>
-struct Width { static constexpr int of = W; };
-template <class F>
-TS_INLINE void for_elements(int64_t count, bool fours, const F& step) {
+// step.at<4>(i) for four neighbours, step.at<1>(i) for single elements. Steps are structs: NVRTC takes
+// no generic lambda in device code.
+template <class Step>
+TS_INLINE void for_elements(int64_t count, bool fours, const Step& step) {
   const int64_t whole = fours ? count - count % 4 : 0;
-  for (int64_t i = 4 * first_item(); i < whole; i += 4 * item_step()) step(Width<4>(), i);
-  for (int64_t i = whole + first_item(); i < count; i += item_step()) step(Width<1>(), i);
+  for (int64_t i = 4 * first_item(); i < whole; i += 4 * item_step()) step.template at<4>(i);
+  for (int64_t i = whole + first_item(); i < count; i += item_step()) step.template at<1>(i);
 }
 
 template <bool Scaled, bool AddsDecay, bool ScalesParam>
-TS_INLINE void adam(const Adam& s, const AdamFactors& factors) {
-  for_elements(s.count, s.fours != 0, [&](auto width, int64_t i) {
-    constexpr int W = decltype(width)::of;
+struct AdamWork {
+  const Adam& s;
+  const AdamFactors& factors;
+  template <int W>
+  TS_INLINE void at(int64_t i) const {
     Pack<float, W> p = take<W>(s.p + i), m = take<W>(s.m + i), v = take<W>(s.v + i);
     const Pack<float, W> g = take<W>(s.g + i);
     TS_UNROLL
@@ -83,13 +84,19 @@ TS_INLINE void adam(const Adam& s, const AdamFactors& factors) {
     give<W>(s.p_out + i, p);
     give<W>(s.m_out + i, m);
     give<W>(s.v_out + i, v);
-  });
+  }
+};
+template <bool Scaled, bool AddsDecay, bool ScalesParam>
+TS_INLINE void adam(const Adam& s, const AdamFactors& factors) {
+  for_elements(s.count, s.fours != 0, AdamWork<Scaled, AddsDecay, ScalesParam>{s, factors});
 }
 
 template <bool Scaled, bool Decays, bool Momentum, bool Nesterov>
-TS_INLINE void sgd(const Sgd& s, const SgdFactors& factors) {
-  for_elements(s.count, s.fours != 0, [&](auto width, int64_t i) {
-    constexpr int W = decltype(width)::of;
+struct SgdWork {
+  const Sgd& s;
+  const SgdFactors& factors;
+  template <int W>
+  TS_INLINE void at(int64_t i) const {
     Pack<float, W> p = take<W>(s.p + i), buf = p;
     const Pack<float, W> g = take<W>(s.g + i);
     if (Momentum) buf = take<W>(s.buf + i);
@@ -102,7 +109,11 @@ TS_INLINE void sgd(const Sgd& s, const SgdFactors& factors) {
     }
     give<W>(s.p_out + i, p);
     if (Momentum) give<W>(s.buf_out + i, buf);
-  });
+  }
+};
+template <bool Scaled, bool Decays, bool Momentum, bool Nesterov>
+TS_INLINE void sgd(const Sgd& s, const SgdFactors& factors) {
+  for_elements(s.count, s.fours != 0, SgdWork<Scaled, Decays, Momentum, Nesterov>{s, factors});
 }
 
 #define TS_ADAM(name, scaled, adds, decoupled)                                          \

@@ -26,6 +26,7 @@ _PROGRAM = """
 import sys
 import tallystick.kernels.cuda.nvidia as nvidia
 nvidia.compiled = lambda name, architecture: b"code"
+nvidia.compiler_version = lambda: (13, 0)
 from tallystick.cli.main import main
 sys.exit(main())
 """

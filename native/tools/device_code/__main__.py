@@ -17,9 +17,13 @@ from pathlib import Path
 from device_code import ptx, resources, rules, sass
 from device_code.allowed import Allowances
 from device_code.toolchain import ROOT, SOURCES, Toolchain, ToolError, find_toolchain, workers
+from tallystick.errors import EnvironmentRefusedError
+from tallystick.kernels.cuda import source
 from tallystick.kernels.cuda.flags import ARCHITECTURES, OPTIONS
 
 PAGE = ROOT / "docs" / "proofs" / "ptxas.md"
+# For which NVRTC's text is read.
+RUN_TIME = "compute_90"
 # The twin that must fail is read for one: the compiler fuses before it looks at the architecture.
 TWIN = ARCHITECTURES[1]
 
@@ -34,10 +38,10 @@ class Read:
     resources: dict[str, resources.Resources]
 
 
-def _read(tools: Toolchain, source: Path, architecture: str) -> Read:
-    module = ptx.parse(tools.ptx(source, architecture).read_text(encoding="utf-8"))
-    code, said = tools.assemble(source, architecture)
-    return Read(source.stem, module, sass.parse(code), resources.parse(said))
+def _read(tools: Toolchain, path: Path, architecture: str) -> Read:
+    module = ptx.parse(tools.ptx(path, architecture).read_text(encoding="utf-8"))
+    code, said = tools.assemble(path, architecture)
+    return Read(path.stem, module, sass.parse(code), resources.parse(said))
 
 
 def _computes(module: ptx.Module) -> bool:
@@ -49,10 +53,10 @@ def _computes(module: ptx.Module) -> bool:
     )
 
 
-def _cost(source: Path) -> tuple[int, str]:
+def _cost(path: Path) -> tuple[int, str]:
     """The order in which sources are compiled."""
     names = ("conv", "gemm", "elementary", "reduce", "norm", "softmax", "pointwise", "fingerprint")
-    return (names.index(source.stem) if source.stem in names else len(names), source.stem)
+    return (names.index(path.stem) if path.stem in names else len(names), path.stem)
 
 
 def _is_fma(i: ptx.Instruction) -> bool:
@@ -89,11 +93,11 @@ def check(
         # The largest sources first: they would end last.
         sources = sorted(sources, key=_cost)
         futures: dict[tuple[str, str], Future[Read]] = {
-            (source.stem, a): pool.submit(_read, tools, source, a)
-            for source in sources
-            for a in ARCHITECTURES
+            (s.stem, a): pool.submit(_read, tools, s, a) for s in sources for a in ARCHITECTURES
         }
         twins = {s.stem: pool.submit(tools.ptx, s, TWIN, fused=True) for s in sources}
+        # What a GPU runs is compiled by NVRTC, which reads the sources in a dialect of its own.
+        own = {s.stem: pool.submit(source.ptx, s.stem, RUN_TIME) for s in sources}
         reads = {key: future.result() for key, future in futures.items()}
         fused = {
             file: ptx.parse(future.result().read_text(encoding="utf-8"))
@@ -106,6 +110,9 @@ def check(
         for finding in sass.findings(file, read.module, read.code):
             wrong.append(f"{architecture} machine code, {finding}")
         wrong += [f"{architecture} {s}" for s in resources.spills(read.resources)]
+    for file, future in own.items():
+        for finding in rules.findings(file, ptx.parse(future.result()), allowances):
+            wrong.append(f"NVRTC {finding}")
     for file, module in fused.items():
         if _computes(reads[file, TWIN].module) and not list(
             rules.findings(file, module, Allowances())
@@ -139,7 +146,7 @@ def main() -> int:
     try:
         tools = find_toolchain(asked.toolkit, asked.work)
         wrong, page = check(tools, sources, compared, asked.jobs)
-    except ToolError as error:
+    except (ToolError, EnvironmentRefusedError) as error:
         print(error, file=sys.stderr)
         return 3
     if asked.write:

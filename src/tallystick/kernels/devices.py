@@ -13,12 +13,13 @@ from tallystick.numerics.contracts import parse_contract
 
 
 @lru_cache(maxsize=8)
-def _gpu(name: str) -> Device:
+def _gpu(ordinal: int) -> Device:
+    """One object for a GPU in a process: its tensors and its turns belong to it."""
     # Imported late: the processor needs none of it.
     from tallystick.kernels.cuda.device import Cuda
-    from tallystick.kernels.cuda.nvidia import nvidia_driver
+    from tallystick.kernels.cuda.nvidia import NvidiaDriver
 
-    return Cuda(nvidia_driver(name))
+    return Cuda(NvidiaDriver(ordinal))
 
 
 @lru_cache(maxsize=8)
@@ -42,8 +43,11 @@ def find_device(name: str, contract: str) -> Device:
     """
     if name == "cpu":
         return CPU
+    from tallystick.kernels.cuda.nvidia import ordinal_of
+
+    ordinal = ordinal_of(name)
     published = parse_contract(contract).form == "published"
-    return _torch_gpu(name) if published else _gpu(name)
+    return _torch_gpu(f"cuda:{ordinal}") if published else _gpu(ordinal)
 
 
 def context_on(

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.errors import CounterpartyError, TallystickError, UsageError
+from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.device import Buffer, Device, Tensor
 from tallystick.kernels.environment import reestablish
@@ -346,6 +346,9 @@ class Executor:
             error = failure.__cause__
             assert isinstance(error, Exception)
             self._fail(error, stretch.nodes[failure.position])
+        except (MemoryError, MachineFaultError) as error:
+            # The device failed, and no call of it can be named: the last one ends the stretch.
+            self._fail(error, stretch.nodes[-1])
 
     def _run_tapped(self, plan: Plan, bound: _Bound, tap: Tap) -> None:
         """Execute in program order and overwrite no tensor before the tap has seen it. This takes

@@ -36,9 +36,9 @@ def open_device(name: str) -> Cuda:
     """The GPU called `name`; "emulated" is the one of the tests."""
     if name == "emulated":
         return _emulated()
-    from tallystick.kernels.cuda.nvidia import nvidia_driver
+    from tallystick.kernels.cuda.nvidia import NvidiaDriver, ordinal_of
 
-    return Cuda(nvidia_driver(name))
+    return Cuda(NvidiaDriver(ordinal_of(name)))
 
 
 def _compile(name: str, architecture: str) -> int:

@@ -9,109 +9,17 @@ from threading import RLock
 
 import numpy as np
 
-from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.copies import copy
-from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
+from tallystick.kernels.cuda.driver import Driver, Grid
 from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device
+from tallystick.kernels.cuda.recording import DeviceSequence, Refusals
 from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
-from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
+from tallystick.kernels.sequence import Call, Sequenced
 from tallystick.kernels.table import Kernel
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
-
-_NO_REFUSAL = (1 << 64) - 1
-
-
-class Refusals:
-    """The word in which refusing calls leave their number (device.hpp, Refusal).
-
-    Inside of a sequence the word is read once, at its end. Outside of one every refusing call
-    reads it.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._memory = Memory(driver, 8)
-        self._clear()
-        self.collected: list[tuple[int, str, str]] | None = None
-        self.position = 0  # of the call under way in its sequence
-
-    def _clear(self) -> None:
-        self._driver.fill(self._memory.address, 0xFF, 8)
-
-    def read(self) -> tuple[int, int] | None:
-        """The number of the first call that refused since the last reading, and the position of
-        its first bad element; None where none has."""
-        word: np.ndarray = np.empty(1, np.uint64)
-        self._driver.to_host(self._memory.address, word)
-        if int(word[0]) == _NO_REFUSAL:
-            return None
-        self._clear()
-        return int(word[0]) >> 32, int(word[0]) & 0xFFFFFFFF
-
-    def slots(self, op: str, why: str) -> bytes:
-        """The slots Refusal of the next launch. The kernel's caller calls `after` when it has
-        started it."""
-        number = 0
-        if self.collected is not None:
-            number = len(self.collected)
-            self.collected.append((self.position, op, why))
-        return self._memory.address.to_bytes(8, "little") + number.to_bytes(8, "little")
-
-    def after(self, op: str, why: str) -> None:
-        """Raises RefusedOperandsError at once, outside of a sequence."""
-        if self.collected is None:
-            found = self.read()
-            if found is not None:
-                raise RefusedOperandsError(op, f"{why} (at position {found[1]}).")
-
-
-class _Sequence:
-    """The first run starts every call by itself, which also loads kernels and gets scratch memory.
-    The second records them; later runs start the recording."""
-
-    def __init__(self, device: Cuda, calls: Sequence[Call]) -> None:
-        self._device, self._calls = device, calls
-        self._runs = 0
-        self._recorded: Recorded | None = None
-        self._refusing: list[tuple[int, str, str]] = []
-        self._scratch: Memory | None = None
-
-    def run(self) -> None:
-        if not self._calls:
-            return
-        device, self._runs = self._device, self._runs + 1
-        if self._runs == 1:
-            self._start_all()
-        else:
-            if self._recorded is None:
-                self._recorded = device.driver.record(self._start_all)
-            self._recorded.replay()
-        if not self._refusing:
-            return
-        found = device.refusals.read()
-        if found is not None:
-            position, op, why = self._refusing[found[0]]
-            error = RefusedOperandsError(op, f"{why} (at position {found[1]}).")
-            raise CallFailedError(position) from error
-
-    def _start_all(self) -> None:
-        refusals = self._device.refusals
-        refusals.collected = []
-        try:
-            for position, (run, attrs, inputs, outputs) in enumerate(self._calls):
-                refusals.position = position
-                try:
-                    run(attrs, inputs, outputs)
-                except Exception as error:
-                    raise CallFailedError(position) from error
-            self._refusing = refusals.collected
-        finally:
-            refusals.collected = None
-            # The recording holds this address.
-            self._scratch = self._device.scratch_memory
 
 
 class Cuda:
@@ -151,7 +59,7 @@ class Cuda:
         return self._turn
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return _Sequence(self, calls)
+        return DeviceSequence(self, calls)
 
     # -- for kernels -------------------------------------------------------------------------------
 

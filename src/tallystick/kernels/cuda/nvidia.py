@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import re
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tallystick.errors import EnvironmentRefusedError, UsageError
+from tallystick.errors import EnvironmentRefusedError, MachineFaultError, UsageError
 from tallystick.kernels.cuda.driver import Grid, Traffic
-from tallystick.kernels.cuda.source import compiled, file_of
+from tallystick.kernels.cuda.source import compiled, compiler_version, file_of, forget
 
 LEAST_CAPABILITY = (8, 0)
 _STATIC_SHARED = 48 * 1024  # more needs a kernel's leave
@@ -50,13 +51,13 @@ def _api() -> Any:
 
 
 def _checked(answer: tuple[Any, ...], doing: str) -> Any:
-    """The value of a call of the API. Raises MemoryError, EnvironmentRefusedError."""
+    """The value of a call of the API. Raises MemoryError, MachineFaultError."""
     result, *values = answer
     if result.value == 0:
         return values[0] if len(values) == 1 else tuple(values)
     if result.name == "CUDA_ERROR_OUT_OF_MEMORY":
         raise MemoryError(f"The GPU has no memory left ({doing}).")
-    raise EnvironmentRefusedError(
+    raise MachineFaultError(
         f"The GPU failed ({doing}): {result.name}.",
         "Run `tallystick doctor`; start the command again, or compute with --device cpu.",
     )
@@ -72,16 +73,18 @@ class _Graph:
             self._executable = _checked(answer, "preparing a recording")
         finally:
             self._api.cuGraphDestroy(graph)
+        weakref.finalize(self, _destroy, self._api, owner.context, self._executable)
 
     def replay(self) -> None:
         self._owner.enter()
         answer = self._api.cuGraphLaunch(self._executable, self._owner.stream)
         _checked(answer, "starting a recording")
 
-    def __del__(self) -> None:
-        if hasattr(self, "_executable"):
-            self._owner.enter()
-            self._api.cuGraphExecDestroy(self._executable)
+
+def _destroy(api: Any, context: Any, executable: Any) -> None:
+    """Free a recording. Nothing is checked here: an error would hide an earlier one."""
+    api.cuCtxSetCurrent(context)
+    api.cuGraphExecDestroy(executable)
 
 
 class NvidiaDriver:
@@ -94,6 +97,7 @@ class NvidiaDriver:
     def __init__(self, ordinal: int = 0) -> None:
         self.api = api = _api()
         self.traffic = Traffic()
+        self._check_version()
         count = _checked(api.cuDeviceGetCount(), "counting GPUs")
         if ordinal >= count:
             raise EnvironmentRefusedError(
@@ -130,6 +134,17 @@ class NvidiaDriver:
         self._functions: dict[str, Any] = {}
         self._allowed: dict[str, int] = {}
 
+    def _check_version(self) -> None:
+        """Code of a newer compiler does not load in an older driver."""
+        driver = int(_checked(self.api.cuDriverGetVersion(), "asking for its version")) // 1000
+        compiler = compiler_version()[0]
+        if driver < compiler:
+            raise EnvironmentRefusedError(
+                f"NVIDIA's driver is of CUDA {driver}, and the kernels are compiled by CUDA "
+                f"{compiler}.",
+                "Update NVIDIA's driver, or compute with --device cpu.",
+            )
+
     @property
     def architecture(self) -> str:
         """The name for the compiler, such as "sm_90"."""
@@ -146,8 +161,9 @@ class NvidiaDriver:
         return int(_checked(self.api.cuMemAlloc(nbytes), f"allocating {nbytes} bytes"))
 
     def free(self, address: int) -> None:
-        self.enter()
-        # It waits for the work that was given. An error here would hide an earlier one.
+        # It waits for the work that was given. Nothing is checked: an error here would hide an
+        # earlier one.
+        self.api.cuCtxSetCurrent(self.context)
         self.api.cuMemFree(address)
 
     def free_bytes(self) -> int:
@@ -159,9 +175,10 @@ class NvidiaDriver:
         self.enter()
         self.traffic.to_device += 1
         self.traffic.to_device_bytes += host.nbytes
-        # Memory that is not page-locked is staged before the call returns.
         answer = self.api.cuMemcpyHtoDAsync(address, host.ctypes.data, host.nbytes, self.stream)
         _checked(answer, "copying to the GPU")
+        # A copy from page-locked memory goes on after the call, and the array may change.
+        self.wait()
 
     def to_host(self, address: int, host: np.ndarray) -> None:
         self.enter()
@@ -191,12 +208,19 @@ class NvidiaDriver:
         if kernel not in self._functions:
             name = file_of(kernel)
             if name not in self._modules:
-                code = compiled(name, self.architecture)
-                answer = self.api.cuModuleLoadData(code)
-                self._modules[name] = _checked(answer, f"loading {name}.cu")
+                self._modules[name] = self._load(name)
             answer = self.api.cuModuleGetFunction(self._modules[name], kernel.encode())
             self._functions[kernel] = _checked(answer, f"finding {kernel}")
         return self._functions[kernel]
+
+    def _load(self, name: str) -> Any:
+        code = compiled(name, self.architecture)
+        answer = self.api.cuModuleLoadData(code)
+        if answer[0].value != 0:
+            # A kept file may be damaged: once more, from the source.
+            forget(name, self.architecture)
+            answer = self.api.cuModuleLoadData(compiled(name, self.architecture))
+        return _checked(answer, f"loading {name}.cu")
 
     def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
         self.enter()
@@ -229,11 +253,9 @@ class NvidiaDriver:
         return _Graph(self, _checked(api.cuStreamEndCapture(self.stream), "recording"))
 
 
-@lru_cache(maxsize=8)
-def nvidia_driver(name: str) -> NvidiaDriver:
-    """The driver of the GPU called `name` ("cuda", "cuda:1"), one for the process. Raises
-    UsageError, EnvironmentRefusedError."""
+def ordinal_of(name: str) -> int:
+    """The number of the GPU called `name` ("cuda" is 0, "cuda:1" is 1). Raises UsageError."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise UsageError(f"{name[:40]!r} is no device.", "Use cpu, cuda, or cuda:N.")
-    return NvidiaDriver(int(found[1] or 0))
+    return int(found[1] or 0)

@@ -79,6 +79,17 @@ def _cases() -> Iterator[_Case]:
     key = np.array([7, 3], np.int64)
     yield "tallystick.dropout_mask", {"draw": 2, "p": 0.3, "shape": (33, 7)}, [key]
     yield "tallystick.normal", {"draw": 1, "mean": 0.5, "std": 2.0, "shape": (301,)}, [key]
+    yield "aten.index_select", {"dim": 0}, [floats(13, 6), rng.integers(0, 13, 29)]
+    yield "aten.index_add", {"dim": 0}, [floats(7, 6), rng.integers(0, 7, 50), floats(50, 6)]
+    yield "aten.cumsum", {"dim": -1}, [floats(3, 700)]
+    yield "tallystick.rank", {"dim": -1}, [floats(4, 65).round(1)]
+    yield "aten.gelu", {"approximate": "none"}, [bits]
+    targets = rng.integers(0, 77, 6)
+    yield "tallystick.cross_entropy", {"ignore_index": -100}, [floats(6, 77), targets]
+    scalars = [np.array(x) for x in (1e-3, 0.9**3, 0.999**3)]
+    rates = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.1}
+    moments = [floats(1003), floats(1003), floats(1003), floats(1003) ** 2]
+    yield "tallystick.adamw_step", rates, [*moments, *scalars]
 
 
 def differing(device: Cuda, contract: Contract) -> list[str]:

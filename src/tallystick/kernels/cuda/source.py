@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tallystick.checkout import checkout
-from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.files import make_directory, remove_file, write_file
 from tallystick.disk.regular import entries, present, read_file
 from tallystick.errors import EnvironmentRefusedError, TallystickError
 from tallystick.kernels.cuda.flags import INCLUDE_FOLDERS, OPTIONS
@@ -68,7 +69,7 @@ def _options(architecture: str) -> list[str]:
     return [f"--gpu-architecture={architecture}", "--device-int128", *OPTIONS, *folders]
 
 
-def _digest(name: str, architecture: str, version: tuple[int, ...]) -> str:
+def _digest(name: str, architecture: str, version: tuple[int, int]) -> str:
     """Of everything that decides the code: all headers, the source, options, compiler."""
     found = hashlib.sha256(repr((name, architecture, OPTIONS, version)).encode())
     for path, text in sorted(_texts().items()):
@@ -82,20 +83,29 @@ def _cache_folder() -> Path:
     return Path(base) / "tallystick" / "cuda"
 
 
+def compiler_version() -> tuple[int, int]:
+    """The version of NVIDIA's run-time compiler. Raises EnvironmentRefusedError."""
+    _, major, minor = _nvrtc().nvrtcVersion()
+    return int(major), int(minor)
+
+
+def _kept(name: str, architecture: str) -> Path:
+    digest = _digest(name, architecture, compiler_version())
+    return _cache_folder() / f"{name}-{architecture}-{digest}.cubin"
+
+
 def compiled(name: str, architecture: str) -> bytes:
     """The code of file `name` ("pointwise") for `architecture` ("sm_90"), as a cubin.
 
     Raises EnvironmentRefusedError where the compiler is missing or refuses.
     """
-    nvrtc = _nvrtc()
-    version = tuple(nvrtc.nvrtcVersion()[1:])
-    kept = _cache_folder() / f"{name}-{architecture}-{_digest(name, architecture, version)}.cubin"
+    kept = _kept(name, architecture)
     try:
         if present(kept):
             return read_file(kept, _MOST_BYTES, "compiled kernels")
     except TallystickError:
         pass  # it is made again
-    code = _compile(nvrtc, name, architecture)
+    code = _compile(_nvrtc(), name, architecture)
     try:
         make_directory(kept.parent)
         write_file(kept, [code])
@@ -104,7 +114,19 @@ def compiled(name: str, architecture: str) -> bytes:
     return code
 
 
-def _compile(nvrtc: Any, name: str, architecture: str) -> bytes:
+def forget(name: str, architecture: str) -> None:
+    """Remove the kept code of a file, if there is any."""
+    with suppress(TallystickError):
+        remove_file(_kept(name, architecture))
+
+
+def ptx(name: str, architecture: str) -> str:
+    """The PTX of file `name` for `architecture` ("compute_90"), for those who read it. Raises as
+    `compiled`."""
+    return _compile(_nvrtc(), name, architecture, "PTX").decode().rstrip("\0")
+
+
+def _compile(nvrtc: Any, name: str, architecture: str, kind: str = "CUBIN") -> bytes:
     source = _texts()[f"cuda/{name}.cu"]
 
     def checked(answer: tuple[Any, ...]) -> Any:
@@ -117,15 +139,16 @@ def _compile(nvrtc: Any, name: str, architecture: str) -> bytes:
         options = [option.encode() for option in _options(architecture)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * checked(nvrtc.nvrtcGetProgramLogSize(program))
+            # One byte more: Python shares its bytes objects of one byte, and this one is written.
+            log = b" " * (checked(nvrtc.nvrtcGetProgramLogSize(program)) + 1)
             checked(nvrtc.nvrtcGetProgramLog(program, log))
             text = log.decode(errors="replace").strip("\0 ")
             raise EnvironmentRefusedError(
                 f"The kernels {name}.cu do not compile for {architecture}: {text[:2000]}",
                 "Update nvidia-cuda-nvrtc to a version that knows this GPU, and the driver.",
             )
-        code = b" " * checked(nvrtc.nvrtcGetCUBINSize(program))
-        checked(nvrtc.nvrtcGetCUBIN(program, code))
+        code = b" " * checked(getattr(nvrtc, f"nvrtcGet{kind}Size")(program))
+        checked(getattr(nvrtc, f"nvrtcGet{kind}")(program, code))
         return bytes(code)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

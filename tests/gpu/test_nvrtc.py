@@ -1,0 +1,42 @@
+"""The kernel sources, read by the compiler that a GPU's machine uses (NVRTC needs no GPU).
+
+`make ptx-check` reads what it makes of them; here it only has to take them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
+
+from tallystick.errors import EnvironmentRefusedError
+from tallystick.kernels.cuda import source
+
+
+@pytest.fixture(autouse=True)
+def front_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler reads and checks the text, and makes nothing."""
+    try:
+        source.compiler_version()
+    except EnvironmentRefusedError as error:
+        pytest.skip(str(error))
+    nvrtc, options = source._nvrtc(), source._options
+    monkeypatch.setattr(source, "_options", lambda a: [*options(a), "--fdevice-syntax-only"])
+    monkeypatch.setattr(nvrtc, "nvrtcGetCUBINSize", lambda program: (0, 1))
+    monkeypatch.setattr(nvrtc, "nvrtcGetCUBIN", lambda program, code: (0,))
+
+
+def compile_(name: str) -> None:
+    source._compile(source._nvrtc(), name, "sm_90")
+
+
+@pytest.mark.parametrize("name", source.source_files())
+def test_the_run_time_compiler_takes_every_source(name: str) -> None:
+    compile_(name)
+
+
+def test_a_source_that_it_does_not_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {**source._texts(), "cuda/broken.cu": b"no kernel"}
+    monkeypatch.setattr(source, "_texts", lambda: texts)
+    with pytest.raises(EnvironmentRefusedError, match=r"broken\.cu do not compile for sm_90"):
+        compile_("broken")
