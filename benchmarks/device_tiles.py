@@ -39,7 +39,6 @@ SHAPES: tuple[tuple[int, int, int, int, str], ...] = (
     (1024, 64, 1024, 48, "nn"),
     (64, 64, 50304, 1, "tn"),
 )
-_RUNS = 5
 
 
 def _operand(device: Cuda, rows: int, cols: int, batch: int, turned: bool) -> Any:
@@ -54,8 +53,8 @@ def _operand(device: Cuda, rows: int, cols: int, batch: int, turned: bool) -> An
     return device.view(there, 0, "f32", (batch, rows, cols), (steps[0], steps[2], steps[1]))
 
 
-def seconds(device: Cuda, work: Any, times: int) -> float:
-    """The median time of one `work`, of `times` that are recorded together."""
+def seconds(device: Cuda, work: Any, times: int, runs: int) -> float:
+    """The median time of one `work`, of `times` that are recorded together, in `runs` runs."""
     flag = new_tensor(device, TensorType("f32", (1,)))
     work()  # loads the kernel
 
@@ -65,7 +64,7 @@ def seconds(device: Cuda, work: Any, times: int) -> float:
 
     recorded = device.driver.record(several)
     taken = []
-    for _ in range(_RUNS):
+    for _ in range(runs):
         device.host(flag)
         begin = time.perf_counter()
         recorded.replay()
@@ -75,7 +74,10 @@ def seconds(device: Cuda, work: Any, times: int) -> float:
 
 
 def time_tiles(
-    device: Cuda, shapes: Iterable[tuple[int, int, int, int, str]] = SHAPES
+    device: Cuda,
+    shapes: Iterable[tuple[int, int, int, int, str]] = SHAPES,
+    most_times: int = 50,
+    runs: int = 5,
 ) -> list[dict[str, Any]]:
     """One row for each shape, tile and way: seconds, TFLOP/s, and whether it is what is chosen."""
     kernel = device.kernels(find_contract("ordered/1"))["aten.bmm"]
@@ -90,8 +92,8 @@ def time_tiles(
             for split in (False, True) if chunks(k) > 1 else (False,):
                 FORCED.tile, FORCED.split = name, split
                 try:
-                    times = max(1, min(50, int(2e11 / work)))
-                    taken = seconds(device, lambda: kernel.run({}, [a, b], [out]), times)  # noqa: B023
+                    times = max(1, min(most_times, int(2e11 / work)))
+                    taken = seconds(device, lambda: kernel.run({}, [a, b], [out]), times, runs)  # noqa: B023
                 finally:
                     FORCED.tile, FORCED.split = None, None
                 rows.append(

@@ -176,6 +176,6 @@ def test_every_tile_is_chosen_by_some_shape() -> None:
 
 
 def test_every_tile_can_be_timed() -> None:
-    rows = time_tiles(emulated_gpu(5), [(20, 9, 130, 2, "nt"), (7, 30, 5, 1, "tn")])
+    rows = time_tiles(emulated_gpu(5), [(20, 9, 130, 2, "nt"), (7, 30, 5, 1, "tn")], 1, 1)
     assert len(rows) == 3 * len(TILES) and sum(r["chosen"] for r in rows) == 2
     assert FORCED.tile is None and FORCED.split is None
