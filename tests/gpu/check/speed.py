@@ -14,7 +14,7 @@ from dot_shapes import Call, convolution, numbers
 
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.tiles import FORCED, TILES
+from tallystick.kernels.cuda.tiles import FORCED, GATHERED, TILES
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -88,7 +88,7 @@ def products(where: Where) -> Figures:
     wrong = []
     for op, attrs, arrays in todo:
         wanted = call(CPU, op, attrs, arrays)
-        for tile in TILES:
+        for tile in TILES if op == "aten.mm" else GATHERED:
             for split in (False, True):
                 FORCED.tile, FORCED.split = tile, split
                 try:
@@ -108,7 +108,7 @@ def step(where: Where) -> Figures:
 
     small = _gpt2(1, 2, 16, 256, 0.0)
     settings = small if where.small else MODELS["gpt2-124m"].settings
-    built = build(settings)
+    built = build(settings, {}, 20, 0)
     executor = Executor(built.captured.program, ExecutionContext(device=where.device))
     state: dict[str, Any] = {}
     for name, array in built.initial_state.items():
