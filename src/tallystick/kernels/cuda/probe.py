@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.cuda.tiles import FORCED, TILES
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.elementary import FUNCTIONS
 from tallystick.numerics.registry import all_ops
-from tallystick.numerics.types import DTYPES, TensorType, type_of
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES, type_of
 
 if TYPE_CHECKING:
     from tallystick.kernels.cuda.device import Cuda
@@ -93,33 +95,69 @@ def _cases() -> Iterator[_Case]:
 
 
 def differing(device: Cuda, contract: Contract) -> list[str]:
-    """The operators of the probe whose bits under `contract` are not the processor's."""
-    table, here = device.kernels(contract), CPU.kernels(contract)
-    found = []
-    for op, attrs, arrays in _cases():
-        if op not in table:
-            continue
-        spec = all_ops()[op]
-        types = tuple(type_of(a) for a in arrays)
-        complete = complete_attrs(spec, attrs, types)
-        kinds = spec.infer(complete, types)
-        expected = [np.empty(t.shape, DTYPES[t.dtype]) for t in kinds]
-        here[op].run(complete, arrays, expected)
-        outputs = [_tensor(device, t) for t in kinds]
-        inputs = []
-        for array, kind in zip(arrays, types, strict=True):
-            inputs.append(_tensor(device, kind))
-            device.write(array, inputs[-1])
-        table[op].run(complete, inputs, outputs)
-        got = [device.host(x) for x in outputs]
-        if any(a.tobytes() != b.tobytes() for a, b in zip(got, expected, strict=True)):
-            found.append(op)
+    """What gives other bits under `contract` than on the processor: operators, tiles of products,
+    recordings, digests."""
+    table = device.kernels(contract)
+    found = [case[0] for case in _cases() if case[0] in table and not _same(device, contract, case)]
+    product = next(case for case in _cases() if case[0] == "aten.mm")
+    for name in TILES:
+        for split in (False, True):
+            FORCED.tile, FORCED.split = name, split
+            try:
+                if not _same(device, contract, product):
+                    found.append(f"aten.mm by tiles {name}")
+            finally:
+                FORCED.tile = FORCED.split = None
+    if not _replays(device):
+        found.append("a recording")
+    if not _hashes(device):
+        found.append("digests")
     return found
 
 
-def _tensor(device: Cuda, kind: TensorType) -> Any:
-    strides = np.empty(kind.shape, DTYPES[kind.dtype]).strides
-    return device.view(device.allocate(kind.nbytes), 0, kind.dtype, kind.shape, strides)
+def _same(device: Cuda, contract: Contract, case: _Case) -> bool:
+    """True if a call gives the processor's bits."""
+    op, attrs, arrays = case
+    spec = all_ops()[op]
+    types = tuple(type_of(a) for a in arrays)
+    complete = complete_attrs(spec, attrs, types)
+    expected = [np.empty(t.shape, DTYPES[t.dtype]) for t in spec.infer(complete, types)]
+    CPU.kernels(contract)[op].run(complete, arrays, expected)
+    inputs = [_there(device, array) for array in arrays]
+    outputs = [_there(device, array) for array in expected]
+    for tensor, array in zip(outputs, expected, strict=True):
+        device.write(np.zeros_like(array), tensor)
+    device.kernels(contract)[op].run(complete, inputs, outputs)
+    got = [device.host(x) for x in outputs]
+    return all(a.tobytes() == b.tobytes() for a, b in zip(got, expected, strict=True))
+
+
+def _replays(device: Cuda) -> bool:
+    """True if copies that were recorded are made again for every run."""
+    target = _there(device, np.zeros((40, 50), np.float32))
+    source = device.contiguous("f32", (50, 40))
+    turned = device.view(source, 0, "f32", (40, 50), (4, 160))
+    copies = device.sequence([(lambda _, i, o: device.copy(i[0], o[0]), {}, [turned], [target])])
+    for turn in range(4):
+        array = np.arange(2000, dtype=np.float32).reshape(50, 40) + np.float32(turn)
+        device.write(array, source)
+        copies.run()
+        if device.host(target).tobytes() != array.T.tobytes():
+            return False
+    return True
+
+
+def _hashes(device: Cuda) -> bool:
+    """True if tensors around the sizes of leaves and groups of leaves have their digests."""
+    arrays = [np.arange(n).astype(np.uint8) for n in (0, 1, 2047, 2048, 2049, 600_000)]
+    there = [_there(device, array) for array in arrays]
+    return list(device.digests(there)) == [tensor_digest(array) for array in arrays]
+
+
+def _there(device: Cuda, array: np.ndarray) -> Any:
+    tensor = device.contiguous(DTYPE_NAMES[array.dtype], array.shape)
+    device.write(array, tensor)
+    return tensor
 
 
 def check_device(device: Cuda, contract: Contract) -> None:
@@ -128,7 +166,7 @@ def check_device(device: Cuda, contract: Contract) -> None:
     if wrong:
         raise EnvironmentRefusedError(
             f"{device.name} computes {', '.join(wrong)} with other bits than {contract.name} "
-            "defines: its driver or its compiler does not what its documentation says.",
+            "defines: the fault is its driver's or its compiler's.",
             "Update NVIDIA's driver and nvidia-cuda-nvrtc, or compute with --device cpu; please "
             "report the output of `tallystick doctor`.",
         )
