@@ -15,7 +15,7 @@ from adversary.two_judges import WIDE, disagreements, log_pairs, plain_pairs
 from unit.protocol.log_simulator import make_log_job
 
 
-@pytest.mark.parametrize("contract", ["ordered/1", "rounded/1;b=27"])
+@pytest.mark.parametrize("contract", ["ordered/1", "rounded/1;b=27", "exact/1;b=8"])
 def test_both_judges_agree(contract: str, tmp_path: Path) -> None:
     ends, rng = Counter[str](), random.Random(11)
     job = make_job(tmp_path / "job", contract)

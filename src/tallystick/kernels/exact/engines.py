@@ -27,7 +27,7 @@ def _digits(a: np.ndarray, b: np.ndarray, width: int, out: np.ndarray) -> None:
 
 
 ENGINES: dict[str, Multiply] = {"binary64": _binary64, "digits": _digits}
-# benchmarks/NOTES.md: one or four products of digits are faster than one of binary64, nine are not.
+# benchmarks/NOTES.md: one product of digits is faster than one of binary64, four or nine are not.
 _FASTEST = {8: "digits", 15: "binary64", 22: "binary64"}
 _chosen: ContextVar[str | None] = ContextVar("tallystick_exact_engine", default=None)
 
