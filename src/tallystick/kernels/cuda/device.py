@@ -11,7 +11,6 @@ from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.launch import launch_over, pointer, space
 from tallystick.kernels.cuda.probe import check_device
-from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
 from tallystick.kernels.table import Kernel
@@ -132,9 +131,10 @@ class Cuda:
         return self.driver.architecture
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract.name != "ordered/1":
-            return {}
-        return cuda_kernel
+        # Imported late: its modules import this one.
+        from tallystick.kernels.cuda.contracts import kernels_of
+
+        return kernels_of(contract)
 
     def prepare(self, contract: Contract) -> None:
         """Probe the device, once for each contract."""
