@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test test-all matrix fuzz lint types stub bench fault-check test-aarch64 exhaustive clean help
+.PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate gpu-check \
+  fault-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
@@ -17,6 +18,10 @@ help:
 	@echo "make lint types    ruff, mypy --strict"
 	@echo "make stub          src/tallystick/_core.pyi, from the native module"
 	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
+	@echo "make ptx-check     the device kernels' compiled code, read for three architectures"
+	@echo "make ptx-table     docs/proofs/ptxas.md, from the same"
+	@echo "make gpu-emulate   every golden vector on the device kernels' sources, run on the host"
+	@echo "make gpu-check     on a machine with a GPU: everything that needs one, in 8 minutes"
 	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
 	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
 	@echo "make exhaustive    all 2^32 inputs of every elementary function (needs MPFR; hours)"
@@ -80,6 +85,18 @@ stub: setup
 bench: setup
 	$(BIN)/tallystick bench gemm --json
 	$(BIN)/tallystick bench step --json
+
+# The compiler has an environment of its own: the product does not need it.
+build/nvcc/.ready: native/tools/device_code/toolkit.txt
+	$(PYTHON) -m venv build/nvcc
+	build/nvcc/bin/python -m pip --disable-pip-version-check install -q -r $<
+	@touch $@
+
+ptx-check: setup build/nvcc/.ready
+	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc
+
+ptx-table: setup build/nvcc/.ready
+	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc --write
 
 fault-check:
 	sh native/tools/fault_check.sh

@@ -9,6 +9,7 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.device import Device, Tensor
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
@@ -132,3 +133,22 @@ def check_vectors(
                     attrs = dict(case.attrs)
                     found.wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {way}: {wrong}")
     return found
+
+
+def agree(device: Device, op: str, arrays: Arrays, **attrs: Any) -> None:
+    """Assert that `op` gives the bits of the processor, and writes within its memory."""
+    expected, got = call(CPU, op, attrs, arrays), call(device, op, attrs, arrays)
+    wrong = _difference(expected, got)
+    shapes = [None if x is None else (str(x.dtype), x.shape) for x in arrays]
+    assert not wrong, f"{op} {attrs} of {shapes}: {wrong}"
+    driver: Any = getattr(device, "driver", None)
+    if driver is not None:
+        driver.check()
+
+
+def nasty(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """f32 of very different sizes, some of them zeros of both signs, subnormal, infinite, NaN."""
+    x = (rng.standard_normal(shape) * np.exp2(rng.integers(-20, 20, shape))).astype(np.float32)
+    bits = np.array([0, 1 << 31, 1, 0x807FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000], np.uint32)
+    some = rng.choice(bits.view(np.float32), shape)
+    return np.asarray(np.where(rng.random(shape) < 0.1 * rng.random(), some, x), np.float32)

@@ -8,12 +8,14 @@ allocation that finds writes out of bounds.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tallystick.kernels.cuda.driver import Grid, Traffic
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA, EMULATION = ROOT / "native" / "cuda", ROOT / "tests" / "gpu" / "emulation"
+BUILD = ROOT / "build" / "emulation"
 INCLUDES = (ROOT / "native" / "include", CUDA, EMULATION)
 # As the core's numeric flags (CMakeLists.txt).
 FLAGS = (
@@ -41,13 +44,35 @@ def _sources() -> list[Path]:
     return [*sorted(CUDA.glob("*.cu")), *sorted(EMULATION.glob("*.cpp"))]
 
 
-def _key(defines: tuple[str, ...]) -> str:
-    """A digest of everything that the library is made of."""
-    found = hashlib.sha256(repr((_compiler(), FLAGS, defines)).encode())
+@lru_cache
+def _headers() -> bytes:
+    """A digest of all headers, in which any source may include any."""
+    found = hashlib.sha256()
     for folder in INCLUDES:
-        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        for path in sorted(folder.rglob("*.hpp")):
             found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+    return found.digest()
+
+
+def _key(source: Path, defines: tuple[str, ...]) -> str:
+    """A digest of everything that an object file is made of."""
+    how = repr((_compiler(), FLAGS, defines)).encode()
+    return hashlib.sha256(how + _headers() + source.read_bytes()).hexdigest()[:20]
+
+
+def _run(*command: str) -> None:
+    subprocess.run([*_compiler(), *command], check=True)
+
+
+def _object(source: Path, defines: tuple[str, ...]) -> Path:
+    """The object file of a source, made if it is not there."""
+    made = BUILD / f"{source.stem}-{_key(source, defines)}.o"
+    if not made.exists():
+        own = made.with_suffix(f".{os.getpid()}")
+        flags = [*FLAGS, *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
+        _run(*flags, "-x", "c++", "-c", str(source), "-o", str(own))
+        own.rename(made)
+    return made
 
 
 def built(defines: tuple[str, ...] = ()) -> Path:
@@ -56,24 +81,20 @@ def built(defines: tuple[str, ...] = ()) -> Path:
     The file is also a CUDA driver library, `libcuda.so.1` in a folder of its own (libcuda.cpp).
     Raises CalledProcessError where a source does not compile.
     """
-    folder = ROOT / "build" / "emulation" / _key(defines)
-    made = folder / "libcuda.so.1"
-    if not made.exists():
-        own = folder / str(os.getpid())
-        own.mkdir(parents=True, exist_ok=True)
-        flags = [*FLAGS, *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
-        objects = [own / f"{source.stem}.o" for source in _sources()]
-        running = [
-            subprocess.Popen([*_compiler(), *flags, "-x", "c++", "-c", str(s), "-o", str(o)])
-            for s, o in zip(_sources(), objects, strict=True)
-        ]
-        for source, process in zip(_sources(), running, strict=True):
-            if process.wait() != 0:
-                raise subprocess.CalledProcessError(process.returncode, str(source))
-        shared = [*_compiler(), "-shared", *map(str, objects), "-o", str(own / made.name)]
-        subprocess.run(shared, check=True)
-        (own / made.name).rename(made)  # another process may have made the same file
-        shutil.rmtree(own)
+    keys = "".join(_key(source, defines) for source in _sources())
+    made = BUILD / hashlib.sha256(keys.encode()).hexdigest()[:20] / "libcuda.so.1"
+    if made.exists():
+        return made
+    made.parent.mkdir(parents=True, exist_ok=True)
+    # Test workers wait for one another here, instead of compiling the same sources.
+    with open(BUILD / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = list(pool.map(lambda source: _object(source, defines), _sources()))
+            own = made.with_suffix(f".{os.getpid()}")
+            _run("-shared", *map(str, objects), "-o", str(own))
+            own.rename(made)
     return made
 
 
@@ -208,3 +229,16 @@ class EmulatedDriver:
 def emulated_gpu(seed: int = 0, defines: tuple[str, ...] = ()) -> Cuda:
     """A device whose kernels run in the emulation."""
     return Cuda(EmulatedDriver(seed, defines))
+
+
+FAULTS = ("missing barrier", "race", "missing wait", "one bit")  # Fault, in native/cuda/device.hpp
+
+
+@contextmanager
+def planted(fault: str) -> Iterator[None]:
+    """Kernels of the emulation that know this fault have it meanwhile."""
+    library().ts_emulation_plant(1 + FAULTS.index(fault))
+    try:
+        yield
+    finally:
+        library().ts_emulation_plant(0)

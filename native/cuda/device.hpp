@@ -9,6 +9,13 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
+namespace tallystick {
+namespace TS_ISA {
+// Faults that the tests plant in kernels to see that they are found; there are none on a GPU.
+enum class Fault : int { none, missing_barrier, race, missing_wait, one_bit };
+}  // namespace TS_ISA
+}  // namespace tallystick
+
 #ifdef __CUDACC__
 
 #define TS_KERNEL(name, Params, most_threads) \
@@ -29,6 +36,7 @@
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE bool has_fault(Fault) { return false; }
 TS_INLINE uint32_t thread_index() { return threadIdx.x; }
 TS_INLINE uint32_t thread_count() { return blockDim.x; }
 TS_INLINE uint32_t block_x() { return blockIdx.x; }
@@ -53,6 +61,9 @@ TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { atomicMin(at, value); 
 TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { atomicMax(at, value); }
 TS_INLINE void atomic_min(uint64_t* at, uint64_t value) {
   atomicMin(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+TS_INLINE void atomic_max(uint64_t* at, uint64_t value) {
+  atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
 
@@ -81,6 +92,15 @@ TS_INLINE void async_copy4(float* to, const float* from, int inside) {
 TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest>
 TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
+// The number of bits that are 1.
+TS_INLINE uint32_t bit_count(uint32_t x) {
+  return static_cast<uint32_t>(__popc(static_cast<int>(x)));
+}
+// Four of the eight bytes of low (0 to 3) and high (4 to 7): the hexadecimal digits of `which`, from
+// the most significant byte of the result to the least.
+TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {
+  return __byte_perm(low, high, which);
+}
 
 }  // namespace TS_ISA
 }  // namespace tallystick
@@ -120,16 +140,25 @@ struct Strides { int64_t of[kAxes]; };
 // the kernel's parameters, so that nothing is copied.
 template <int Count>
 struct Places { int64_t at[Count]; };
+template <class Number, int Count>
+TS_INLINE Places<Count> places_by(const Space& space, const Strides (&strides)[Count], int64_t i) {
+  Places<Count> found = {};
+  Number left = static_cast<Number>(i);
+  for (int64_t axis = space.rank - 1; axis > 0; --axis) {
+    const Number size = static_cast<Number>(space.size[axis]), rest = left / size;
+    const int64_t here = static_cast<int64_t>(left - rest * size);
+    for (int k = 0; k < Count; ++k) found.at[k] += here * strides[k].of[axis];
+    left = rest;
+  }
+  const int64_t here = static_cast<int64_t>(left);
+  for (int k = 0; k < Count; ++k) found.at[k] += here * strides[k].of[0];
+  return found;
+}
+// A division of 64 bits takes a device many times as long as one of 32 bits.
 template <int Count>
 TS_INLINE Places<Count> places(const Space& space, const Strides (&strides)[Count], int64_t i) {
-  Places<Count> found = {};
-  for (int64_t axis = space.rank - 1; axis > 0; --axis) {
-    const int64_t size = space.size[axis], rest = i / size, here = i - rest * size;
-    for (int k = 0; k < Count; ++k) found.at[k] += here * strides[k].of[axis];
-    i = rest;
-  }
-  for (int k = 0; k < Count; ++k) found.at[k] += i * strides[k].of[0];
-  return found;
+  if (space.count <= 0xffffffffll) return places_by<uint32_t>(space, strides, i);
+  return places_by<uint64_t>(space, strides, i);
 }
 
 // A refusal of operands (NUMERICS 1.13): the least call that refuses, and its least bad position.
@@ -143,6 +172,13 @@ TS_INLINE void refuse(const Refusal& refusal, int64_t position) {
   const uint64_t low = position < 0xffffffffll ? static_cast<uint64_t>(position) : 0xffffffffull;
   atomic_min(refusal.word, (static_cast<uint64_t>(refusal.call) << 32) | low);
 }
+
+// True if a call has refused since the host read the word. A kernel that overwrites an operand is
+// started after the kernel that checks the indices, and asks first.
+TS_INLINE bool refused(const Refusal& refusal) { return *refusal.word != ~uint64_t{0}; }
+
+// 16 bytes that are moved at once.
+struct alignas(16) Wide { uint64_t low, high; };
 
 }  // namespace TS_ISA
 }  // namespace tallystick

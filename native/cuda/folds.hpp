@@ -84,6 +84,13 @@ TS_INLINE const float* floats(const void* p) { return static_cast<const float*>(
 TS_INLINE const double* doubles(const void* p) { return static_cast<const double*>(p); }
 
 // --- the four shapes -----------------------------------------------------------------------------
+// The halving tree in one thread.
+template <class Fold, int Half>
+TS_INLINE void halve(typename Fold::State (&lane)[kSumLanes]) {
+  TS_UNROLL
+  for (int i = 0; i < Half; ++i) lane[i] = Fold::merge(lane[i], lane[i + Half]);
+  if constexpr (Half > 1) halve<Fold, Half / 2>(lane);
+}
 template <class Fold, class Load>
 TS_INLINE void fold_thin(const FoldParams& p) {
   for (int64_t o = first_item(); o < p.outputs; o += item_step()) {
@@ -98,11 +105,7 @@ TS_INLINE void fold_thin(const FoldParams& p) {
       lane[i] = Fold::identity();
       if (i < p.n) lane[i] = Fold::merge(lane[i], Load::load(p, base + offset_of(p, i), o, i));
     }
-    TS_UNROLL
-    for (int s = kSumLanes / 2; s >= 1; s /= 2) {
-      TS_UNROLL
-      for (int i = 0; i < s; ++i) lane[i] = Fold::merge(lane[i], lane[i + s]);
-    }
+    halve<Fold, kSumLanes / 2>(lane);
     put_state(p, o, lane[0]);
   }
 }
@@ -150,7 +153,7 @@ TS_INLINE void fold_columns(const FoldParams& p, typename Fold::State* room) {
       for (int k = 0; k < kEach; ++k) {
         const int64_t i = block + row + k * kTile;
         value[k] = Fold::identity();
-        if (o < p.outputs && i < end) value[k] = Load::load(p, base + offset_of(p, i), o, i);
+        if (o < p.outputs && i < end) value[k] = Load::load(p, base + i * p.step, o, i);
       }
       TS_UNROLL
       for (int k = 0; k < kEach; ++k) acc = Fold::merge(acc, value[k]);

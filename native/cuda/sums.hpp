@@ -255,18 +255,33 @@ TS_INLINE typename Fold::State block_fold(int64_t first, int64_t last, const F& 
   }
 }
 
+// put(i, get(i)) for i = first, first + step, ... below count. The gets of several i do not wait for
+// the puts before them, whose memory they may share: get(i) reads element i and no other.
+template <class Get, class Put>
+TS_INLINE void each_item(int64_t first, int64_t step, int64_t count, const Get& get, const Put& put) {
+  constexpr int kAtOnce = 4;
+  decltype(get(first)) value[kAtOnce] = {};
+  for (int64_t i = first; i < count; i += kAtOnce * step) {
+    TS_UNROLL
+    for (int k = 0; k < kAtOnce; ++k)
+      if (i + k * step < count) value[k] = get(i + k * step);
+    TS_UNROLL
+    for (int k = 0; k < kAtOnce; ++k)
+      if (i + k * step < count) put(i + k * step, value[k]);
+  }
+}
+
 // --- teams: the threads that share a row ---------------------------------------------------------
-// A kernel over rows is written once, for a team. fold() as above; each(n, f) calls f(i) for every
-// element of the row, i belonging to one thread of the team; is_first() holds for one thread.
+// A kernel over rows is written once, for a team. fold() as above; each(n, get, put) as each_item,
+// over the row; is_first() holds for one thread.
 // In a WarpTeam an element belongs to the same thread in every call. In a BlockTeam it does not.
 struct WarpTeam {
   TS_INLINE static bool is_first() { return lane_index() == 0; }
   template <class Fold, class F>
   TS_INLINE typename Fold::State fold(int64_t n, const F& f) const { return warp_fold<Fold>(0, n, f); }
-  template <class F>
-  TS_INLINE void each(int64_t n, const F& f) const {
-    TS_UNROLL_BY(4)
-    for (int64_t i = lane_index(); i < n; i += kWarp) f(i);
+  template <class Get, class Put>
+  TS_INLINE void each(int64_t n, const Get& get, const Put& put) const {
+    each_item(lane_index(), kWarp, n, get, put);
   }
 };
 struct BlockTeam {
@@ -277,10 +292,9 @@ struct BlockTeam {
     static_assert(sizeof(typename Fold::State) <= sizeof(double), "the room is too small");
     return block_fold<Fold>(0, n, f, reinterpret_cast<typename Fold::State*>(room));
   }
-  template <class F>
-  TS_INLINE void each(int64_t n, const F& f) const {
-    TS_UNROLL_BY(4)
-    for (int64_t i = thread_index(); i < n; i += thread_count()) f(i);
+  template <class Get, class Put>
+  TS_INLINE void each(int64_t n, const Get& get, const Put& put) const {
+    each_item(thread_index(), thread_count(), n, get, put);
   }
 };
 

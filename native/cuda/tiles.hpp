@@ -210,6 +210,7 @@ TS_INLINE float finished(const Results& r, float d, const float* c) {
     if (r.scale_c != 0) term = r.beta.value * term;
     d = d + term;
   }
+  if (has_fault(Fault::one_bit)) d = bits_float(float_bits(d) ^ 1);
   return canonical_nan(planted(d));
 }
 TS_INLINE int64_t place_of(const Results& r, int64_t i, int64_t j) {
@@ -317,16 +318,11 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
       first = false;
       in_chunk = 0;
     }
-    async_wait<T::kStages - 2>();
-#ifndef TS_PLANT_MISSING_BARRIER
-    block_barrier();
-#endif
+    if (!has_fault(Fault::missing_wait)) async_wait<T::kStages - 2>();
+    if (!has_fault(Fault::missing_barrier)) block_barrier();
     if (s + T::kStages - 1 < slices) {
-#ifdef TS_PLANT_RACE
-      float* to = shared + stage * T::kStage;  // the slice that is being multiplied
-#else
-      float* to = shared + ahead * T::kStage;
-#endif
+      // A race: the slice that is being multiplied is overwritten.
+      float* to = shared + (has_fault(Fault::race) ? stage : ahead) * T::kStage;
       load_a.next(to);
       load_b.next(to + T::kDepth * T::kRowStep);
     }

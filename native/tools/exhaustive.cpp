@@ -25,55 +25,37 @@
 #include <gnu/libc-version.h>
 
 #include "dispatch.hpp"
+#include "fingerprint.hpp"
 #include "reference.hpp"
 
 namespace {
 
-using tallystick::ElementaryTable;
 using tallystick::Isa;
 
-const ElementaryTable& table_of(Isa isa) {
-  switch (isa) {
-#if defined(TALLYSTICK_HAVE_AVX2)
-    case Isa::avx512: return tallystick::elementary_table_avx512;
-    case Isa::avx2: return tallystick::elementary_table_avx2;
-#endif
-#if defined(TALLYSTICK_HAVE_NEON)
-    case Isa::neon: return tallystick::elementary_table_neon;
-#endif
-    default: return tallystick::elementary_table_scalar;
-  }
-}
+using fingerprint::table_of;
 
 struct Options {
   std::string function, state, json, commit = "unknown";
   Isa isa = tallystick::best_isa();
-  unsigned threads = 1, shards = 4096, random = 4096;
+  unsigned threads = 1, shards = fingerprint::kShards, random = fingerprint::kRandom;
   bool compare = true;
 };
 
 struct Counts {
   uint64_t inputs = 0, special = 0, filtered = 0, undecided = 0, random = 0, wrong = 0, differ = 0;
+  uint64_t digest = 0;  // input_digest.hpp
   void add(const Counts& o) {
     inputs += o.inputs, special += o.special, filtered += o.filtered, undecided += o.undecided;
-    random += o.random, wrong += o.wrong, differ += o.differ;
+    random += o.random, wrong += o.wrong, differ += o.differ, digest += o.digest;
   }
 };
 
 struct Fault { uint32_t x, got, want; std::string what; };
 
-uint64_t mix(uint64_t z) {  // splitmix64
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 class Proof {
  public:
   Proof(const Options& o, const reference::Function& f) : o_(o), f_(f) {
-    for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon})
-      if (o.compare && isa != o.isa && tallystick::isa_supported(isa)) others_.push_back(isa);
+    if (o.compare) others_ = fingerprint::others_of(o.isa, tallystick::isa_supported);
   }
 
   int run() {
@@ -92,25 +74,16 @@ class Proof {
 
  private:
   // A digest of what the kernel computes, so that a state file of other code is not continued.
-  uint64_t fingerprint() const {
-    uint64_t h = o_.shards * 1000003ull + o_.random;
-    float x[256], y[256];
-    for (uint64_t block = 0; block < 1024; ++block) {
-      for (int i = 0; i < 256; ++i)
-        x[i] = reference::from_bits(static_cast<uint32_t>(mix(block * 256 + i)));
-      (table_of(o_.isa).*f_.kernel)(x, y, 256);
-      for (float v : y) h = mix(h ^ reference::to_bits(v));
-    }
-    for (Isa isa : others_) h = mix(h ^ static_cast<uint64_t>(isa));
-    return mix(h ^ static_cast<uint64_t>(o_.isa));
+  uint64_t mark() const {
+    return fingerprint::sampled(table_of(o_.isa).*f_.kernel, o_.isa, others_, o_.shards, o_.random);
   }
 
   void load_state() {
     if (o_.state.empty()) return;
     const std::string path = o_.state + "/" + f_.name + ".state";
     char header[64];
-    std::snprintf(header, sizeof header, "exhaustive/1 %016llx\n",
-                  static_cast<unsigned long long>(fingerprint()));
+    std::snprintf(header, sizeof header, "exhaustive/2 %016llx\n",
+                  static_cast<unsigned long long>(mark()));
     bool fresh = true;
     if (std::FILE* in = std::fopen(path.c_str(), "r")) {
       char line[256];
@@ -118,14 +91,14 @@ class Proof {
       unsigned shard;
       Counts c;
       double seconds;
-      unsigned long long v[7];
+      unsigned long long v[8];
       while (!fresh && std::fgets(line, sizeof line, in)) {
-        if (std::sscanf(line, "%u %llu %llu %llu %llu %llu %llu %llu %lf end", &shard, &v[0], &v[1],
-                        &v[2], &v[3], &v[4], &v[5], &v[6], &seconds) != 9 ||
+        if (std::sscanf(line, "%u %llu %llu %llu %llu %llu %llu %llu %llx %lf end", &shard, &v[0],
+                        &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7], &seconds) != 10 ||
             !std::strstr(line, "end"))
           continue;  // a line cut short by a crash: that shard is done again
         c.inputs = v[0], c.special = v[1], c.filtered = v[2], c.undecided = v[3];
-        c.random = v[4], c.wrong = v[5], c.differ = v[6];
+        c.random = v[4], c.wrong = v[5], c.differ = v[6], c.digest = v[7];
         if (c.wrong || c.differ) continue;  // done again, to name the inputs
         if (done_.emplace(shard, c).second) seconds_ += seconds / o_.threads;
       }
@@ -158,9 +131,9 @@ class Proof {
         std::fflush(hard_);
       }
       if (log_) {
-        std::fprintf(log_, "%u %llu %llu %llu %llu %llu %llu %llu %.3f end\n", shard, ull(c.inputs),
+        std::fprintf(log_, "%u %llu %llu %llu %llu %llu %llu %llu %llx %.3f end\n", shard, ull(c.inputs),
                      ull(c.special), ull(c.filtered), ull(c.undecided), ull(c.random), ull(c.wrong),
-                     ull(c.differ), s);
+                     ull(c.differ), ull(c.digest), s);
         std::fflush(log_);
       }
     }
@@ -182,6 +155,7 @@ class Proof {
       const size_t n = static_cast<size_t>(end - at < kBlock ? end - at : kBlock);
       for (size_t i = 0; i < n; ++i) x[i] = reference::from_bits(static_cast<uint32_t>(at + i));
       (table_of(o_.isa).*f_.kernel)(x.data(), y.data(), n);
+      c.digest += fingerprint::digest_of(at, y.data(), n);
       for (Isa isa : others_) {
         (table_of(isa).*f_.kernel)(x.data(), other.data(), n);
         if (std::memcmp(y.data(), other.data(), n * 4) == 0) continue;
@@ -203,7 +177,7 @@ class Proof {
       c.inputs += n;
     }
     for (unsigned i = 0; i < o_.random; ++i) {
-      const uint64_t r = mix((static_cast<uint64_t>(shard) << 32) | i);
+      const uint64_t r = fingerprint::mix64((static_cast<uint64_t>(shard) << 32) | i);
       const float v = reference::from_bits(static_cast<uint32_t>(begin + r % (end - begin)));
       uint32_t want;
       float got;
@@ -240,10 +214,10 @@ class Proof {
                  "],\n  \"inputs\": %llu,\n  \"special\": %llu,\n  \"filtered\": %llu,\n"
                  "  \"undecided_to_mpfr\": %llu,\n  \"random_to_mpfr\": %llu,\n  \"wrong\": %llu,\n"
                  "  \"isa_differences\": %llu,\n  \"margin\": \"2^-44\",\n  \"shards\": %u,\n"
-                 "  \"fingerprint\": \"%016llx\",\n  \"seconds\": %.0f,\n",
+                 "  \"fingerprint\": \"%016llx\",\n  \"digest\": \"%016llx\",\n  \"seconds\": %.0f,\n",
                  ull(total_.inputs), ull(total_.special), ull(total_.filtered),
                  ull(total_.undecided), ull(total_.random), ull(total_.wrong), ull(total_.differ),
-                 o_.shards, ull(fingerprint()), seconds_);
+                 o_.shards, ull(mark()), ull(total_.digest), seconds_);
     std::fprintf(out,
                  "  \"date\": \"%s\",\n  \"commit\": \"%s\",\n  \"compiler\": \"gcc %s\",\n"
                  "  \"machine\": \"%s\",\n  \"libc\": \"glibc %s\",\n  \"mpfr\": \"%s\",\n"

@@ -53,12 +53,20 @@ struct Fixed {
       carry = static_cast<uint64_t>(p >> 64);
     }
   }
+  // d < 2^52, so that 12 bits of the next limb fit beside a rest. A compiler for a device divides
+  // 128 bits by way of approximate float instructions.
   TS_MEMBER void div_small(uint64_t d) {
     uint64_t rest = 0;
     for (int i = N; i-- > 0;) {
-      const uint128 v = (static_cast<uint128>(rest) << 64) | w[i];
-      w[i] = static_cast<uint64_t>(v / d);
-      rest = static_cast<uint64_t>(v % d);
+      uint64_t quotient = 0;
+      for (int left = 64; left > 0;) {
+        const int bits = left < 12 ? left : 12;
+        left -= bits;
+        const uint64_t v = (rest << bits) | ((w[i] >> left) & ((1u << bits) - 1u));
+        quotient = (quotient << bits) | (v / d);
+        rest = v % d;
+      }
+      w[i] = quotient;
     }
   }
   TS_MEMBER void mul(const Fixed& o) {

@@ -114,10 +114,13 @@ class TensorHeader:
             out.u64(d)
         return out
 
+    def before_root(self) -> Writer:
+        """What a tensor digest hashes in front of the root (COMMITMENTS 3.5)."""
+        return self.write(Writer(TENSOR_TAG)).u64(self.nbytes).u32(LEAF_BYTES)
+
     def digest(self, root: bytes) -> bytes:
         """The tensor digest over this header and a Merkle root (COMMITMENTS 3.5)."""
-        out = self.write(Writer(TENSOR_TAG))
-        return out.u64(self.nbytes).u32(LEAF_BYTES).hash(root, "tensor root").digest()
+        return self.before_root().hash(root, "tensor root").digest()
 
 
 def header_of(array: Array) -> TensorHeader:

@@ -93,6 +93,10 @@ class Device(Protocol):
     def digest(self, tensor: Tensor) -> bytes:
         """The tensor digest (COMMITMENTS 3.5)."""
 
+    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
+        """The tensor digest of each, together: a device hashes many tensors at once and copies all
+        digests to the host at once."""
+
     def problem(self, tensor: Tensor, dtype: str, shape: Sequence[int]) -> str:
         """Say why `tensor` is not a C-contiguous tensor of this type on this device; empty if it
         is."""

@@ -46,7 +46,8 @@ class State:
 
     def digests(self) -> dict[str, bytes]:
         """The tensor digest of every slot of the committed state, chains included."""
-        found = {name: self.device.digest(t) for name, t in self.slots.items()}
+        digests = self.device.digests(list(self.slots.values()))
+        found = dict(zip(self.slots, digests, strict=True))
         found[LOSS_CHAIN_SLOT] = chain_digest(self.loss_chain)
         found[LOG_CHAIN_SLOT] = chain_digest(self.log_chain)
         return found

@@ -14,9 +14,15 @@
 #define TS_ISA emulated
 #include "tallystick/ts_base.hpp"
 
+namespace tallystick {
+namespace TS_ISA {
+enum class Fault : int;  // device.hpp
+}
+}  // namespace tallystick
 #include "emulation.hpp"
 
 namespace emulation {
+int planted = 0;
 namespace {
 
 constexpr size_t kStack = 256 * 1024;
@@ -284,3 +290,6 @@ TS_EXPORT size_t ts_emulation_param_bytes(size_t i) {
   std::advance(at, static_cast<ptrdiff_t>(i));
   return at->second.param_bytes;
 }
+
+// The fault that kernels have from now on: a Fault of device.hpp, 0 for none.
+TS_EXPORT void ts_emulation_plant(int fault) { emulation::planted = fault; }

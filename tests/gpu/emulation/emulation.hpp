@@ -27,6 +27,7 @@
 
 namespace emulation {
 
+extern int planted;  // a Fault of device.hpp
 using Body = void (*)(const void* params);
 struct Registered {
   Registered(const char* name, const char* file, size_t param_bytes, uint32_t most_threads, Body body);
@@ -52,6 +53,7 @@ void async_wait(uint32_t newest);
 namespace tallystick {
 namespace TS_ISA {
 
+TS_INLINE bool has_fault(Fault fault) { return ::emulation::planted == static_cast<int>(fault); }
 TS_INLINE uint32_t thread_index() { return ::emulation::here().thread; }
 TS_INLINE uint32_t thread_count() { return ::emulation::here().threads; }
 TS_INLINE uint32_t block_x() { return ::emulation::here().block[0]; }
@@ -90,7 +92,17 @@ TS_INLINE void async_wait() { ::emulation::async_wait(Newest); }
 TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { if (value < *at) *at = value; }
 TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { if (value > *at) *at = value; }
 TS_INLINE void atomic_min(uint64_t* at, uint64_t value) { if (value < *at) *at = value; }
+TS_INLINE void atomic_max(uint64_t* at, uint64_t value) { if (value > *at) *at = value; }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { *at += value; }
+
+TS_INLINE uint32_t bit_count(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
+TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t found = 0;
+  for (int i = 0; i < 4; ++i)
+    found |= static_cast<uint32_t>(both >> (which >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  return found;
+}
 
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -97,6 +97,9 @@ class Processor:
     def digest(self, tensor: np.ndarray) -> bytes:
         return tensor_digest(tensor)
 
+    def digests(self, tensors: Sequence[np.ndarray]) -> list[bytes]:
+        return [tensor_digest(tensor) for tensor in tensors]
+
     def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
         if not isinstance(tensor, np.ndarray) or tensor.dtype != DTYPES[dtype]:
             return f"it must be a numpy array of {dtype}"

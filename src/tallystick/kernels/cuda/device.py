@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import RefusedOperandsError
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
-from tallystick.kernels.cuda.launch import launch_over, pointer, space
+from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
@@ -120,6 +121,7 @@ class Cuda:
         self.driver = driver
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
+        self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
 
     @property
@@ -157,6 +159,12 @@ class Cuda:
             self.scratch_memory = Memory(self.driver, nbytes)
         return self.scratch_memory.address
 
+    def contiguous(self, dtype: str, shape: Sequence[int]) -> DeviceTensor:
+        """A new uninitialised C-contiguous tensor."""
+        strides = [DTYPES[dtype].itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
+        return DeviceTensor(self, memory, memory.address, dtype, shape, strides)
+
     # -- memory ------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Memory:
@@ -177,12 +185,7 @@ class Cuda:
         return DeviceTensor(self, memory, base.address + offset, dtype, shape, strides)
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
-        if source.is_contiguous:
-            if target.nbytes and source.address != target.address:
-                self.driver.move(source.address, target.address, target.nbytes)
-            return
-        params = space(target.shape, source) + pointer(source, target)
-        launch_over(target, f"copy_strided_{source.itemsize}", target.size, params)
+        copy(source, target)
 
     def write(self, host: np.ndarray, target: DeviceTensor) -> None:
         if target.size:
@@ -196,16 +199,16 @@ class Cuda:
         if tensor.is_contiguous:
             self.driver.to_host(tensor.address, found)
             return found
-        whole = DeviceTensor(
-            self, self.allocate(tensor.nbytes), 0, tensor.dtype, tensor.shape, found.strides
-        )
-        whole.address = whole.memory.address
-        self.copy(tensor, whole)
+        whole = self.contiguous(tensor.dtype, tensor.shape)
+        copy(tensor, whole)
         self.driver.to_host(whole.address, found)
         return found
 
     def digest(self, tensor: DeviceTensor) -> bytes:
-        return tensor_digest(self.host(tensor))
+        return self.digests([tensor])[0]
+
+    def digests(self, tensors: Sequence[DeviceTensor]) -> list[bytes]:
+        return self._hashing.digests(tensors)
 
     def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
         if not isinstance(tensor, DeviceTensor):

@@ -239,3 +239,14 @@ def transposed(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
     """A view of x whose axis i is x's axis order[i]."""
     shape, strides = [x.shape[a] for a in order], [x.strides[a] for a in order]
     return DeviceTensor(x.device, x.memory, x.address, x.dtype, shape, strides)
+
+
+def launch_rows(device: Cuda, kernel: str, count: int, n: int, params: bytes) -> None:
+    """Start `KERNEL_warp` or `KERNEL_block` (TS_ROWS in sums.hpp) over `count` rows of n elements;
+    nothing where there are no rows."""
+    if not count:
+        return
+    if n <= WARP_ROW:
+        device.launch(f"{kernel}_warp", (min(-(-count // 8), _MOST_GRID), 1, 1), 256, params)
+    else:
+        device.launch(f"{kernel}_block", (min(count, _MOST_GRID), 1, 1), threads_of(n), params)

@@ -1,8 +1,8 @@
 """The start-up probe of a GPU: its kernels against the processor's.
 
 The operands tell one reading of the contract from another. A driver, a compiler or a device that
-computes something else is refused before
-it computes a step. The golden vectors (`make gpu-check`) say more; this says enough to begin.
+computes something else is refused before it computes a step. The golden vectors (`make gpu-check`)
+say more; this says enough to begin.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ TILES = {
 }
 # From large to small: a shape takes the first one that keeps the device busy.
 _ORDER = ("128x256s", "128x128s", "64x128r", "64x64r", "32x64r")
-_GATHERED = ("128x128r", "64x128r", "64x64r", "32x64r")  # native/cuda/conv.cu
+GATHERED = ("128x128r", "64x128r", "64x64r", "32x64r")  # native/cuda/conv.cu
 
 
 def chunks(terms: int) -> int:
@@ -99,7 +99,7 @@ def _first(names: Sequence[str], rows: int, cols: int, batch: int, over: int) ->
 
 def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False) -> Choice:
     """The tile for `batch` products of `rows` x `cols` results; `gathered`: of a convolution."""
-    names = _GATHERED if gathered else _ORDER
+    names = GATHERED if gathered else _ORDER
     if FORCED.tile is not None:
         found, split = TILES[FORCED.tile], False
     else:

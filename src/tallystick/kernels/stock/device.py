@@ -148,6 +148,9 @@ class TorchDevice:
         """The tensor digest, of a copy on the host: no kernel hashes on the device yet."""
         return tensor_digest(self.host(tensor))
 
+    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
+        return [self.digest(tensor) for tensor in tensors]
+
     def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
         if not isinstance(tensor, torch.Tensor):
             return f"it is a {type(tensor).__name__}, not a tensor of torch"

@@ -56,22 +56,21 @@ class NodeTracer:
         outputs: Sequence[Tensor],
     ) -> None:
         """Digest node `index` as executed (COMMITMENTS 4.1)."""
-        given = []
-        for value, tensor in zip(node.inputs, inputs, strict=True):
-            if value is None or tensor is None:
-                continue  # the program's text says which optional operands are absent
-            if self.fresh or value not in self._values:
-                self._values[value] = self.device.digest(tensor)
-            given.append(self._values[value])
+        # The program's text says which optional operands are absent.
+        pairs = zip(node.inputs, inputs, strict=True)
+        read = [(v, t) for v, t in pairs if v is not None and t is not None]
+        anew = {v: t for v, t in read if self.fresh or v not in self._values}
+        made = [] if node.op == COMMIT else list(outputs)
+        digests = self.device.digests([*anew.values(), *made])
+        found = digests[len(anew) :]
+        self._values.update(zip(anew, digests[: len(anew)], strict=True))
+        given = [self._values[value] for value, _ in read]
         if node.op == COMMIT:
             self._slots = dict(zip(sorted(self.program.state_types), given, strict=True))
             return
-        made = []
-        for out, tensor in enumerate(outputs):
-            made.append(self.device.digest(tensor))
-            self._values[Value(index, out)] = made[-1]
+        self._values.update((Value(index, out), digest) for out, digest in enumerate(found))
         attributes = attribute_text(node.attrs).encode("ascii")
-        self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(made)))
+        self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(found)))
 
     def finish(
         self, computed: int, entered: int, state: State, log: bytes | None = None

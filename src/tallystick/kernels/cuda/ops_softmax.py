@@ -1,0 +1,56 @@
+"""Calls of native/cuda/softmax.cu (NUMERICS 6.1 - 6.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tallystick.kernels.cuda.folds import Room, copy_to, launch_rows, transposed
+from tallystick.kernels.cuda.launch import launch_over, pointer, space, whole
+from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
+from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.numerics.operators.common import axis_of, integer
+from tallystick.numerics.types import Attrs
+
+
+def copy_turned(source: int, order: Sequence[int], out: DeviceTensor) -> None:
+    """out = the row-major elements at `source`, whose axis i is out's axis order[i]."""
+    steps, step = [0] * out.ndim, out.itemsize
+    for axis in reversed(order):
+        steps[axis], step = step, step * out.shape[axis]
+    rows = DeviceTensor(out.device, out.memory, source, out.dtype, out.shape, steps)
+    params = space(out.shape, rows) + pointer(rows, out)
+    launch_over(out, f"copy_strided_{out.itemsize}", out.size, params)
+
+
+def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int) -> None:
+    """kernel(*arrays, out) over rows along `dim`, by turned copies unless `dim` is last."""
+    if not out.size:
+        return
+    axis = axis_of("softmax", dim, out.ndim)
+    n = out.shape[axis] if out.ndim else 1
+    shape = whole(out.size // n, n)
+    if out.ndim == 0 or math.prod(out.shape[axis + 1 :]) == 1:
+        launch_rows(out.device, kernel, out.size // n, n, pointer(*arrays, out) + shape)
+        return
+    room = Room(out.device)
+    places = [room.take(out.nbytes) for _ in arrays]
+    turned = (*(a for a in range(out.ndim) if a != axis), axis)
+    for array, place in zip(arrays, places, strict=True):
+        copy_to(transposed(array, turned), room.at(place))
+    copies = [room.at(place) for place in places]
+    launch_rows(out.device, kernel, out.size // n, n, whole(*copies, copies[0]) + shape)
+    copy_turned(copies[0], turned, out)
+
+
+def _softmax(name: str, kernel: str, count: int) -> None:
+    @cuda_kernel(name, inplace=tuple((i, 0) for i in range(count)))
+    def run(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+        arrays = [operand(inputs, i) for i in range(count)]
+        _along(kernel, arrays, outputs[0], integer(attrs, "dim"))
+
+
+_softmax("aten._softmax", "softmax_forward", 1)
+_softmax("aten._log_softmax", "softmax_log", 1)
+_softmax("aten._softmax_backward_data", "softmax_backward", 2)
+_softmax("aten._log_softmax_backward_data", "softmax_log_backward", 2)

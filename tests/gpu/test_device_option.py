@@ -1,0 +1,99 @@
+"""`--device cuda`, over a CUDA driver library that runs the kernels in the emulation (libcuda.cpp).
+
+NVIDIA's own bindings call that library, so `kernels/cuda/nvidia.py` runs as on a GPU; only its
+compiler is left out, since the emulation brings its own code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from emulated_gpu import built
+
+from tallystick.job.job import Job
+from tallystick.run.execute.trainer import RunSummary
+
+_PROGRAM = """
+import sys
+import tallystick.kernels.cuda.nvidia as nvidia
+nvidia.compiled = lambda name, architecture: b"code"
+from tallystick.cli.main import main
+sys.exit(main())
+"""
+
+
+def command(*arguments: object, code: int = 0, **settings: object) -> Any:
+    """The JSON of a command line in a process that finds the emulated GPU."""
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(built().parent),
+        **{f"TALLYSTICK_EMULATED_GPU_{k.upper()}": str(v) for k, v in settings.items()},
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *map(str, arguments), "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return json.loads(done.stdout)
+
+
+def test_a_run_on_the_device_is_the_run_on_the_processor(
+    gpt2_job: Job, jobs: Path, tmp_path: Path
+) -> None:
+    """Train, audit and dispute with --device cuda: the same roots, and no party convicted."""
+    there = command("train", jobs / "gpt2", "--out", tmp_path / "there", "--device", "cuda")
+    here = command("train", jobs / "gpt2", "--out", tmp_path / "here")
+    assert there["run_root"] == here["run_root"]
+    assert there["isa"] == "sm_90" and here["isa"] != "sm_90"
+    audited = command("audit", tmp_path / "here", "--device", "cuda:0")
+    assert audited["accepted"] and audited["isa"] == "sm_90"
+    assert command("audit", tmp_path / "there")["accepted"]
+
+
+def test_a_cheat_is_convicted_by_parties_on_the_device(
+    mlp_job: Job, mlp_run: RunSummary, jobs: Path, tmp_path: Path
+) -> None:
+    cheat = tmp_path / "cheat"
+    command("attack", "lie-output", jobs / "mlp", "--out", cheat)
+    found = command(
+        "dispute", mlp_run.directory, cheat, "--job", jobs / "mlp", "--out", tmp_path / "evidence",
+        "--as-attack", "B", "--device", "cuda", code=1,
+    )  # fmt: skip
+    assert found["convicted"] == ["B"]
+    judged = command("judge", tmp_path / "evidence", "--job", jobs / "mlp", code=1)
+    assert judged["convicted"] == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "words"),
+    [
+        ({"capability": 75}, "cuda", "compute capability 7.5"),
+        ({}, "cuda:3", "There is no GPU 3"),
+        ({"bytes": 4096}, "cuda", "no memory left"),
+    ],
+)
+def test_a_gpu_that_does_not_do_is_refused_in_a_sentence(
+    settings: dict[str, int], device: str, words: str, mlp_job: Job, jobs: Path, tmp_path: Path
+) -> None:
+    """Exit code 2, and nothing is lost: the same command goes on elsewhere."""
+    out = tmp_path / "run"
+    found = command("train", jobs / "mlp", "--out", out, "--device", device, code=2, **settings)
+    assert words in found["error"], found
+    assert found["next_action"]
+    assert command("train", jobs / "mlp", "--out", out)["finished"]
+
+
+def test_doctor_says_what_the_gpu_is() -> None:
+    assert "sm_90" in command("doctor")["gpu"]
+    assert "bits of ordered/1" in command("doctor")["gpu"]
