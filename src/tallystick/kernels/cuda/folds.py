@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.launch import f64, launch_over, over, pointer, space, whole
+from tallystick.kernels.cuda.launch import f64, over, whole
 from tallystick.kernels.cuda.tensor import DeviceTensor
 
 BLOCK, CHUNK = 256, 65536  # elements below a value of the rule's first and second level
@@ -231,8 +232,7 @@ class Room:
 
 def copy_to(source: DeviceTensor, address: int) -> None:
     """Copy a tensor of any strides to `address`, row-major."""
-    params = space(source.shape, source) + pointer(source) + whole(address)
-    launch_over(source, f"copy_strided_{source.itemsize}", source.size, params)
+    copy(source, source.dense(address))
 
 
 def transposed(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:

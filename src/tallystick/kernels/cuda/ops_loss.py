@@ -66,7 +66,7 @@ def _backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     launch_rows(x.device, kernel, count, classes, params + whole(reduction == _NONE))
 
 
-# --- squared error (7.4); its gradient is pointwise ------------------------------------------------
+# --- squared error (7.4); its gradient is pointwise -----------------------------------------------
 @cuda_kernel("aten.mse_loss", named=True)
 def _mse(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, y, out = operand(inputs, 0), operand(inputs, 1), outputs[0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.folds import Room, copy_to, launch_rows, transposed
-from tallystick.kernels.cuda.launch import launch_over, pointer, space, whole
+from tallystick.kernels.cuda.launch import pointer, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import axis_of, integer
@@ -19,8 +20,7 @@ def copy_turned(source: int, order: Sequence[int], out: DeviceTensor) -> None:
     for axis in reversed(order):
         steps[axis], step = step, step * out.shape[axis]
     rows = DeviceTensor(out.device, out.memory, source, out.dtype, out.shape, steps)
-    params = space(out.shape, rows) + pointer(rows, out)
-    launch_over(out, f"copy_strided_{out.itemsize}", out.size, params)
+    copy(rows, out)
 
 
 def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int) -> None:

@@ -75,6 +75,16 @@ class DeviceTensor:
             step *= size
         return True
 
+    def dense(self, address: int) -> DeviceTensor:
+        """A C-contiguous tensor of this type and shape at `address`, in memory that the caller
+        keeps."""
+        strides, step = [], self.itemsize
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= size
+        strides.reverse()
+        return DeviceTensor(self.device, self.memory, address, self.dtype, self.shape, strides)
+
     def as_bytes(self) -> DeviceTensor:
         """The same elements of one byte (bool) as u8."""
         assert self.itemsize == 1
