@@ -9,6 +9,7 @@ import numpy as np
 
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.copies import copy
+from tallystick.kernels.cuda.contracts import kernels_of
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device
@@ -133,9 +134,6 @@ class Cuda:
         return self.driver.architecture
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        # Imported late: its modules import this one.
-        from tallystick.kernels.cuda.contracts import kernels_of
-
         return kernels_of(contract)
 
     def prepare(self, contract: Contract) -> None:
