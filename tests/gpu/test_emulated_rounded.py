@@ -83,8 +83,8 @@ def test_sums_about_boundaries(bits: int) -> None:  # NUMERICS 13.2, 13.3, 13.6
         with np.errstate(all="ignore"):
             exact = call(CPU, "aten.mm", {}, [a, b], f"rounded/1;b={bits}")[0]
             wide = np.float32(a.astype(np.float64) @ b.astype(np.float64))
-        alone += int((wide.view(np.uint32) != exact.view(np.uint32)).sum())
             products = (a[:, :, None] * b[None]).astype(np.float32)
+        alone += int((wide.view(np.uint32) != exact.view(np.uint32)).sum())
         checked(device, bits, "aten.sum.dim_IntList", {"dim": (1,)}, [products])
         checked(device, bits, "aten.mean.dim", {"dim": (1,)}, [products])
         checked(device, bits, "aten.sum", {}, [a])

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.contracts import kernels_of
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device

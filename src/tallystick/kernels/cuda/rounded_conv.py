@@ -45,9 +45,7 @@ class Side:
 
     def slots(self) -> bytes:
         """The slots Side."""
-        return whole(
-            self.size, self.spread, self.places, self.step, self.taps, self.tap, self.edge
-        )
+        return whole(self.size, self.spread, self.places, self.step, self.taps, self.tap, self.edge)
 
 
 @dataclass(frozen=True)
@@ -192,9 +190,7 @@ def _grouped(w: DeviceTensor, groups: int, turned: bool) -> DeviceTensor:
     return transposed(found, (0, 2, 1, 3)) if turned else found
 
 
-def _weight_gradient(
-    bits: int, window: Window, grad: DeviceTensor, out: DeviceTensor
-) -> None:
+def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceTensor) -> None:
     """out[g·M + i, tap] = Σ over (n,y,x) of grad[n,g·M + i,y,x] · tap `tap` there."""
     if out.size == 0:
         return

@@ -19,7 +19,11 @@ def _lines(x: DeviceTensor, line_axis: int) -> Lines:
 
 
 def _multiply(
-    bits: int, a: DeviceTensor, b: DeviceTensor, out: DeviceTensor, last: Last = Last()  # noqa: B008
+    bits: int,
+    a: DeviceTensor,
+    b: DeviceTensor,
+    out: DeviceTensor,
+    last: Last = Last(),  # noqa: B008
 ) -> None:
     """out = a·b of matrices or of batches of them, of any strides."""
     if out.size == 0:
@@ -48,9 +52,7 @@ def _multiply(
             copy_to(x, address)
         squares.append(room.at(places[0]))
         plan.run(device, squares[-1], address, scratch=room.at(places[1]))
-        read.append(
-            Lines(address, lines.line, lines.term, lines.batch, lines.period)
-        )
+        read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
     target = Target(
         out.address, batches, m, n, k, bits, last, squares[0], read[0].period, m, squares[1], n
     )

@@ -55,9 +55,7 @@ def sum_lines(
     device.launch("rounded_sum_end", over(at.outputs), THREADS, params)
 
 
-@rounded_kernel(
-    "aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim", named=True
-)
+@rounded_kernel("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim", named=True)
 def _sum(op: str, bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, out = operand(inputs, 0), outputs[0]
     if not out.size:
