@@ -98,6 +98,14 @@ ptx-check: setup build/nvcc/.ready
 ptx-table: setup build/nvcc/.ready
 	PYTHONPATH=native/tools $(BIN)/python -m device_code --toolkit build/nvcc --write
 
+# The device kernels without a GPU: their sources run on the host.
+gpu-emulate: setup
+	PYTHONPATH=tests:tests/vectors $(BIN)/python tests/gpu/emulate.py
+
+# On a machine with a GPU, by its own Python, which has torch; nothing is installed.
+gpu-check:
+	$(PYTHON) tests/gpu/check/run.py
+
 fault-check:
 	sh native/tools/fault_check.sh
 

@@ -71,6 +71,13 @@ class Checked:
     calls: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    def add(self, other: Checked) -> None:
+        """Count another pass too."""
+        self.operators |= other.operators
+        self.missing |= other.missing
+        self.calls += other.calls
+        self.wrong += other.wrong
+
     def __str__(self) -> str:
         return (
             f"{len(self.operators)} operators, {self.calls} calls, {len(self.wrong)} wrong, "
@@ -78,7 +85,8 @@ class Checked:
         )
 
 
-def _difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:
+def difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:
+    """How the outputs differ from the expected ones; "" where they do not."""
     if len(expected) != len(got):
         return f"{len(got)} outputs instead of {len(expected)}"
     for i, (a, b) in enumerate(zip(got, expected, strict=True)):
@@ -93,6 +101,18 @@ def _difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> st
                 f"{left[at[0]]:#x}, expected {right[at[0]]:#x}"
             )
     return ""
+
+
+def compared(
+    expected: Sequence[np.ndarray], device: Device, op: str, attrs: Mapping[str, Any],
+    arrays: Arrays, **how: Any,
+) -> str:  # fmt: skip
+    """How a call on `device` differs from the expected outputs; "" where it does not. A call that
+    fails differs."""
+    try:
+        return difference(expected, call(device, op, attrs, arrays, **how))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _ways(kernel: Any, arrays: Arrays, case: fmt.Case) -> Iterator[dict[str, Any]]:
@@ -128,8 +148,9 @@ def check_cases(
         found.operators.add(case.op)
         for way in _ways(table[case.op], case.inputs, case):
             found.calls += 1
-            got = call(device, case.op, case.attrs, case.inputs, contract, **way)
-            wrong = _difference(case.outputs, got)
+            wrong = compared(
+                case.outputs, device, case.op, case.attrs, case.inputs, contract=contract, **way
+            )
             if wrong:
                 attrs = dict(case.attrs)
                 found.wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {way}: {wrong}")
@@ -149,7 +170,7 @@ def check_vectors(
 def agree(device: Device, op: str, arrays: Arrays, **attrs: Any) -> None:
     """Assert that `op` gives the bits of the processor, and writes within its memory."""
     expected, got = call(CPU, op, attrs, arrays), call(device, op, attrs, arrays)
-    wrong = _difference(expected, got)
+    wrong = difference(expected, got)
     shapes = [None if x is None else (str(x.dtype), x.shape) for x in arrays]
     assert not wrong, f"{op} {attrs} of {shapes}: {wrong}"
     driver: Any = getattr(device, "driver", None)

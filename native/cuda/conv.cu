@@ -187,10 +187,10 @@ TS_INLINE void conv_tile(const Conv& p, float* shared) {
   }
 
 // As in gemm.cu; the same table is in kernels/cuda/tiles.py.
-TS_CONV(128x128r, 1, 128, 128, 8, 8, 16, 3, false)
-TS_CONV(64x128r, 2, 64, 128, 8, 8, 16, 3, false)
-TS_CONV(64x64r, 4, 64, 64, 4, 8, 16, 3, false)
-TS_CONV(32x64r, 6, 32, 64, 4, 4, 16, 3, false)
+TS_CONV(128x128r, 1, 128, 128, 8, 8, 16, false)
+TS_CONV(64x128r, 2, 64, 128, 8, 8, 16, false)
+TS_CONV(64x64r, 4, 64, 64, 8, 8, 16, false)
+TS_CONV(32x64r, 4, 32, 64, 4, 8, 16, false)
 
 // --- one result a thread --------------------------------------------------------------------------
 // For groups of few channels, whose tiles would be almost empty, and for sizes of 2^31 and more.
@@ -242,34 +242,6 @@ TS_INLINE void conv_each(const Conv& p) {
 TS_KERNEL(conv_forward_each, Conv, 256) { conv_each<Forward>(p); }
 TS_KERNEL(conv_input_each, Conv, 256) { conv_each<InputGrad>(p); }
 TS_KERNEL(conv_weight_each, Conv, 256) { conv_each<WeightGrad>(p); }
-
-// --- bias gradient --------------------------------------------------------------------------------
-// One level of SUM (NUMERICS 3.1): a warp adds a block of 256 elements of a channel. Element e of
-// channel c is at[(e / plane * channels + c) * plane + e % plane].
-struct ConvBias {
-  const float* at;
-  float* out;               // block q of channel c at out[c * blocks + q]
-  int64_t channels, plane, count, blocks;
-  int64_t last;             // the sums are results
-};
-TS_KERNEL(conv_bias, ConvBias, 256) {
-  const int64_t warps = item_step() / kWarp;
-  const uint32_t lane = lane_index();
-  for (int64_t i = first_item() / kWarp; i < p.channels * p.blocks; i += warps) {
-    const int64_t channel = i / p.blocks, first = (i - channel * p.blocks) * 256;
-    const int64_t end = ts_min(first + 256, p.count);
-    float sum = -0.0f;
-    for (int64_t e = first + lane; e < end; e += kWarp) {
-      const int64_t image = e / p.plane;
-      sum = sum + p.at[(image * p.channels + channel) * p.plane + (e - image * p.plane)];
-    }
-    for (uint32_t step = kWarp / 2; step > 0; step /= 2) sum = sum + warp_xor(sum, step);
-    if (lane != 0) continue;
-    if (p.count == 0) sum = 0.0f;
-    if (p.last != 0) put1(p.out + i, sum);
-    else p.out[i] = sum;
-  }
-}
 
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -45,14 +45,14 @@ TS_INLINE void gemm_tile(const Gemm& p, float* shared) {
     gemm_tile<Tile##name, LoadA, LoadB>(p, shared);                                         \
   }
 
-// Blocks at once; results of a block, of a thread; depth, stages, totals in shared memory. The same
-// table is in kernels/cuda/tiles.py.
-TS_GEMM(128x128s, 2, 128, 128, 8, 8, 8, 2, true)
-TS_GEMM(128x128r, 1, 128, 128, 8, 8, 16, 3, false)
-TS_GEMM(128x256s, 1, 128, 256, 8, 16, 8, 2, true)
-TS_GEMM(64x128r, 2, 64, 128, 8, 8, 16, 3, false)
-TS_GEMM(64x64r, 4, 64, 64, 4, 8, 16, 3, false)
-TS_GEMM(32x64r, 6, 32, 64, 4, 4, 16, 3, false)
+// Blocks at once; results of a block, of a thread; depth, totals in shared memory. The same table is
+// in kernels/cuda/tiles.py.
+TS_GEMM(128x128w, 2, 128, 128, 8, 16, 8, true)
+TS_GEMM(128x128r, 1, 128, 128, 8, 8, 16, false)
+TS_GEMM(64x128r, 2, 64, 128, 8, 8, 16, false)
+TS_GEMM(64x64r, 4, 64, 64, 8, 8, 16, false)
+TS_GEMM(32x64r, 4, 32, 64, 4, 8, 16, false)
+TS_GEMM(16x64r, 8, 16, 64, 4, 4, 16, false)
 
 // --- totals of chunks -----------------------------------------------------------------------------
 struct Totals {

@@ -4,8 +4,9 @@
 // multiplied. Every result has two numbers: the chain of its chunk and the total of the chunks
 // before. The order of its terms is the clause's for every tile, so the choice cannot change a bit.
 //
-// A loader copies one operand's slices: next(place) starts the copies of the next slice, so that
-// term k of element x lies at place[k * step + x].
+// A loader copies one operand's slices, in their order, so that term k of element x of a slice lies
+// at to[k * Step + x]. start(to) is for slices of which all terms and elements exist;
+// start(to, terms) for any.
 #pragma once
 #include "device.hpp"
 #include "tallystick/simd_f32.hpp"
@@ -19,15 +20,15 @@ constexpr uint32_t kTogether = 8;
 
 struct alignas(16) Four { float of[4]; };
 
-template <int Rows, int Cols, int ThreadRows, int ThreadCols, int Depth, int Stages, bool SharedTotals>
+template <int Rows, int Cols, int ThreadRows, int ThreadCols, int Depth, bool SharedTotals>
 struct Tile {
-  static constexpr int kRows = Rows, kCols = Cols, kDepth = Depth, kStages = Stages;
+  static constexpr int kRows = Rows, kCols = Cols, kDepth = Depth;
   static constexpr int kThreadRows = ThreadRows, kThreadCols = ThreadCols;
   static constexpr int kDown = Rows / ThreadRows, kAcross = Cols / ThreadCols;  // threads
   static constexpr int kThreads = kDown * kAcross;
   // Four more, so that eight terms of four elements lie in 32 different banks.
   static constexpr int kRowStep = Rows + 4, kColStep = Cols + 4;
-  static constexpr int kStage = Depth * (kRowStep + kColStep);  // floats
+  static constexpr int kSlice = Depth * (kRowStep + kColStep);  // floats
   static constexpr bool kSharedTotals = SharedTotals;
   static_assert(kChunk % Depth == 0 && Depth % 8 == 0, "a chunk is whole slices");
   static_assert(kDown % 4 == 0 && kAcross % 8 == 0, "a warp is 4 x 8 threads");
@@ -49,37 +50,38 @@ struct LoadFours {
   static_assert(T::kThreads % kAcross == 0, "threads take whole terms");
 
   const float* from;
-  int64_t s_k;
-  int64_t left;   // terms of the block that are not copied yet
-  int inside;     // elements of this thread's four that exist
-  bool whole;     // the tile's elements all exist
-  int place;
+  int64_t pass, slice;  // from one pass to the next, from one slice to the next
+  int inside;           // elements of this thread's four that exist
+  int term, place;
+  bool whole;           // the tile's elements all exist
 
-  TS_INLINE LoadFours(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t k1) {
+  TS_INLINE LoadFours(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t) {
     const int thread = static_cast<int>(thread_index());
-    const int term = thread / kAcross, x = thread % kAcross * 4;
+    const int x = thread % kAcross * 4;
     const int64_t rest = count - x0 - x;
+    term = thread / kAcross;
     inside = static_cast<int>(rest < 0 ? 0 : rest < 4 ? rest : 4);
     whole = count - x0 >= Extent;
-    s_k = o.s_k;
-    left = k1 - k0;
-    from = o.at + (inside > 0 ? x0 + x : 0) + (k0 + term) * s_k;
+    pass = kTerms * o.s_k;
+    slice = T::kDepth * o.s_k;
+    from = o.at + (inside > 0 ? x0 + x : 0) + (k0 + term) * o.s_k;
     place = term * Step + x;
   }
-  TS_INLINE void next(float* to) {
-    if (kTerms > T::kDepth && place >= T::kDepth * Step) return;
-    if (whole && left >= T::kDepth) {
+  TS_INLINE void start(float* to) {
+    if (kTerms <= T::kDepth || term < T::kDepth) {
       TS_UNROLL
       for (int e = 0; e < kPasses; ++e)
-        async_copy4(to + place + e * kTerms * Step, from + e * kTerms * s_k);
-    } else {
-      const int term = place / Step;
-      for (int e = 0; e < kPasses; ++e)
-        if (term + e * kTerms < left)
-          async_copy4(to + place + e * kTerms * Step, from + e * kTerms * s_k, inside);
+        async_copy4(to + place + e * kTerms * Step, from + e * pass);
     }
-    from += T::kDepth * s_k;
-    left -= T::kDepth;
+    from += slice;
+  }
+  TS_INLINE void start(float* to, int64_t terms) {
+    const int64_t end = ts_min(terms, int64_t(T::kDepth));
+    TS_ROLLED
+    for (int e = 0; e < kPasses; ++e)
+      if (term + e * kTerms < end)
+        async_copy4(to + place + e * kTerms * Step, from + e * pass, inside);
+    from += slice;
   }
 };
 
@@ -102,41 +104,44 @@ struct LoadOnes {
   static_assert(kPasses >= 1 && kPasses <= 32 && Extent % kElements == 0, "whole passes");
 
   const float* from;
-  int64_t s_x, s_k;    // of one pass; of 8 terms
-  int64_t left;
-  uint32_t inside;     // bit e: the element of pass e exists
+  int64_t pass, eight;  // from one pass to the next, from a term to the eighth after it
+  uint32_t inside;      // bit e: the element of pass e exists
+  int term, place;
   bool whole;
-  int place, term;
 
-  TS_INLINE LoadOnes(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t k1) {
+  TS_INLINE LoadOnes(const Strided& o, int64_t x0, int64_t count, int64_t k0, int64_t) {
     const Lane<T> lane(o.along_terms != 0);
     term = lane.term;
     inside = 0;
     for (int e = 0; e < kPasses; ++e)
       inside |= static_cast<uint32_t>(x0 + lane.x + e * kElements < count) << e;
     whole = count - x0 >= Extent;
-    s_x = kElements * o.s_x;
-    s_k = 8 * o.s_k;
-    left = k1 - k0;
-    from = o.at + (x0 + lane.x) * o.s_x + (k0 + lane.term) * o.s_k;
-    place = lane.term * Step + lane.x;
+    pass = kElements * o.s_x;
+    eight = 8 * o.s_k;
+    from = o.at + (x0 + lane.x) * o.s_x + (k0 + term) * o.s_k;
+    place = term * Step + lane.x;
   }
-  TS_INLINE void next(float* to) {
-    if (whole && left >= T::kDepth) {
+  TS_INLINE void start(float* to) {
+    TS_UNROLL
+    for (int h = 0; h < T::kDepth / 8; ++h) {
+      const float* at = from;
       TS_UNROLL
-      for (int h = 0; h < T::kDepth / 8; ++h) {
-        TS_UNROLL
-        for (int e = 0; e < kPasses; ++e)
-          async_copy1(to + place + h * 8 * Step + e * kElements, from + h * s_k + e * s_x);
+      for (int e = 0; e < kPasses; ++e) {
+        async_copy1(to + place + h * 8 * Step + e * kElements, at);
+        at += pass;
       }
-    } else {
-      for (int h = 0; h < T::kDepth / 8; ++h)
-        for (int e = 0; e < kPasses; ++e)
-          if (term + 8 * h < left && (inside >> e & 1) != 0)
-            async_copy1(to + place + h * 8 * Step + e * kElements, from + h * s_k + e * s_x);
+      from += eight;
     }
-    from += T::kDepth / 8 * s_k;
-    left -= T::kDepth;
+  }
+  TS_INLINE void start(float* to, int64_t terms) {
+    TS_ROLLED
+    for (int h = 0; h < T::kDepth / 8; ++h) {
+      TS_ROLLED
+      for (int e = 0; e < kPasses; ++e)
+        if (term + 8 * h < terms && (inside >> e & 1) != 0)
+          async_copy1(to + place + h * 8 * Step + e * kElements, from + e * pass);
+      from += eight;
+    }
   }
 };
 
@@ -153,6 +158,7 @@ struct LoadGathered {
   typename Operand::Element elements[kPasses];
   int64_t k, end;
   int place;
+  static constexpr bool whole = false;  // an element outside is read as one inside
 
   TS_INLINE LoadGathered(const Operand& o, int64_t x0, int64_t count, int64_t k0, int64_t k1)
       : operand(o) {
@@ -164,7 +170,8 @@ struct LoadGathered {
     end = k1;
     place = lane.term * Step + lane.x;
   }
-  TS_INLINE void next(float* to) {
+  TS_INLINE void start(float* to) { start(to, 0); }
+  TS_INLINE void start(float* to, int64_t) {
     TS_UNROLL
     for (int h = 0; h < T::kDepth / 8; ++h) {
       if (k < end) {
@@ -238,49 +245,77 @@ TS_INLINE TileAt tile_at(const Results& r) {
 }
 
 // --- the product ----------------------------------------------------------------------------------
-// The tile at `tile` of DOT over the terms [k0, k1). k0 begins a chunk. `shared` has the bytes of
-// tile_bytes (ops_dot.py).
+// The tile at `tile` of DOT over the terms [k0, k1), fewer than 2^31. k0 begins a chunk. `shared` has
+// the bytes of Tile.shared (kernels/cuda/tiles.py).
 template <class T, class LoadA, class LoadB>
 TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, TileAt tile, int64_t k0,
                              int64_t k1, float* shared, bool raw) {
   constexpr int kRowFours = T::kThreadRows / 4, kColFours = T::kThreadCols / 4;
   constexpr int kSlices = static_cast<int>(kChunk) / T::kDepth;  // of a chunk
+  constexpr int kTotalRows = T::kSharedTotals ? 1 : T::kThreadRows;
+  constexpr int kTotalCols = T::kSharedTotals ? 1 : T::kThreadCols;
   const int thread = static_cast<int>(thread_index());
   const int warp = thread / 32, lane = thread % 32;
   const int down = warp / (T::kAcross / 8) * 4 + lane / 8;
   const int across = warp % (T::kAcross / 8) * 8 + lane % 8;
-  Four* totals = reinterpret_cast<Four*>(shared + T::kStages * T::kStage);
+  const float* const a_at = shared + down * 4;
+  const float* const b_at = shared + T::kDepth * T::kRowStep + across * 4;
+  Four* const totals = reinterpret_cast<Four*>(shared + 2 * T::kSlice) + thread;
 
+  // Nothing before the first chunk is -0, which changes no sum (NUMERICS 2.2, 3.2).
   float chain[T::kThreadRows][T::kThreadCols];
-  float total[T::kSharedTotals ? 1 : T::kThreadRows][T::kSharedTotals ? 1 : T::kThreadCols];
+  float total[kTotalRows][kTotalCols];
+  const Four nothing = {{-0.0f, -0.0f, -0.0f, -0.0f}};
   TS_UNROLL
   for (int i = 0; i < T::kThreadRows; ++i) {
     TS_UNROLL
     for (int j = 0; j < T::kThreadCols; ++j) chain[i][j] = 0.0f;
   }
-
-  const int64_t terms = k1 - k0, slices = (terms + T::kDepth - 1) / T::kDepth;
   TS_UNROLL
-  for (int s = 0; s < T::kStages - 1; ++s) {
-    if (s < slices) {
-      load_a.next(shared + s * T::kStage);
-      load_b.next(shared + s * T::kStage + T::kDepth * T::kRowStep);
+  for (int i = 0; i < kTotalRows; ++i) {
+    TS_UNROLL
+    for (int j = 0; j < kTotalCols; ++j) total[i][j] = -0.0f;
+  }
+  if (T::kSharedTotals) {
+    TS_UNROLL
+    for (int i = 0; i < T::kThreadRows * kColFours; ++i) totals[i * T::kThreads] = nothing;
+  }
+
+  const int terms = static_cast<int>(k1 - k0);
+  const int slices = terms / T::kDepth, rest = terms % T::kDepth;  // slices that are full
+  const int copied = slices + (rest != 0 ? 1 : 0);
+  // While slice s < plain is multiplied, the slice that is copied exists entirely.
+  const int plain = load_a.whole && load_b.whole ? slices - 1 : 0;
+  int now = 0;  // where the slice that is multiplied begins: 0 or kSlice
+  const auto copy = [&](int s) TS_LAMBDA {
+    // A race: the slice that is being multiplied is overwritten.
+    float* to = shared + (has_fault(Fault::race) ? now : T::kSlice - now);
+    if (s < plain) {
+      load_a.start(to);
+      load_b.start(to + T::kDepth * T::kRowStep);
+    } else if (s + 1 < copied) {
+      load_a.start(to, terms - (s + 1) * T::kDepth);
+      load_b.start(to + T::kDepth * T::kRowStep, terms - (s + 1) * T::kDepth);
     }
     async_commit();
-  }
-  int stage = 0, ahead = T::kStages - 1, in_chunk = 0;
-  bool first = true;
-  const auto multiply = [&](const float* a, const float* b) TS_LAMBDA {
+  };
+  const auto arrive = [&]() TS_LAMBDA {
+    if (!has_fault(Fault::missing_wait)) async_wait<0>();
+    if (!has_fault(Fault::missing_barrier)) block_barrier();
+  };
+  const auto multiply = [&](int k) TS_LAMBDA {
     float x[T::kThreadRows], y[T::kThreadCols];
     TS_UNROLL
     for (int g = 0; g < kRowFours; ++g) {
-      const Four found = *reinterpret_cast<const Four*>(a + (g * T::kDown + down) * 4);
+      const Four found =
+          *reinterpret_cast<const Four*>(a_at + now + k * T::kRowStep + g * T::kDown * 4);
       TS_UNROLL
       for (int i = 0; i < 4; ++i) x[g * 4 + i] = found.of[i];
     }
     TS_UNROLL
     for (int g = 0; g < kColFours; ++g) {
-      const Four found = *reinterpret_cast<const Four*>(b + (g * T::kAcross + across) * 4);
+      const Four found =
+          *reinterpret_cast<const Four*>(b_at + now + k * T::kColStep + g * T::kAcross * 4);
       TS_UNROLL
       for (int j = 0; j < 4; ++j) y[g * 4 + j] = found.of[j];
     }
@@ -291,55 +326,46 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
     }
   };
 
+  if (copied > 0) {
+    load_a.start(shared, terms);
+    load_b.start(shared + T::kDepth * T::kRowStep, terms);
+  }
+  async_commit();
   TS_ROLLED
-  for (int64_t s = 0; s < slices; ++s) {
-    if (in_chunk == kSlices) {  // the chunk before is complete (NUMERICS 2.2)
+  for (int s = 0; s < slices;) {
+    const int end = ts_min(s + kSlices, slices);
+    TS_ROLLED
+    for (; s < end; ++s) {
+      arrive();
+      copy(s);
+      TS_UNROLL
+      for (int k = 0; k < T::kDepth; ++k) multiply(k);
+      now = T::kSlice - now;
+    }
+    if (s < copied && s % kSlices == 0) {  // the chunk is complete, and another one follows
       TS_UNROLL
       for (int i = 0; i < T::kThreadRows; ++i) {
         TS_UNROLL
         for (int g = 0; g < kColFours; ++g) {
-          Four sum;
-          Four* at = totals + (i * kColFours + g) * T::kThreads + thread;
-          if (T::kSharedTotals && !first) sum = *at;
+          Four sum = nothing;
+          Four* at = totals + (i * kColFours + g) * T::kThreads;
+          if (T::kSharedTotals) sum = *at;
           TS_UNROLL
           for (int j = 0; j < 4; ++j) {
             float& p = chain[i][g * 4 + j];
-            if (T::kSharedTotals) {
-              sum.of[j] = first ? p : sum.of[j] + p;
-            } else {
-              float& t = total[T::kSharedTotals ? 0 : i][T::kSharedTotals ? 0 : g * 4 + j];
-              t = first ? p : t + p;
-            }
+            float& t = T::kSharedTotals ? sum.of[j] : total[i % kTotalRows][(g * 4 + j) % kTotalCols];
+            t = t + p;
             p = 0.0f;
           }
           if (T::kSharedTotals) *at = sum;
         }
       }
-      first = false;
-      in_chunk = 0;
     }
-    if (!has_fault(Fault::missing_wait)) async_wait<T::kStages - 2>();
-    if (!has_fault(Fault::missing_barrier)) block_barrier();
-    if (s + T::kStages - 1 < slices) {
-      // A race: the slice that is being multiplied is overwritten.
-      float* to = shared + (has_fault(Fault::race) ? stage : ahead) * T::kStage;
-      load_a.next(to);
-      load_b.next(to + T::kDepth * T::kRowStep);
-    }
-    async_commit();
-    const float* a = shared + stage * T::kStage;
-    const float* b = a + T::kDepth * T::kRowStep;
-    const int64_t here = terms - s * T::kDepth;
-    if (here >= T::kDepth) {
-      TS_UNROLL
-      for (int k = 0; k < T::kDepth; ++k) multiply(a + k * T::kRowStep, b + k * T::kColStep);
-    } else {
-      TS_ROLLED
-      for (int k = 0; k < here; ++k) multiply(a + k * T::kRowStep, b + k * T::kColStep);
-    }
-    ++in_chunk;
-    stage = stage + 1 == T::kStages ? 0 : stage + 1;
-    ahead = ahead + 1 == T::kStages ? 0 : ahead + 1;
+  }
+  if (rest != 0) {
+    arrive();
+    TS_ROLLED
+    for (int k = 0; k < rest; ++k) multiply(k);
   }
 
   TS_UNROLL
@@ -348,16 +374,14 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
     if (row >= r.rows) continue;
     TS_UNROLL
     for (int g = 0; g < kColFours; ++g) {
-      Four sum;
-      if (T::kSharedTotals && !first) sum = totals[(i * kColFours + g) * T::kThreads + thread];
+      Four sum = nothing;
+      if (T::kSharedTotals) sum = totals[(i * kColFours + g) * T::kThreads];
       const int64_t col = tile.col + (g * T::kAcross + across) * 4;
       TS_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const float p = chain[i][g * 4 + j];
-        const float before = T::kSharedTotals ? sum.of[j]
-                                              : total[T::kSharedTotals ? 0 : i]
-                                                     [T::kSharedTotals ? 0 : g * 4 + j];
-        sum.of[j] = first ? p : before + p;
+        const float before =
+            T::kSharedTotals ? sum.of[j] : total[i % kTotalRows][(g * 4 + j) % kTotalCols];
+        sum.of[j] = before + chain[i][g * 4 + j];
       }
       if (r.fours != 0 && col + 4 <= r.cols) {
         if (!raw) {

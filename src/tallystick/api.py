@@ -23,6 +23,7 @@ from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
+from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
@@ -41,6 +42,7 @@ from tallystick.protocol.verdict import Place as Place
 from tallystick.protocol.verdict import Verdict as Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
+from tallystick.prover.prover import Prover
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.trainer import Options, train_job
@@ -346,9 +348,7 @@ def dispute(
     context = context_on(device, lambda: terms.commitment.contract, threads)
     with ExitStack() as stack:
         provers = [
-            stack.enter_context(
-                party_of(Path(run), _private(key), context, as_attack=name in as_attack)
-            )
+            stack.enter_context(_party(Path(run), key, context, threads, name in as_attack))
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]
         played = play(terms, provers, arity, on_event)
@@ -356,6 +356,19 @@ def dispute(
     if out is not None:
         write_file(Path(out), [found.evidence])
     return found
+
+
+def _party(
+    run: Path,
+    key: PrivateKey | PathLike | None,
+    context: ExecutionContext,
+    threads: int | None,
+    cheats: bool,
+) -> Prover:
+    """A run that answers in `context`; a declared cheat, which changes arrays on the host, on the
+    processor."""
+    where = ExecutionContext(threads) if cheats else context
+    return party_of(run, _private(key), where, as_attack=cheats)
 
 
 def judge(

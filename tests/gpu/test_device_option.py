@@ -70,9 +70,9 @@ def test_a_cheat_is_convicted_by_parties_on_the_device(
         "dispute", mlp_run.directory, cheat, "--job", jobs / "mlp", "--out", tmp_path / "evidence",
         "--as-attack", "B", "--device", "cuda", code=1,
     )  # fmt: skip
-    assert found["convicted"] == ["B"]
+    assert [c["party"] for c in found["convicted"]] == ["B"]
     judged = command("judge", tmp_path / "evidence", "--job", jobs / "mlp", code=1)
-    assert judged["convicted"] == ["B"]
+    assert [c["party"] for c in judged["convicted"]] == ["B"]
 
 
 @pytest.mark.parametrize(

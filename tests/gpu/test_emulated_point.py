@@ -14,6 +14,8 @@ import tallystick
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.fingerprint import function_digest
+from tallystick.kernels.cuda.launch import merged, spread
+from tallystick.kernels.cuda.point import takes_fours
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
@@ -103,6 +105,40 @@ def test_shapes_and_alignments(gpu: Cuda, left: tuple[int, ...], right: tuple[in
     x, y = whole("x", *left), whole("y", *right)
     check(gpu, "aten.add.Tensor", x, y, alpha=-3.0)
     check(gpu, "aten.bitwise_left_shift.Tensor", x, y)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "by", "out_by", "expected"),
+    [
+        ((8,), (8,), 0, 0, True),
+        ((7,), (7,), 4, 4, True),  # three are left over
+        ((8,), (), 0, 0, True),
+        ((8,), (8,), 1, 0, False),
+        ((8,), (8,), 0, 2, False),
+        ((3, 8), (3, 1), 0, 0, True),
+        ((3, 8), (3, 1), 0, 1, False),
+        ((3, 6), (6,), 0, 0, False),
+        ((4, 1), (1, 8), 0, 0, True),
+    ],
+)
+def test_where_four_elements_are_taken_at_once(
+    gpu: Cuda,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    by: int,
+    out_by: int,
+    expected: bool,
+) -> None:
+    """An access of 16 bytes at another place than a multiple of 16 ends a GPU's context."""
+    shape = np.broadcast_shapes(left, right)
+    a, b = (displaced(gpu, np.zeros(s, np.float32), by) for s in (left, right))
+    out = displaced(gpu, np.zeros(shape, np.float32), out_by)
+    sizes, steps = merged(shape, [spread(x, shape) for x in (a, b)])
+    assert takes_fours(out, [a, b], sizes, steps) is expected
+    turned = gpu.view(a, 0, "f32", shape, tuple(reversed(a.strides))) if a.ndim > 1 else None
+    if turned is not None and left == shape:
+        sizes, steps = merged(shape, [spread(turned, shape), spread(b, shape)])
+        assert not takes_fours(out, [turned, b], sizes, steps)
 
 
 UNARY = ("neg", "abs", "reciprocal", "sqrt", "square", "relu", "silu", "leaky_relu", "gelu")

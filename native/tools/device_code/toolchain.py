@@ -12,6 +12,7 @@ from tallystick.kernels.cuda.flags import FMAD, INCLUDE_FOLDERS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "native" / "cuda"
+_MOST_S = 1800
 
 
 class ToolError(Exception):
@@ -19,7 +20,7 @@ class ToolError(Exception):
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MOST_S)
     if done.returncode != 0:
         raise ToolError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr

@@ -135,7 +135,10 @@ def dispute(
     try:
         with _damage():
             for name, run, own in zip(NAMES, (run_a, run_b), (key_a, key_b), strict=True):
-                provers.append(_prover(name, Path(run), own, context, name in attacks))
+                # A declared cheat changes arrays on the host.
+                cheats = name in attacks
+                where = ExecutionContext(threads) if cheats else context
+                provers.append(_prover(name, Path(run), own, where, cheats))
             tell = None if as_json else say_event
             played = play(terms, provers, arity, tell, referee_key, _say_fault)
             data = played.evidence.to_bytes()

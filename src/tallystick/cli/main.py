@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
-from tallystick.errors import TallystickError, UsageError
+from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.store.version import tallystick_version
 
@@ -137,9 +137,10 @@ def run(arguments: list[str]) -> int:
         # The reader of our output is gone; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CANNOT_CHECK
-    except MemoryError:
-        note("tallystick: there is not enough memory. Use a smaller model or another machine.")
-        return CANNOT_CHECK
+    except MemoryError as error:
+        why = str(error) or "There is not enough memory."
+        fault = MachineFaultError(why, "Use a smaller model, a smaller batch or another machine.")
+        return _fail(fault, as_json)
     except Exception:
         # A traceback's own exit code is 1, and 1 means a conviction here.
         for line in traceback.format_exc().splitlines():

@@ -22,12 +22,13 @@ from tallystick.kernels.table import Run, refused_operands
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.blocks import Part
 from tallystick.program.faults import NodeError, NodeFaultError
-from tallystick.program.ir import BATCH_PREFIX, COMMIT, SCALAR_PREFIX, Input, Node, Program, op_spec
+from tallystick.program.ir import COMMIT, Node, Program, op_spec
 from tallystick.program.layout import Place, new_tensor
 from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
+from tallystick.program.staging import Staged, item
 
 Array = np.ndarray
 Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
@@ -110,11 +111,7 @@ class Executor:
         self.plan = make_plan(program, options, device)
         self.state_intact = True
         with context.entered():
-            self._staged = {
-                spec.name: new_tensor(device, spec.type)
-                for spec in program.inputs
-                if spec.kind != "state"
-            }
+            self._staged = Staged(device, program)
         self._state_seen: tuple[Tensor, ...] = ()
         self._bound: _Bound | None = None
         self._arena: Buffer | None = None
@@ -130,47 +127,8 @@ class Executor:
 
     # -- inputs --------------------------------------------------------------------------------
 
-    def _stage(self, spec: Input, given: Any) -> None:
-        dtype, shape = spec.type.dtype, spec.type.shape
-        staged = self._staged[spec.name]
-        if not isinstance(given, np.ndarray) and not self._device.problem(given, dtype, shape):
-            self._device.copy(given, staged)
-            return
-        try:
-            array = np.asarray(given)
-        except TypeError as error:  # a tensor of some device
-            problem = self._device.problem(given, dtype, shape)
-            raise UsageError(
-                f"Program input {spec.name} is not on {self._device.name}: {problem}.",
-                "Give a host array, or a tensor of the context's device.",
-            ) from error
-        if array.dtype != DTYPES[dtype] or array.shape != shape:
-            raise UsageError(
-                f"Program input {spec.name} must be {spec.type}, got {array.dtype} "
-                f"{list(array.shape)}.",
-                "Check the batch against the shapes the program was captured with.",
-            )
-        self._device.write(array, staged)
-
-    def _stage_all(
-        self,
-        batch: Mapping[str, Array],
-        scalars: Mapping[str, float],
-        rng: Sequence[int] | Array | None,
-    ) -> None:
-        for spec in self.program.inputs:
-            if spec.kind == "batch":
-                self._stage(spec, _item(batch, spec.name[len(BATCH_PREFIX) :], "batch"))
-            elif spec.kind == "scalar":
-                value = _item(scalars, spec.name[len(SCALAR_PREFIX) :], "scalars")
-                self._stage(spec, np.float64(value))
-            elif spec.kind == "rng":
-                if rng is None:
-                    raise UsageError("This program draws random numbers.", "Pass rng=(seed, step).")
-                self._stage(spec, np.asarray(rng, dtype=np.int64))
-
     def _state_tensors(self, state: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        arrays = tuple(_item(state, name, "state") for name in self.program.state_types)
+        arrays = tuple(item(state, name, "state") for name in self.program.state_types)
         if len(arrays) == len(self._state_seen) and all(
             a is b for a, b in zip(arrays, self._state_seen, strict=True)
         ):
@@ -202,8 +160,8 @@ class Executor:
                     self._constants[number] = device.allocate(storage.nbytes)
                 buffers[number] = self._constants[number]
             else:
-                name = storage.name
-                buffers[number] = state_of[name] if storage.kind == "state" else self._staged[name]
+                of = state_of if storage.kind == "state" else self._staged.tensors
+                buffers[number] = of[storage.name]
 
         def tensor(place: Place) -> Tensor:
             at = place.offset + offsets.get(place.storage, 0)
@@ -338,7 +296,7 @@ class Executor:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
         with self.context.entered():
             tensors = self._state_tensors(state)
-            self._stage_all(batch, scalars or {}, rng)
+            self._staged.give(batch, scalars or {}, rng)
             # Before any kernel: a failure here is this machine's, and no node's.
             self._device.prepare(self.contract)
             self.state_intact = True
@@ -368,7 +326,9 @@ class Executor:
             else:
                 results[name] = np.array(self._device.host(tensor), order="C", copy=True)
         loss = bound.results.get("loss")
-        number = None if loss is None else np.float32(self._device.host(loss))
+        if loss is not None:
+            loss = self._device.host(loss) if on_device else results["loss"]
+        number = None if loss is None else np.float32(loss)
         if advance:
             self._write_state(bound, state)
         self.state_intact = True
@@ -410,9 +370,3 @@ class Executor:
         self.state_intact = not sources
         for slot, source in sources:
             self._device.copy(source, state[slot])
-
-
-def _item(mapping: Mapping[str, Any], name: str, what: str) -> Any:
-    if name not in mapping:
-        raise UsageError(f"{what} has no {name!r}, which the program reads.")
-    return mapping[name]

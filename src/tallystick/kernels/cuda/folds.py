@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.launch import f64, over, whole
 from tallystick.kernels.cuda.tensor import DeviceTensor
@@ -230,15 +229,19 @@ class Room:
         return self._base + sum(self._sizes[:place])
 
 
-def copy_to(source: DeviceTensor, address: int) -> None:
-    """Copy a tensor of any strides to `address`, row-major."""
-    copy(source, source.dense(address))
-
-
-def transposed(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
+def turned(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
     """A view of x whose axis i is x's axis order[i]."""
     shape, strides = [x.shape[a] for a in order], [x.strides[a] for a in order]
     return DeviceTensor(x.device, x.memory, x.address, x.dtype, shape, strides)
+
+
+def like(x: DeviceTensor, address: int) -> DeviceTensor:
+    """A C-contiguous tensor of x's type at an address of the scratch memory."""
+    steps, step = [], x.itemsize
+    for size in reversed(x.shape):
+        steps.append(step)
+        step *= size
+    return DeviceTensor(x.device, x.memory, address, x.dtype, x.shape, steps[::-1])
 
 
 def launch_rows(device: Cuda, kernel: str, count: int, n: int, params: bytes) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.kernels.cuda.launch import THREADS, over, pointer, whole
 from tallystick.kernels.cuda.ops_gemm import Finish, divide, in_parts, results
+from tallystick.kernels.cuda.ops_reduction import fold
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand, optional
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.cuda.tiles import FORCED, PROCESSORS, choose, chunks
@@ -15,7 +16,6 @@ from tallystick.numerics.types import Attrs
 _MOST_BLOCKS = 65535  # along an axis of a grid
 _MOST_FAST = 1 << 31  # columns and terms that a tile takes
 _FEWEST_ROWS = 4  # of a tile that is not almost empty
-_BLOCK = 256  # NUMERICS 3.1
 
 
 @dataclass(frozen=True)
@@ -155,29 +155,6 @@ def _convolution(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     _run(shape, work, finish)
 
 
-def _bias_gradient(grad: DeviceTensor, out: DeviceTensor) -> None:
-    """out[o] = SUM over (n, y, x) of grad[n,o,y,x] (NUMERICS 2.7, 3.1)."""
-    if out.size == 0:
-        return
-    device, channels = out.device, out.size
-    plane = grad.shape[2] * grad.shape[3]
-    count = grad.shape[0] * plane
-    first = max(1, -(-count // _BLOCK))
-    half = -(-4 * channels * first // 256) * 256
-    places = [device.scratch(2 * half)] * 2 if first > 1 else [0, 0]
-    places[1] += half
-    source, level = grad.address, 0
-    while True:
-        blocks = max(1, -(-count // _BLOCK))
-        to = out.address if blocks == 1 else places[level % 2]
-        slots = whole(source, to, channels, plane, count, blocks, blocks == 1)
-        device.launch("conv_bias", over(32 * channels * blocks), THREADS, slots)
-        if blocks == 1:
-            return
-        # The next level's elements are one image, the channels' blocks being its planes.
-        source, count, plane, level = to, blocks, blocks, level + 1
-
-
 @cuda_kernel("aten.convolution_backward")
 def _convolution_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
@@ -214,4 +191,6 @@ def _convolution_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> No
         )
         _run(shape, work, Finish())
     if want_bias:
-        _bias_gradient(grad, next(remaining))
+        bias = next(remaining)
+        if bias.size:
+            fold("reduce_sum", grad, (0, 2, 3), bias)

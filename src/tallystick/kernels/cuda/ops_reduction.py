@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 
-from tallystick.kernels.cuda.folds import Plan, Room, copy_to, layout, rows, transposed
+from tallystick.kernels.cuda.copies import copy
+from tallystick.kernels.cuda.folds import Layout, Plan, Room, layout, like, rows, turned
 from tallystick.kernels.cuda.launch import f32, f64, launch_over, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
@@ -16,6 +17,22 @@ from tallystick.numerics.types import Attrs
 _GATHERED = 256  # kGathered
 
 
+def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[Layout, bool]:
+    """The layout of x reduced over `axes`, and whether it is that of a turned copy of x."""
+    found = layout(x.shape, axes)
+    if found is not None:
+        return found, False
+    n = math.prod(x.shape[a] for a in axes)
+    return rows(x.size // n, n), True
+
+
+def _copied(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
+    """The address of a copy of x with the reduced axes last."""
+    view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
+    copy(view, like(view, address))
+    return address
+
+
 def fold(
     name: str,
     x: DeviceTensor,
@@ -24,18 +41,10 @@ def fold(
     divisor: float | None = None,
 ) -> None:
     """out = x, C-contiguous, reduced over `axes` by the fold `name`."""
-    at, room = layout(x.shape, axes), Room(out.device)
-    is_copied = at is None
-    if at is None:
-        n = math.prod(x.shape[a] for a in axes)
-        at = rows(out.size, n)
+    (at, is_copied), room = _seen(x, axes), Room(out.device)
     plan = Plan(name, at)
     copied, scratch = room.take(x.nbytes if is_copied else 0), room.take(plan.scratch)
-    source = x.address
-    if is_copied:
-        kept = [a for a in range(x.ndim) if a not in axes]
-        source = room.at(copied)
-        copy_to(transposed(x, (*kept, *axes)), source)
+    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
     plan.run(out.device, out.address, source, scratch=room.at(scratch), divisor=divisor)
 
 
@@ -70,23 +79,16 @@ def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 def _var_mean(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (var, mean) = operand(inputs, 0), outputs
     axes, device = reduced_axes(op, attrs, x.ndim), x.device
-    count = math.prod(x.shape[a] for a in axes)
-    at, room = layout(x.shape, axes), Room(device)
-    is_copied = at is None
-    if at is None:
-        at = rows(var.size, count)
+    (at, is_copied), room = _seen(x, axes), Room(device)
     first, second = Plan("reduce_wide", at), Plan("reduce_deviations", at)
     copied = room.take(x.nbytes if is_copied else 0)
     means, squares = room.take(8 * var.size), room.take(8 * var.size)
     scratch = room.take(max(first.scratch, second.scratch))
-    source = x.address
-    if is_copied:
-        source = room.at(copied)
-        copy_to(transposed(x, (*(a for a in range(x.ndim) if a not in axes), *axes)), source)
-    first.run(device, room.at(means), source, scratch=room.at(scratch), divisor=count)
+    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
+    first.run(device, room.at(means), source, scratch=room.at(scratch), divisor=at.n)
     second.run(device, room.at(squares), source, a=room.at(means), scratch=room.at(scratch))
     params = whole(room.at(squares), room.at(means), var.address, mean.address, var.size)
-    params += f64(max(float(count) - number(attrs, "correction"), 0.0))
+    params += f64(max(float(at.n) - number(attrs, "correction"), 0.0))
     launch_over(var, "reduce_variance", var.size, params)
 
 

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from tallystick.kernels.cuda.copies import copy
-from tallystick.kernels.cuda.folds import Room, copy_to, launch_rows, transposed
+from tallystick.kernels.cuda.folds import Room, launch_rows, like, turned
 from tallystick.kernels.cuda.launch import pointer, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.types import Attrs
-
-
-def copy_turned(source: int, order: Sequence[int], out: DeviceTensor) -> None:
-    """out = the row-major elements at `source`, whose axis i is out's axis order[i]."""
-    steps, step = [0] * out.ndim, out.itemsize
-    for axis in reversed(order):
-        steps[axis], step = step, step * out.shape[axis]
-    rows = DeviceTensor(out.device, out.memory, source, out.dtype, out.shape, steps)
-    copy(rows, out)
 
 
 def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int) -> None:
@@ -35,12 +25,12 @@ def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int)
         return
     room = Room(out.device)
     places = [room.take(out.nbytes) for _ in arrays]
-    turned = (*(a for a in range(out.ndim) if a != axis), axis)
-    for array, place in zip(arrays, places, strict=True):
-        copy_to(transposed(array, turned), room.at(place))
-    copies = [room.at(place) for place in places]
-    launch_rows(out.device, kernel, out.size // n, n, whole(*copies, copies[0]) + shape)
-    copy_turned(copies[0], turned, out)
+    order = (*(a for a in range(out.ndim) if a != axis), axis)
+    copies = [like(turned(x, order), room.at(at)) for x, at in zip(arrays, places, strict=True)]
+    for array, rows in zip(arrays, copies, strict=True):
+        copy(turned(array, order), rows)
+    launch_rows(out.device, kernel, out.size // n, n, pointer(*copies, copies[0]) + shape)
+    copy(copies[0], turned(out, order))
 
 
 def _softmax(name: str, kernel: str, count: int) -> None:

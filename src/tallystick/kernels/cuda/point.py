@@ -23,13 +23,13 @@ def aligned(*tensors: DeviceTensor | None) -> bool:
     return all(x is None or x.address % min(_ACCESS, FOUR * x.itemsize) == 0 for x in tensors)
 
 
-def _fours(
+def takes_fours(
     out: DeviceTensor,
     operands: Sequence[DeviceTensor | int],
     sizes: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> bool:
-    """The condition of Point::fours."""
+    """The condition of Point::fours (point.hpp), for the merged sizes and strides of a launch."""
     if not aligned(out) or (len(sizes) > 1 and sizes[-1] % FOUR):
         return False
     for x, own in zip(operands, steps, strict=True):
@@ -62,5 +62,5 @@ def point(
         params += (
             bytes(8) + x.to_bytes(8, "little") if isinstance(x, int) else pointer(x) + bytes(8)
         )
-    params += pointer(out) + whole(_fours(out, operands, sizes, steps)) + f32(p0, p1) + more
+    params += pointer(out) + whole(takes_fours(out, operands, sizes, steps)) + f32(p0, p1) + more
     launch_over(out, kernel, out.size, params, each=FOUR)

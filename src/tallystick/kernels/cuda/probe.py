@@ -65,7 +65,8 @@ def _cases() -> Iterator[_Case]:
     yield "aten.sum", {}, [floats(70, 1100)]
     yield "aten.sum.dim_IntList", {"dim": (0,), "keepdim": False}, [floats(1100, 70)]
     yield "aten._softmax", {"dim": -1}, [floats(5, 333)]
-    yield "aten.native_layer_norm", {"eps": 1e-5}, [floats(6, 77), floats(77), floats(77)]
+    sizes = {"normalized_shape": (77,), "eps": 1e-5}
+    yield "aten.native_layer_norm", sizes, [floats(6, 77), floats(77), floats(77)]
     index = rng.integers(0, 11, (4, 9))
     yield (
         "aten.embedding_dense_backward",

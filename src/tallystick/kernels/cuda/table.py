@@ -1,5 +1,5 @@
-"""The tables of the kernels on a GPU: those of `ordered/1`, and those that replace some of them under
-`rounded/1`."""
+"""The tables of the kernels on a GPU: those of `ordered/1`, and those that replace some of them
+under `rounded/1`."""
 
 from __future__ import annotations
 

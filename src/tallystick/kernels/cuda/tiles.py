@@ -5,7 +5,8 @@ No choice here can change a bit: every tile adds the terms of a result in the cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 CHUNK = 128  # NUMERICS 2.1
@@ -18,7 +19,11 @@ MOST_PARTS = 32 << 20
 @dataclass(frozen=True)
 class Tile:
     """A row of the table in native/cuda/gemm.cu: `rows` x `cols` results of a block, `down` x
-    `across` of a thread; `at_once` blocks on a multiprocessor."""
+    `across` of a thread; `at_once` blocks on a multiprocessor.
+
+    `rate` is the share of a multiprocessor's multiply-adds that the tile is expected to reach
+    (benchmarks/NOTES.md); it only decides between tiles.
+    """
 
     name: str
     at_once: int
@@ -27,8 +32,8 @@ class Tile:
     down: int
     across: int
     depth: int
-    stages: int
     shared_totals: bool
+    rate: float
 
     @property
     def threads(self) -> int:
@@ -38,7 +43,7 @@ class Tile:
     @property
     def shared(self) -> int:
         """Bytes of a block's dynamic shared memory."""
-        floats = self.stages * self.depth * (self.rows + 4 + self.cols + 4)
+        floats = 2 * self.depth * (self.rows + 4 + self.cols + 4)
         return 4 * (floats + (self.rows * self.cols if self.shared_totals else 0))
 
     def count(self, rows: int, cols: int) -> int:
@@ -49,17 +54,20 @@ class Tile:
 TILES = {
     tile.name: tile
     for tile in (
-        Tile("128x128s", 2, 128, 128, 8, 8, 8, 2, True),
-        Tile("128x128r", 1, 128, 128, 8, 8, 16, 3, False),
-        Tile("128x256s", 1, 128, 256, 8, 16, 8, 2, True),
-        Tile("64x128r", 2, 64, 128, 8, 8, 16, 3, False),
-        Tile("64x64r", 4, 64, 64, 4, 8, 16, 3, False),
-        Tile("32x64r", 6, 32, 64, 4, 4, 16, 3, False),
+        Tile("128x128w", 2, 128, 128, 8, 16, 8, True, 0.90),
+        Tile("128x128r", 1, 128, 128, 8, 8, 16, False, 0.80),
+        Tile("64x128r", 2, 64, 128, 8, 8, 16, False, 0.80),
+        Tile("64x64r", 4, 64, 64, 8, 8, 16, False, 0.78),
+        Tile("32x64r", 4, 32, 64, 4, 8, 16, False, 0.62),
+        Tile("16x64r", 8, 16, 64, 4, 4, 16, False, 0.40),
     )
 }
-# From large to small: a shape takes the first one that keeps the device busy.
-_ORDER = ("128x256s", "128x128s", "64x128r", "64x64r", "32x64r")
+PRODUCTS = tuple(name for name in TILES if name != "128x128r")  # without one kept for timing
 GATHERED = ("128x128r", "64x128r", "64x64r", "32x64r")  # native/cuda/conv.cu
+# Warps of a multiprocessor that hide the waiting of each other.
+_ENOUGH_WARPS = 8
+# What a chunk's value costs that goes through memory, beside its 128 multiply-adds.
+_PART = 0.4
 
 
 def chunks(terms: int) -> int:
@@ -87,27 +95,24 @@ class Forced:
 FORCED = Forced()
 
 
-def _first(names: Sequence[str], rows: int, cols: int, batch: int, over: int) -> Tile | None:
-    """The first tile that is not mostly empty and whose count times `over` fills the device."""
-    for name in names:
-        tile = TILES[name]
-        fits = rows > tile.rows // 2 and cols > tile.cols // 2
-        if fits and tile.count(rows, cols) * batch * over >= PROCESSORS * tile.at_once:
-            return tile
-    return None
+def _time(tile: Tile, rows: int, cols: int, terms: int, batch: int, split: bool) -> float:
+    """What the products are expected to cost, in any unit: that of the busiest multiprocessor."""
+    parts = chunks(terms) if split else 1
+    blocks = -(-tile.count(rows, cols) * batch * parts // PROCESSORS)  # of one multiprocessor
+    warps = min(blocks, tile.at_once) * tile.threads / 32
+    each = tile.rows * tile.cols * max(chunks(terms) / parts, 1)
+    if split:
+        each *= 1 + _PART
+    return blocks * each / (tile.rate * math.sqrt(min(1.0, warps / _ENOUGH_WARPS)))
 
 
 def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False) -> Choice:
     """The tile for `batch` products of `rows` x `cols` results; `gathered`: of a convolution."""
-    names = GATHERED if gathered else _ORDER
+    names: Iterable[str] = GATHERED if gathered else PRODUCTS
+    splits: Iterable[bool] = (False, True) if chunks(terms) > 1 else (False,)
     if FORCED.tile is not None:
-        found, split = TILES[FORCED.tile], False
-    else:
-        whole = _first(names, rows, cols, batch, 1)
-        # Too few results fill the device only by their chunks.
-        parts = None if whole else _first(names[1:], rows, cols, batch, chunks(terms))
-        found = whole or parts or TILES[names[-1]]
-        split = whole is None and chunks(terms) > 1
+        names = (FORCED.tile,)
     if FORCED.split is not None:
-        split = FORCED.split and terms > 0
-    return Choice(found, split)
+        splits = (FORCED.split and terms > 0,)
+    ways = [Choice(TILES[name], split) for name in names for split in splits]
+    return min(ways, key=lambda w: _time(w.tile, rows, cols, terms, batch, w.split))

@@ -1,0 +1,45 @@
+"""`make gpu-emulate`: every golden vector, and calls of odd sizes, on the kernel sources.
+
+Run: PYTHONPATH=tests:tests/vectors python tests/gpu/emulate.py [--seeds N]
+The last line counts. Exit code 1 if anything is wrong or an operator has no kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import kernel_format as fmt
+from device_calls import Checked, check_vectors
+from emulated_gpu import emulated_gpu
+from odd_shapes import Odd, check_odd_shapes
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="orders of threads (default 3)")
+    seeds = range(parser.parse_args().seeds)
+    vectors, odd, launched = Checked(), Odd(), 0
+    for seed in seeds:
+        for group in fmt.groups():
+            began = time.monotonic()
+            gpu = emulated_gpu(1000 * seed)
+            found, other = check_vectors(gpu, [group]), check_odd_shapes(gpu, seed, [group])
+            gpu.driver.check()
+            launched += sum(gpu.driver.launched.values())
+            vectors.add(found)
+            odd.add(other)
+            spent = f"{time.monotonic() - began:.1f} s"
+            print(f"seed {seed} {group}: {found}; {other}; {spent}", flush=True)
+    for line in (*vectors.wrong, *odd.wrong):
+        print(line)
+    for op in sorted(vectors.missing):
+        print(f"{op} has no kernel")
+    print(f"golden vectors: {vectors}; {odd}; {len(seeds)} seeds, {launched} launches")
+    return 1 if vectors.wrong or odd.wrong or vectors.missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

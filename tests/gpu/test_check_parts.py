@@ -1,0 +1,86 @@
+"""`make gpu-check` without a GPU: every part that the emulated device can run, in small; and the
+frame around the parts, whose outcome is written even when one fails or takes too long."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the parts make jobs, which takes torch")
+
+from check import bits
+from check.jobs import JOBS
+from check.one import PARTS, outcome
+from check.run import Part, Report, bounded, parts, run
+from check.where import Where
+from emulated_gpu import emulated_gpu
+from kernel_format import groups
+
+from tallystick.kernels.cpu.device import CPU
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_on_the_emulated_device(part: str, tmp_path: Path) -> None:
+    found = outcome(part, Where(emulated_gpu(seed=3), True, tmp_path))
+    assert found["ok"], found
+    json.dumps(found)
+
+
+def test_another_root_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that compares would say so."""
+    where = Where(emulated_gpu(), True, tmp_path)
+    wanted = where.expected("roots")
+    wanted["logreg"]["run_root"] = "00" * 32
+    monkeypatch.setattr(Where, "expected", lambda self, name: wanted)
+    found = bits.roots(where)
+    assert not found["ok"] and found["runs"]["logreg"]["different"] == ["run_root"]
+
+
+def test_the_expected_digests_are_those_of_this_processor(tmp_path: Path) -> None:
+    """A sample of what is carried to the GPU machine, made again. NUMERICS 1.8."""
+    made = Where(emulated_gpu(), True, tmp_path).expected("nasty")
+    assert set(made) == set(groups()) and sum(map(len, made.values())) > 1000
+    count, wrong = bits._nasty(
+        CPU, {group: rows[:: max(1, len(rows) // 4)] for group, rows in made.items()}
+    )
+    assert count > 3 * len(made) and not wrong, wrong[:5]
+
+
+def test_expected_roots_are_there(tmp_path: Path) -> None:
+    wanted = Where(emulated_gpu(), True, tmp_path).expected("roots")
+    assert set(wanted) == set(JOBS)
+
+
+def test_every_part_has_its_time_and_all_fit() -> None:
+    todo = parts("cuda")
+    own = {p.command[2] for p in todo if p.command[1].endswith("one.py")}
+    assert own | {"products"} == set(PARTS)
+    assert all(p.seconds > 0 for p in todo)
+
+
+def test_a_failing_and_an_endless_part_leave_an_outcome(tmp_path: Path) -> None:
+    todo = [
+        Part("fails", 30, [sys.executable, "-c", "raise SystemExit('no such thing')"]),
+        Part("endless", 1, [sys.executable, "-c", "import time; time.sleep(60)"]),
+        Part("missing", 30, ["no-such-program-of-anyone"]),
+        Part("works", 30, [sys.executable, "-c", "print('done')"]),
+    ]
+    report = Report(tmp_path / "results" / "gpu.json")
+    assert not run(report, todo, 120)
+    found = json.loads(report.path.read_text())
+    assert [found[p.name]["ok"] for p in todo] == [False, False, False, True]
+    assert "no such thing" in found["fails"]["said"]
+    assert "longer" in found["endless"]["error"]
+    late = Report(tmp_path / "late.json")
+    assert not run(late, todo[-1:], 0)
+    assert "no time" in json.loads(late.path.read_text())["works"]["error"]
+
+
+def test_a_part_in_a_process_of_its_own() -> None:
+    [part] = [p for p in parts("emulated") if p.name == "fingerprints"]
+    found = bounded(part, 240)
+    assert found["ok"], found
+    assert found["functions"] == 12
