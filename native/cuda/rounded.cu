@@ -94,6 +94,25 @@ TS_KERNEL(rounded_patches, Patches, 256) {
   }
 }
 
+// --- operands of a library's product -------------------------------------------------------------
+// out[(z·slow + s)·fast + f] = the binary32 at g % period·batch + s·slow_step + f·fast_step, g =
+// first_batch + z.
+struct Widened {
+  const float* data;
+  int64_t period, batch, slow_step, fast_step;
+  int64_t batches, first_batch, slow, fast;
+  double* out;
+};
+TS_KERNEL(rounded_widen, Widened, 256) {
+  const int64_t count = p.batches * p.slow * p.fast;
+  for (int64_t i = first_item(); i < count; i += item_step()) {
+    const int64_t line = quotient(i, p.fast), z = quotient(line, p.slow), g = p.first_batch + z;
+    const int64_t batch = (g - quotient(g, p.period) * p.period) * p.batch;
+    const int64_t s = line - z * p.slow, f = i - line * p.fast;
+    p.out[i] = static_cast<double>(p.data[batch + s * p.slow_step + f * p.fast_step]);
+  }
+}
+
 // --- the product ---------------------------------------------------------------------------------
 // w[q][z][i][j] = the sum over the terms of part q of a(g,i,k)·b(g,j,k), g = first_batch + z; added to
 // what stands there if `adds`. A block makes a tile of 64 by 64, a thread 4 by 4 of it. A term passes

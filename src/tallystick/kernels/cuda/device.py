@@ -13,6 +13,7 @@ from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid, Recorded
 from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device
+from tallystick.kernels.cuda.products import Products, admitted
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
 from tallystick.kernels.table import Kernel
@@ -124,6 +125,9 @@ class Cuda:
         self.scratch_memory: Memory | None = None
         self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
+        # The library that multiplies in binary64 for rounded operators; None: native/cuda does.
+        self.products: Products | None = None
+        self._searched = False
 
     @property
     def name(self) -> str:
@@ -138,6 +142,8 @@ class Cuda:
 
     def prepare(self, contract: Contract) -> None:
         """Probe the device, once for each contract."""
+        if contract.rounded_operators and not self._searched:
+            self.products, self._searched = admitted(self.driver), True
         if contract not in self._probed:
             check_device(self, contract)
             self._probed.add(contract)

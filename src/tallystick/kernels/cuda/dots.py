@@ -96,9 +96,11 @@ def up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def part_of(blocks: int, terms: int, size: int) -> int:
-    """The number of parts of `terms` terms each product is cut into, where one part makes `blocks`
-    blocks and `size` results."""
+def part_of(device: Cuda, blocks: int, terms: int, size: int) -> int:
+    """The number of parts that a product of `terms` terms is cut into, where one part makes
+    `blocks` blocks and `size` results. A library cuts its products itself."""
+    if device.products is not None:
+        return 1
     limits = LIMITS_OF[0]
     wanted = max(-(-limits.blocks // max(blocks, 1)), -(-terms // limits.longest))
     return max(1, min(wanted, -(-terms // limits.shortest), limits.results // max(size, 1)))
@@ -128,11 +130,50 @@ def tiles_of(rows: int, columns: int) -> int:
     return -(-rows // _SIDE) * -(-columns // _SIDE)
 
 
+@dataclass(frozen=True)
+class Wide:
+    """An operand as a library takes it: binary64 at `address`, dense by batches; the terms of a
+    line lie side by side, or the lines do (`lines_first`)."""
+
+    address: int
+    lines: int
+    terms: int
+    lines_first: bool
+
+
+def wide_bytes(device: Cuda, values: int) -> int:
+    """The scratch memory for an operand of so many values: none where no library multiplies."""
+    return 0 if device.products is None else 8 * values
+
+
+def _widened(device: Cuda, tile: Tile, x: Lines, lines: int, terms: int, address: int) -> Wide:
+    lines_first = x.line == 1 and x.term != 1
+    slow, fast = (terms, lines) if lines_first else (lines, terms)
+    steps = (x.term, x.line) if lines_first else (x.line, x.term)
+    params = whole(x.address, x.period, x.batch, *steps)
+    params += whole(tile.batches, tile.first_batch, slow, fast, address)
+    grid = over(tile.batches * lines * terms)
+    device.launch("rounded_widen", grid, THREADS, params)
+    return Wide(address, lines, terms, lines_first)
+
+
 def multiply(
-    device: Cuda, tile: Tile, terms: int, a: Lines, b: Lines, w: int, adds: bool = False
+    device: Cuda,
+    tile: Tile,
+    terms: int,
+    a: Lines,
+    b: Lines,
+    w: int,
+    wide: tuple[int, int],
+    adds: bool = False,
 ) -> int:
-    """w = a·b of the tile, by parts; its lines begin at the addresses of a and b. Returns the
-    number of terms of a part."""
+    """w = a·b of the tile, by parts; its lines begin at the addresses of a and b. `wide`: where a
+    library's operands go. Returns the number of terms of a part."""
+    if device.products is not None and tile.size * terms:
+        left = _widened(device, tile, a, tile.rows, terms, wide[0])
+        right = _widened(device, tile, b, tile.columns, terms, wide[1])
+        device.products.multiply(left, right, w, tile.batches, adds)
+        return terms
     part = max(_DEPTH, up(-(-terms // tile.parts), _DEPTH))
     m, n = -(-tile.rows // _SIDE), -(-tile.columns // _SIDE)
     params = a.slots() + b.slots()
@@ -193,46 +234,61 @@ def decide(
     device.launch(f"rounded_decide_{kind}", over(tile.size), THREADS, params + operands)
 
 
-def _cut(batches: int, m: int, n: int) -> tuple[int, int]:
-    """Batches and rows of a tile."""
-    most = LIMITS_OF[0].results
-    if m * n <= most:
-        return max(1, min(batches, most // (m * n))), m
-    return 1, min(m, max(_SIDE, most // n // _SIDE * _SIDE))
+@dataclass(frozen=True)
+class Cut:
+    """The tiles of a product of matrices, and its scratch memory by places of a Room."""
+
+    batches: int
+    rows: int
+    columns: int
+    parts: int
+    w: int
+    wide: tuple[int, int]
 
 
-def product_room(room: Room, batches: int, m: int, n: int, terms: int) -> tuple[int, int, int, int]:
-    """Take the memory of `product`: (its place, batches and rows of a tile, parts)."""
-    of_batches, of_rows = _cut(batches, m, n)
-    size = of_batches * of_rows * n
-    parts = part_of(of_batches * tiles_of(of_rows, n), terms, size)
-    return room.take(8 * size * parts), of_batches, of_rows, parts
+def cut(device: Cuda, room: Room, batches: int, m: int, n: int, terms: int) -> Cut:
+    """Cut a product [m, terms]·[terms, n] into tiles, and take the memory of one."""
+    limits = LIMITS_OF[0]
+    rows, columns = m, n
+    if device.products is not None:  # its operands stand in scratch memory
+        most = max(1, limits.patches // max(terms, 1))
+        rows, columns = min(m, most), min(n, most)
+    if rows * columns > limits.results:
+        rows = min(rows, max(_SIDE, limits.results // columns // _SIDE * _SIDE))
+    together = 1
+    if rows == m and columns == n:
+        each = max(1, (m + n) * terms if device.products is not None else 1)
+        together = min(batches, limits.results // (m * n), max(1, limits.patches // each))
+        together = max(1, together)
+    size = together * rows * columns
+    parts = part_of(device, together * tiles_of(rows, columns), terms, size)
+    wide = (
+        room.take(wide_bytes(device, together * rows * terms)),
+        room.take(wide_bytes(device, together * columns * terms)),
+    )
+    return Cut(together, rows, columns, parts, room.take(8 * size * parts), wide)
 
 
 def product(
-    device: Cuda,
-    a: Lines,
-    b: Lines,
-    target: Target,
-    made: tuple[int, int, int, int],
-    room: Room,
-    batches: int,
+    device: Cuda, a: Lines, b: Lines, target: Target, made: Cut, room: Room, batches: int
 ) -> None:
     """All elements of matrices a·b, `batches` of them, of a target whose planes are their
     columns."""
-    place, of_batches, of_rows, parts = made
-    w = room.at(place)
-    for g in range(0, batches, of_batches):
-        for i in range(0, target.rows, of_rows):
-            tile = Tile(
-                min(of_batches, batches - g),
-                min(of_rows, target.rows - i),
-                target.plane,
-                parts,
-                g,
-                i,
-            )
-            own = replace(a, address=a.address + 4 * i * a.line)
-            part = multiply(device, tile, target.terms, own, b, w)
-            share = target.share(min(part, target.terms), parts)
-            decide(device, "lines", target, tile, w, share, a.slots() + b.slots())
+    w, wide = room.at(made.w), (room.at(made.wide[0]), room.at(made.wide[1]))
+    for g in range(0, batches, made.batches):
+        for j in range(0, target.plane, made.columns):
+            for i in range(0, target.rows, made.rows):
+                tile = Tile(
+                    min(made.batches, batches - g),
+                    min(made.rows, target.rows - i),
+                    min(made.columns, target.plane - j),
+                    made.parts,
+                    g,
+                    i,
+                    j,
+                )
+                left = replace(a, address=a.address + 4 * i * a.line)
+                right = replace(b, address=b.address + 4 * j * b.line)
+                part = multiply(device, tile, target.terms, left, right, w, wide)
+                share = target.share(min(part, target.terms), made.parts)
+                decide(device, "lines", target, tile, w, share, a.slots() + b.slots())

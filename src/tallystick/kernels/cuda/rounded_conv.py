@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.dots import (
     LIMITS_OF,
     Last,
@@ -18,8 +19,9 @@ from tallystick.kernels.cuda.dots import (
     multiply,
     part_of,
     tiles_of,
+    wide_bytes,
 )
-from tallystick.kernels.cuda.folds import Layout, Plan, Room, columns, copy_to, rows, transposed
+from tallystick.kernels.cuda.folds import Layout, Plan, Room, columns, rows, turned
 from tallystick.kernels.cuda.launch import THREADS, over, whole
 from tallystick.kernels.cuda.rounded_sum import state_bytes, sum_lines
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, optional, rounded_kernel
@@ -144,7 +146,7 @@ def _images(
     device, room, groups, k = out.device, Room(out.device), window.groups, window.taps
     m = weight.shape[1]
     count = _at_a_time(window.places, groups * k, groups * m)
-    parts = part_of(groups * tiles_of(m, count), k, groups * m * count)
+    parts = part_of(device, groups * tiles_of(m, count), k, groups * m * count)
     of_weight = Plan("rounded_squares", rows(groups * m, k))
     most = Plan("rounded_squares", columns(groups, k, count)).scratch
     places = [
@@ -153,13 +155,14 @@ def _images(
             0 if weight.is_contiguous else weight.nbytes,
             4 * groups * k * count, 8 * groups * m * count * parts,
             8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
+            wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
         )
     ]  # fmt: skip
-    copied, patches, w, a_squares, b_squares, scratch = (room.at(place) for place in places)
+    copied, patches, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
     if weight.is_contiguous:
         copied = weight.address
     else:
-        copy_to(weight, copied)
+        copy(weight, weight.dense(copied))
     lines = Lines(copied, k, 1, m * k, groups)
     of_weight.run(device, a_squares, copied, scratch=scratch)
     last = Last() if bias is None else Last(bias.address, m, 1, 0, True)
@@ -171,7 +174,7 @@ def _images(
         )
         tile = Tile(groups, m, here, parts, first_column=first)
         laid = Lines(patches, 1, here, k * here, groups)
-        part = multiply(device, tile, k, lines, laid, w)
+        part = multiply(device, tile, k, lines, laid, w, (wide[0], wide[1]))
         target = Target(
             out.address, groups, m, window.plane, k, bits, last,
             a_squares, groups, m, b_squares - 8 * first, here,
@@ -180,14 +183,14 @@ def _images(
         decide(device, "places", target, tile, w, share, lines.slots() + window.slots())
 
 
-def _grouped(w: DeviceTensor, groups: int, turned: bool) -> DeviceTensor:
+def _grouped(w: DeviceTensor, groups: int, backward: bool) -> DeviceTensor:
     """A weight [O,C,kh,kw] as [groups, O/groups, C, taps]; as the input gradient reads it
-    (`turned`), [groups, C, O/groups, taps]."""
+    (`backward`), [groups, C, O/groups, taps]."""
     o, c, taps = w.shape[0] // groups, w.shape[1], w.shape[2] * w.shape[3]
     shape = (groups, o, c, taps)
     strides = (4 * o * c * taps, 4 * c * taps, 4 * taps, 4)
     found = DeviceTensor(w.device, w.memory, w.address, "f32", shape, strides)
-    return transposed(found, (0, 2, 1, 3)) if turned else found
+    return turned(found, (0, 2, 1, 3)) if backward else found
 
 
 def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceTensor) -> None:
@@ -199,7 +202,7 @@ def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceT
     m = channels // groups
     count = max(1, _at_a_time(terms, groups * n + channels, 1))
     starts = range(0, max(terms, 1), count)
-    parts = part_of(groups * tiles_of(m, n), count, groups * m * n)
+    parts = part_of(device, groups * tiles_of(m, n), count, groups * m * n)
     of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
                                              channels * plane, 1))  # fmt: skip
     most = Plan("rounded_squares", rows(groups * n, count)).scratch
@@ -208,9 +211,10 @@ def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceT
         for size in (
             4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
             8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
+            wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
         )
     ]  # fmt: skip
-    patches, gradients, w, a_squares, b_squares, scratch = (room.at(place) for place in places)
+    patches, gradients, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
     of_grad.run(device, a_squares, grad.address, scratch=scratch)
     tile, longest = Tile(groups, m, n, parts), 0
     for number, first in enumerate(starts):
@@ -222,7 +226,8 @@ def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceT
         )
         a = Lines(gradients, here, 1, m * here, groups)
         b = Lines(patches, here, 1, n * here, groups)
-        longest = max(longest, multiply(device, tile, here, a, b, w, adds=number > 0))
+        to = (wide[0], wide[1])
+        longest = max(longest, multiply(device, tile, here, a, b, w, to, adds=number > 0))
     target = Target(
         out.address, groups, m, n, terms, bits, Last(), a_squares, groups, m,
         b_squares, n, len(starts), groups * n,
@@ -245,7 +250,7 @@ def _bias_gradient(bits: int, grad: DeviceTensor, out: DeviceTensor) -> None:
 def _convolution(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
     window = _forward(attrs, "aten.convolution", x, w, out)
-    _images(bits, window, _grouped(w, window.groups, turned=False), out, bias)
+    _images(bits, window, _grouped(w, window.groups, backward=False), out, bias)
 
 
 @rounded_kernel("aten.convolution_backward")
@@ -256,7 +261,7 @@ def _convolution_backward(bits: int, attrs: Attrs, inputs: Tensors, outputs: Out
     remaining = iter(outputs)
     if want_input:
         window = _backward(attrs, op, x, w, grad)
-        weight = _grouped(w, window.groups, turned=True)
+        weight = _grouped(w, window.groups, backward=True)
         _images(bits, window, weight, next(remaining))
     if want_weight:
         _weight_gradient(bits, _forward(attrs, op, x, w, grad), grad, next(remaining))

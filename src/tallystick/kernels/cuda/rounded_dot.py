@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tallystick.kernels.cuda.dots import Last, Lines, Target, product, product_room
-from tallystick.kernels.cuda.folds import Plan, Room, copy_to
+from tallystick.kernels.cuda.copies import copy
+from tallystick.kernels.cuda.dots import Last, Lines, Target, cut, product
+from tallystick.kernels.cuda.folds import Plan, Room
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import number
@@ -36,20 +37,19 @@ def _multiply(
         layout, copied = lines.layout(count, k), None
         if layout is None:
             copied = room.take(x.nbytes)
-            whole = DeviceTensor(device, x.memory, 0, "f32", x.shape, _contiguous(x.shape))
-            lines = _lines(whole, axis)
+            lines = _lines(x.dense(0), axis)
             layout = lines.layout(count, k)
             assert layout is not None
         plan = Plan("rounded_squares", layout)
         places = room.take(8 * lines.period * count), room.take(plan.scratch)
         sides.append((x, lines, plan, places, copied))
-    made = product_room(room, batches, m, n, k)
+    made = cut(device, room, batches, m, n, k)
     read, squares = [], []
     for x, lines, plan, places, copied in sides:
         address = lines.address
         if copied is not None:
             address = room.at(copied)
-            copy_to(x, address)
+            copy(x, x.dense(address))
         squares.append(room.at(places[0]))
         plan.run(device, squares[-1], address, scratch=room.at(places[1]))
         read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
@@ -57,14 +57,6 @@ def _multiply(
         out.address, batches, m, n, k, bits, last, squares[0], read[0].period, m, squares[1], n
     )
     product(device, read[0], read[1], target, made, room, batches)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 4
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 @rounded_kernel("aten.mm", "aten.bmm")

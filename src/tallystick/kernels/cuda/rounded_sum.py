@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.dots import factor_of
-from tallystick.kernels.cuda.folds import Layout, Room, copy_to, layout, rows, transposed
+from tallystick.kernels.cuda.folds import Layout, Room, layout, rows, turned
 from tallystick.kernels.cuda.launch import THREADS, f64, over, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
 from tallystick.numerics.operators.reduction import reduced_axes
@@ -71,6 +72,7 @@ def _sum(op: str, bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) ->
     states = room.take(state_bytes(at))
     if is_copied and n:
         source = room.at(copied)
-        copy_to(transposed(x, (*(a for a in range(x.ndim) if a not in axes), *axes)), source)
+        view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
+        copy(view, view.dense(source))
     mean = op.startswith("aten.mean")
     sum_lines(out.device, at, source, out.address, room.at(states), bits, mean)
