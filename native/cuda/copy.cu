@@ -68,7 +68,7 @@ TS_INLINE void copy_turned(const CopyTurned& p) {
     for (uint32_t k = warp; k < kTile; k += warps)
       if (row + lane < p.rows && column + k < p.columns)
         tile[k * (kTile + 1) + lane] = source[row + lane + (column + k) * p.source_step];
-    block_barrier();
+    if (!has_fault(Fault::missing_barrier)) block_barrier();
     for (uint32_t k = warp; k < kTile; k += warps)
       if (row + k < p.rows && column + lane < p.columns)
         target[(row + k) * p.target_step + column + lane] = tile[lane * (kTile + 1) + k];

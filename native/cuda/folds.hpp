@@ -50,6 +50,7 @@ TS_INLINE int64_t offset_of(const FoldParams& p, int64_t i) {
 TS_INLINE void put_state(const FoldParams& p, int64_t at, float s) {
   if (p.divisor_at) s = s / *p.divisor_at;
   else if (p.divides) s = s / static_cast<float>(p.divisor.value);
+  if (has_fault(Fault::one_bit)) s = bits_float(float_bits(s) ^ 1);
   put1(static_cast<float*>(p.out) + at, s);
 }
 TS_INLINE void put_state(const FoldParams& p, int64_t at, double s) {
@@ -159,7 +160,7 @@ TS_INLINE void fold_columns(const FoldParams& p, typename Fold::State* room) {
       for (int k = 0; k < kEach; ++k) acc = Fold::merge(acc, value[k]);
       typename Fold::State* tile = room + turn * kTile * kTileRow;
       tile[row * kTileRow + column] = acc;
-      block_barrier();
+      if (!has_fault(Fault::missing_barrier)) block_barrier();
       levels.push(fold_lanes<Fold>(tile[column * kTileRow + row]));
       turn ^= 1;
     }

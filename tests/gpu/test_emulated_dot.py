@@ -13,6 +13,7 @@ from dot_shapes import TERMS, convolution, numbers, product
 from emulated_gpu import CUDA, EmulatedDriver, emulated_gpu
 from kernel_format import same_bits
 
+from device_tiles import time_tiles
 from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.tiles import FORCED, GATHERED, PRODUCTS, TILES, choose
@@ -170,3 +171,9 @@ def test_every_tile_is_chosen_by_some_shape() -> None:
     assert gathered == set(GATHERED)
     assert choose(64, 64, 50257, 1).split and not choose(8192, 8192, 8192, 1).split
     assert choose(8192, 8192, 8192, 1).tile.name == "128x128w"
+
+
+def test_every_tile_can_be_timed() -> None:
+    rows = time_tiles(emulated_gpu(5), [(20, 9, 130, 2, "nt"), (7, 30, 5, 1, "tn")])
+    assert len(rows) == 3 * len(TILES) and sum(r["chosen"] for r in rows) == 2
+    assert FORCED.tile is None and FORCED.split is None

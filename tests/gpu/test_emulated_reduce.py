@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_calls import agree, check_vectors, nasty
-from emulated_gpu import emulated_gpu
+from device_calls import agree, call, check_vectors, nasty
+from emulated_gpu import emulated_gpu, planted
 
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda import folds
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.folds import BLOCK, CHUNK, Layout, layout
@@ -145,3 +146,16 @@ def test_many_gradients_are_clipped(gpu: Cuda) -> None:
     rng = np.random.default_rng(3)
     squares = [np.float32(v) for v in rng.random(600)]
     agree(gpu, "tallystick.clip_coef", [np.asarray(s) for s in squares], max_norm=0.7)
+
+
+@pytest.mark.parametrize("fault", ["missing barrier", "one bit"])
+@pytest.mark.parametrize("shape", [(2, 3000), (300, 5)])
+def test_a_planted_fault_is_seen(fault: str, shape: tuple[int, int]) -> None:
+    """In the sums of a block and of columns."""
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    attrs = {"dim": (int(shape[1] > 1024),)}
+    with planted(fault):
+        for seed in range(3):
+            (got,) = call(emulated_gpu(seed), "aten.sum.dim_IntList", attrs, [x])
+            (expected,) = call(CPU, "aten.sum.dim_IntList", attrs, [x])
+            assert got.tobytes() != expected.tobytes()

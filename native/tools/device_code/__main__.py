@@ -35,7 +35,7 @@ class Read:
 
 
 def _read(tools: Toolchain, source: Path, architecture: str) -> Read:
-    module = ptx.parse(tools.ptx(source, architecture))
+    module = ptx.parse(tools.ptx(source, architecture).read_text(encoding="utf-8"))
     code, said = tools.assemble(source, architecture)
     return Read(source.stem, module, sass.parse(code), resources.parse(said))
 
@@ -47,6 +47,12 @@ def _computes(module: ptx.Module) -> bool:
         for function in module.functions.values()
         for i in function.instructions
     )
+
+
+def _cost(source: Path) -> tuple[int, str]:
+    """The order in which sources are compiled."""
+    names = ("conv", "gemm", "elementary", "reduce", "norm", "softmax", "pointwise", "fingerprint")
+    return (names.index(source.stem) if source.stem in names else len(names), source.stem)
 
 
 def _is_fma(i: ptx.Instruction) -> bool:
@@ -74,10 +80,14 @@ def _page(reads: dict[tuple[str, str], Read], files: list[str], version: str) ->
     )
 
 
-def check(tools: Toolchain, sources: list[Path], page: str | None) -> tuple[list[str], str]:
+def check(
+    tools: Toolchain, sources: list[Path], page: str | None, jobs: int
+) -> tuple[list[str], str]:
     """What is wrong, and the page. `page` is the committed one; None: it is not compared."""
     wrong: list[str] = []
-    with ThreadPoolExecutor(workers()) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
+        # The largest sources first: they would end last.
+        sources = sorted(sources, key=_cost)
         futures: dict[tuple[str, str], Future[Read]] = {
             (source.stem, a): pool.submit(_read, tools, source, a)
             for source in sources
@@ -85,7 +95,10 @@ def check(tools: Toolchain, sources: list[Path], page: str | None) -> tuple[list
         }
         twins = {s.stem: pool.submit(tools.ptx, s, TWIN, fused=True) for s in sources}
         reads = {key: future.result() for key, future in futures.items()}
-        fused = {file: ptx.parse(future.result()) for file, future in twins.items()}
+        fused = {
+            file: ptx.parse(future.result().read_text(encoding="utf-8"))
+            for file, future in twins.items()
+        }
     allowances = Allowances()
     for (file, architecture), read in reads.items():
         for finding in rules.findings(file, read.module, allowances):
@@ -98,7 +111,7 @@ def check(tools: Toolchain, sources: list[Path], page: str | None) -> tuple[list
             rules.findings(file, module, Allowances())
         ):
             wrong.append(f"{file}: built with fused products, it passes the check")
-    made = _page(reads, [s.stem for s in sources], tools.version())
+    made = _page(reads, [s.stem for s in sources], tools.version)
     if page is not None:
         wrong += [f"{unused} is allowed, and no source needs it" for unused in allowances.unused()]
         if resources.listed(page) != resources.listed(made):
@@ -111,6 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="device_code", description=__doc__)
     parser.add_argument("--toolkit", type=Path, default=ROOT / "build" / "nvcc")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "device-code")
+    parser.add_argument("--jobs", type=int, default=workers(), help="programs at once")
     parser.add_argument("--write", action="store_true", help="write docs/proofs/ptxas.md")
     parser.add_argument("names", nargs="*", help="sources without ending (default: all)")
     asked = parser.parse_args()
@@ -121,7 +135,7 @@ def main() -> int:
     compared = None if asked.write or asked.names else (PAGE.read_text() if PAGE.exists() else "")
     try:
         tools = find_toolchain(asked.toolkit, asked.work)
-        wrong, page = check(tools, sources, compared)
+        wrong, page = check(tools, sources, compared, asked.jobs)
     except ToolError as error:
         print(error, file=sys.stderr)
         return 3

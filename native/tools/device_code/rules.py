@@ -94,7 +94,7 @@ def findings(file: str, module: Module, allowances: Allowances) -> Iterator[Find
             why = _judge(i)
             if i.base == "call" and i.callee not in module.functions:
                 why = f"{i.callee} is no function of these sources"
-            if why and not allowances.take(file, i.opcode):
+            if why and not allowances.take(file, f"{i.opcode} {i.operands}"):
                 yield Finding(file, function.name, i.line, i.opcode, why)
 
 

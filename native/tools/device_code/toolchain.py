@@ -1,10 +1,12 @@
-"""nvcc, ptxas and nvdisasm."""
+"""nvcc, ptxas and nvdisasm. What they made of a source is kept until something changes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from tallystick.kernels.cuda.flags import FMAD, INCLUDE_FOLDERS, OPTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "native" / "cuda"
-_MOST_S = 1800
+_MOST_S = 3600
+_PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
 
 
 class ToolError(Exception):
@@ -28,47 +31,68 @@ def _run(command: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The folder of the three programs, and a folder for what they make."""
+    """The folder of the three programs, a folder for what they make, and a digest of the tools,
+    the options and the headers."""
 
     bin: Path
     work: Path
+    version: str
+    common: bytes
 
-    def version(self) -> str:
-        """Such as "13.0.88"."""
-        said = _run([str(self.bin / "nvcc"), "--version"])
-        return said.rsplit(", V", 1)[1].split()[0]
+    def _kept(self, source: Path, what: str, make: Callable[[Path], None]) -> Path:
+        """The file `what` made from a source: the one of the last time if nothing changed."""
+        digest = hashlib.sha256(self.common + source.read_bytes()).hexdigest()[:16]
+        path = self.work / f"{source.stem}-{digest}.{what}"
+        if not path.exists():
+            own = path.with_name(f"{os.getpid()}-{path.name}")
+            make(own)
+            own.rename(path)
+        return path
 
-    def ptx(self, source: Path, architecture: str, fused: bool = False) -> str:
-        """The PTX of one source. `fused`: with the one option that lets the compiler make an fma
-        of a product and a sum."""
+    def ptx(self, source: Path, architecture: str, fused: bool = False) -> Path:
+        """The PTX of a source. `fused`: with the one option that lets the compiler make an fma of
+        a product and a sum."""
         options = [f"{FMAD.split('=')[0]}=true" if fused and o == FMAD else o for o in OPTIONS]
         folders = [f"-I{ROOT / 'native' / f}" for f in INCLUDE_FOLDERS]
-        made = self.work / f"{source.stem}.{architecture}{'.fused' if fused else ''}.ptx"
-        where = ["-arch", architecture, "-ptx", "-o", str(made), str(source)]
-        _run([str(self.bin / "nvcc"), *options, *folders, *where])
-        return made.read_text(encoding="utf-8")
+
+        def make(path: Path) -> None:
+            where = ["-arch", architecture, "-ptx", "-o", str(path), str(source)]
+            _run([str(self.bin / "nvcc"), *options, *folders, *where])
+
+        return self._kept(source, f"{architecture}{'.fused' if fused else ''}.ptx", make)
 
     def assemble(self, source: Path, architecture: str) -> tuple[str, str]:
         """The machine code of what `ptx` made, as text, and what ptxas said about it."""
-        made = self.work / f"{source.stem}.{architecture}.ptx"
-        code = made.with_suffix(".cubin")
-        said = _run(
-            [str(self.bin / "ptxas"), "-v", "-arch", architecture, "-o", str(code), str(made)]
-        )
-        return _run([str(self.bin / "nvdisasm"), "-c", str(code)]), said
+        ptx = self.ptx(source, architecture)
+
+        def code(path: Path) -> None:
+            command = [str(self.bin / "ptxas"), "-v", FMAD, "-arch", architecture]
+            said = _run([*command, "-o", f"{path}.cubin", str(ptx)])
+            disassembled = _run([str(self.bin / "nvdisasm"), "-c", f"{path}.cubin"])
+            Path(f"{path}.cubin").unlink()
+            path.write_text(f"{said}{_CUT}{disassembled}", encoding="utf-8")
+
+        said, _, text = self._kept(source, f"{architecture}.code", code).read_text().partition(_CUT)
+        return text, said
+
+
+_CUT = "\n==== the machine code ====\n"
 
 
 def find_toolchain(home: Path, work: Path) -> Toolchain:
-    """The programs in the environment `home`; else those on PATH.
-
-    Raises ToolError where one is missing.
-    """
-    names = ("nvcc", "ptxas", "nvdisasm")
-    for folder in sorted(home.glob("lib/python*/site-packages/nvidia/cu*/bin")):
-        if all((folder / name).exists() for name in names):
-            work.mkdir(parents=True, exist_ok=True)
-            return Toolchain(folder, work)
-    raise ToolError(f"{home} has no {', '.join(names)}: `make ptx-check` installs them")
+    """The programs in the environment `home`. Raises ToolError where one is missing."""
+    for folder in sorted(home.resolve().glob("lib/python*/site-packages/nvidia/cu*/bin")):
+        if not all((folder / name).exists() for name in _PROGRAMS):
+            continue
+        work.mkdir(parents=True, exist_ok=True)
+        versions = [_run([str(folder / name), "--version"]) for name in _PROGRAMS]
+        common = hashlib.sha256(repr((OPTIONS, versions)).encode())
+        for include in INCLUDE_FOLDERS:
+            for path in sorted((ROOT / "native" / include).rglob("*.hpp")):
+                common.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        version = versions[0].rsplit(", V", 1)[1].split()[0]
+        return Toolchain(folder, work, version, common.digest())
+    raise ToolError(f"{home} has no {', '.join(_PROGRAMS)}: `make ptx-check` installs them")
 
 
 def workers() -> int:

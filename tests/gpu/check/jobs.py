@@ -10,7 +10,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 
-__all__ = ["JOBS", "SMALL", "entry", "make"]
+__all__ = ["JOBS", "NOT_YET", "SMALL", "entry", "make"]
 
 _GPT2_124M = {
     "n_layer": "12", "n_head": "12", "n_embd": "768", "vocab_size": "50257", "block_size": "64",
@@ -28,6 +28,8 @@ JOBS: dict[str, tuple[str, dict[str, str], int]] = {
     "gpt2-124m": ("gpt2", _GPT2_124M, 20),
     "logreg": ("logreg", SETTINGS["logreg"], 20),
 }
+# Those whose roots no processor has made yet (make_expected.py NAME).
+NOT_YET = {"gpt2-124m"}
 # Those that an emulated device computes in seconds.
 SMALL = ("logreg",)
 

@@ -131,11 +131,28 @@ def test_a_function_of_a_library_is_found_where_it_is_declared() -> None:
 
 def test_an_allowance_is_for_its_file_and_is_needed() -> None:
     text = kernel("max.f64 %fd1, %fd2, %fd3")
-    row = Allowed("max.f64", ("t", "other"), "a test")
+    row = Allowed("max.f64 *", ("t", "other"), "a test")
     allowances = Allowances((row,))
     assert not list(rules.findings("t", ptx.parse(text), allowances))
     assert list(rules.findings("third", ptx.parse(text), allowances))
-    assert allowances.unused() == ["other: `max.f64`"]
+    assert allowances.unused() == ["other: `max.f64 *`"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_allowed"),
+    [
+        ("max.f64 %fd1, %fd2, 0dC0862E42FEFA39EF", True),
+        ("min.f64 %fd1, %fd2, 0d3FF0000000000000", True),
+        ("min.f64 %fd1, %fd2, 0d7FF8000000000000", False),
+        ("min.f64 %fd1, %fd2, %fd3", False),
+        ("min.f64 %fd1, %fd2, 0d0000000000000000", False),
+        ("max.f32 %f1, %f2, 0f3F800000", False),
+    ],
+)
+def test_a_clamp_by_a_constant_is_allowed(line: str, is_allowed: bool) -> None:
+    """NUMERICS 1.11: a maximum of two numbers of the step keeps a NaN and the sign of a zero."""
+    found = list(rules.findings("softmax", ptx.parse(kernel(line)), Allowances()))
+    assert bool(found) is not is_allowed
 
 
 def test_every_allowance_has_its_reason() -> None:

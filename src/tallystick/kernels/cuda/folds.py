@@ -235,15 +235,6 @@ def turned(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:
     return DeviceTensor(x.device, x.memory, x.address, x.dtype, shape, strides)
 
 
-def like(x: DeviceTensor, address: int) -> DeviceTensor:
-    """A C-contiguous tensor of x's type at an address of the scratch memory."""
-    steps, step = [], x.itemsize
-    for size in reversed(x.shape):
-        steps.append(step)
-        step *= size
-    return DeviceTensor(x.device, x.memory, address, x.dtype, x.shape, steps[::-1])
-
-
 def launch_rows(device: Cuda, kernel: str, count: int, n: int, params: bytes) -> None:
     """Start `KERNEL_warp` or `KERNEL_block` (TS_ROWS in sums.hpp) over `count` rows of n elements;
     nothing where there are no rows."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from tallystick.kernels.cuda.copies import copy
-from tallystick.kernels.cuda.folds import Layout, Plan, Room, layout, like, rows, turned
+from tallystick.kernels.cuda.folds import Layout, Plan, Room, layout, rows, turned
 from tallystick.kernels.cuda.launch import f32, f64, launch_over, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
@@ -29,7 +29,7 @@ def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[Layout, bool]:
 def _copied(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
     """The address of a copy of x with the reduced axes last."""
     view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
-    copy(view, like(view, address))
+    copy(view, view.dense(address))
     return address
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tallystick.kernels.cuda.copies import copy
-from tallystick.kernels.cuda.folds import Room, launch_rows, like, turned
+from tallystick.kernels.cuda.folds import Room, launch_rows, turned
 from tallystick.kernels.cuda.launch import pointer, whole
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
@@ -26,7 +26,7 @@ def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int)
     room = Room(out.device)
     places = [room.take(out.nbytes) for _ in arrays]
     order = (*(a for a in range(out.ndim) if a != axis), axis)
-    copies = [like(turned(x, order), room.at(at)) for x, at in zip(arrays, places, strict=True)]
+    copies = [turned(x, order).dense(room.at(at)) for x, at in zip(arrays, places, strict=True)]
     for array, rows in zip(arrays, copies, strict=True):
         copy(turned(array, order), rows)
     launch_rows(out.device, kernel, out.size // n, n, pointer(*copies, copies[0]) + shape)

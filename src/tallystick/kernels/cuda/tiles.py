@@ -110,7 +110,7 @@ def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False)
     """The tile for `batch` products of `rows` x `cols` results; `gathered`: of a convolution."""
     names: Iterable[str] = GATHERED if gathered else PRODUCTS
     splits: Iterable[bool] = (False, True) if chunks(terms) > 1 else (False,)
-    if FORCED.tile is not None:
+    if FORCED.tile is not None and (FORCED.tile in GATHERED or not gathered):
         names = (FORCED.tile,)
     if FORCED.split is not None:
         splits = (FORCED.split and terms > 0,)
