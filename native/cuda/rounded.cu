@@ -184,7 +184,7 @@ TS_KERNEL(rounded_product, Product, 256) {
   for (int64_t k = from; k < end; k += kDepth) {
     of_a.store(next_a, tile_a);
     of_b.store(next_b, tile_b);
-    block_barrier();
+    if (!has_fault(Fault::missing_barrier)) block_barrier();
     of_a.load(k + kDepth, next_a);
     of_b.load(k + kDepth, next_b);
     TS_UNROLL_BY(4)
@@ -201,7 +201,7 @@ TS_KERNEL(rounded_product, Product, 256) {
         for (int j = 0; j < kOwn; ++j) acc[i][j] = fma1(a[i], b[j], acc[i][j]);
       }
     }
-    block_barrier();
+    if (!has_fault(Fault::race)) block_barrier();
   }
   double* w = p.w + whole * p.m * p.n;
   TS_UNROLL
@@ -283,6 +283,7 @@ TS_INLINE void put_value(const Decision& p, const Element& e, float d) {
     const float c = last_of(p, e, place);
     d = d + (p.scales_last ? c * p.beta.value : c);
   }
+  if (has_fault(Fault::one_bit)) d = bits_float(float_bits(d) ^ 1);
   put1(p.out + ((image * p.batches + e.g) * p.rows + e.i) * p.plane + place, d);
 }
 

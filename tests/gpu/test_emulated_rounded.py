@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from device_calls import KINDS, call, check_cases
 from dot_shapes import convolution, product
-from emulated_gpu import EmulatedDriver, emulated_gpu
+from emulated_gpu import EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 from reference.nasty import near_boundaries
 
@@ -65,6 +65,11 @@ def test_golden_vectors(group: str, limits: Limits) -> None:  # NUMERICS 13.2 to
     assert found.wrong == []
     assert isinstance(device.driver, EmulatedDriver)
     device.driver.check()
+
+
+def test_a_contract_that_keeps_a_log_has_no_kernels_here() -> None:
+    for name in ("replay/1;form=bounded", "replay/1;form=published"):
+        assert not emulated_gpu().kernels(find_contract(name))
 
 
 def test_vectors_of_another_grid_are_seen_as_wrong() -> None:
@@ -193,3 +198,13 @@ def test_a_second_run_has_other_threads_first_and_the_same_bits() -> None:  # NU
         for seed in range(2)
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("fault", ["missing barrier", "race", "one bit"])
+def test_a_planted_fault_is_seen(fault: str) -> None:
+    a, b = near_boundaries(70, 40, 66, 5, 32)
+    (expected,) = call(CPU, "aten.mm", {}, [a, b], "rounded/1")
+    with planted(fault):
+        for seed in range(2):
+            (got,) = call(emulated_gpu(seed), "aten.mm", {}, [a, b], "rounded/1")
+            assert not same_bits(got, expected)
