@@ -32,9 +32,9 @@ def _alone(bits: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) 
 
 @lru_cache(maxsize=64)
 def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
-    """Operator name to kernel; none under a contract that keeps a log. The published form computes in
-    `kernels/stock`. The bounded form has no recorder and no follower on a GPU, and without them its
-    kernels would be of no use."""
+    """Operator name to kernel; none under a contract that keeps a log. The published form computes
+    in `kernels/stock`. The bounded form has no recorder and no follower on a GPU, and without them
+    its kernels would be of no use."""
     if contract.keeps_log:
         return {}
     table = dict(cuda_kernel)
