@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -65,6 +66,9 @@ class Island:
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return self._kernels(contract)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return InTurn(calls)

@@ -237,8 +237,8 @@ FAULTS = ("missing barrier", "race", "missing wait", "one bit")  # Fault, in nat
 @contextmanager
 def planted(fault: str) -> Iterator[None]:
     """Kernels of the emulation that know this fault have it meanwhile."""
-    library().ts_emulation_plant(1 + FAULTS.index(fault))
+    library(()).ts_emulation_plant(1 + FAULTS.index(fault))
     try:
         yield
     finally:
-        library().ts_emulation_plant(0)
+        library(()).ts_emulation_plant(0)

@@ -28,7 +28,8 @@ namespace nb = nanobind;
   X(image) \
   X(optim) \
   X(published) \
-  X(rounding)
+  X(rounding) \
+  X(exact)
 
 #define TS_DECLARE(name) void bind_##name(nb::module_& m);
 TS_BINDINGS(TS_DECLARE)

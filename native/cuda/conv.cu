@@ -25,8 +25,9 @@ struct Conv {
   Results results;
 };
 
-// A term or column: where its image or channel begins, and its part of the place in the plane.
-struct Spot { int64_t offset; int y, x; };
+// A column or term: its part of the place in the second operand, as a row and column of a plane, and
+// as a number of elements, which counts them and the image or channel.
+struct Spot { int64_t step; int y, x; };
 struct Triple { int64_t a; int y, x; };
 
 TS_INLINE Triple triple(const Divide& plane, const Divide& row, int64_t i) {
@@ -36,45 +37,45 @@ TS_INLINE Triple triple(const Divide& plane, const Divide& row, int64_t i) {
   return {static_cast<int64_t>(a), static_cast<int>(y),
           static_cast<int>(rest - y * static_cast<uint32_t>(row.divisor))};
 }
+// Of numbers of any size, none negative. The device's division of 64 bits is a call, for which a
+// kernel keeps registers in memory; sizes that need it are rare.
+TS_INLINE int64_t quotient_of_any(int64_t i, int64_t by) {
+  if (((i | by) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(by);
+  uint64_t left = 0, found = 0;
+  TS_ROLLED
+  for (int bit = 62; bit >= 0; --bit) {
+    left = left << 1 | (static_cast<uint64_t>(i) >> bit & 1);
+    const bool goes = left >= static_cast<uint64_t>(by);
+    left -= goes ? static_cast<uint64_t>(by) : 0;
+    found = found << 1 | (goes ? 1 : 0);
+  }
+  return static_cast<int64_t>(found);
+}
 TS_INLINE Triple triple_of_any(const Divide& plane, const Divide& row, int64_t i) {
-  const int64_t a = i / plane.divisor, rest = i - a * plane.divisor, y = rest / row.divisor;
+  const int64_t a = quotient_of_any(i, plane.divisor), rest = i - a * plane.divisor;
+  const int64_t y = quotient_of_any(rest, row.divisor);
   return {a, static_cast<int>(y), static_cast<int>(rest - y * row.divisor)};
 }
 
+TS_INLINE int whole(int64_t x) { return static_cast<int>(x); }  // sides are below 2^28
+TS_INLINE Spot spot(int64_t begin, int y, int x, int64_t width) {
+  return {begin + y * width + x, y, x};
+}
+TS_INLINE bool in_plane(int y, int x, int64_t height, int64_t width) {
+  return static_cast<uint32_t>(y) < static_cast<uint32_t>(height) &&
+         static_cast<uint32_t>(x) < static_cast<uint32_t>(width);
+}
 // The input under a kernel: a place of the output and a tap together.
 TS_INLINE Spot place_spot(const Conv& p, Triple t) {
-  return {t.a * p.groups * p.cg * p.h * p.w,
-          t.y * static_cast<int>(p.stride_y) - static_cast<int>(p.padding_y),
-          t.x * static_cast<int>(p.stride_x) - static_cast<int>(p.padding_x)};
+  return spot(t.a * p.groups * p.cg * p.h * p.w, t.y * whole(p.stride_y) - whole(p.padding_y),
+              t.x * whole(p.stride_x) - whole(p.padding_x), p.w);
 }
 TS_INLINE Spot tap_spot(const Conv& p, Triple t) {
-  return {t.a * p.h * p.w, t.y * static_cast<int>(p.dilation_y),
-          t.x * static_cast<int>(p.dilation_x)};
-}
-TS_INLINE const float* under(const Conv& p, const float* input, Spot s, Spot t, bool& inside) {
-  const int y = s.y + t.y, x = s.x + t.x;
-  inside = static_cast<uint32_t>(y) < static_cast<uint32_t>(p.h) &&
-           static_cast<uint32_t>(x) < static_cast<uint32_t>(p.w);
-  return inside ? input + (s.offset + t.offset + y * p.w + x) : input;
-}
-// The output whose kernel has this tap on a place of the input, if there is one.
-TS_INLINE bool over_stride(int at, const Divide& stride, int64_t size, int& found) {
-  if (at < 0) return false;
-  found = at;
-  if (stride.divisor != 1) {
-    found = static_cast<int>(quotient(stride, static_cast<uint32_t>(at)));
-    if (found * static_cast<int>(stride.divisor) != at) return false;
-  }
-  return found < size;
-}
-TS_INLINE const float* above(const Conv& p, const float* grad, Spot s, Spot t, bool& inside) {
-  int y = 0, x = 0;
-  inside = over_stride(s.y - t.y, p.by_stride_y, p.oh, y) &&
-           over_stride(s.x - t.x, p.by_stride_x, p.ow, x);
-  return inside ? grad + (s.offset + t.offset + y * p.ow + x) : grad;
+  return spot(t.a * p.h * p.w, t.y * whole(p.dilation_y), t.x * whole(p.dilation_x), p.w);
 }
 
-// Each pass: the spots of columns and terms, the second operand's address, and the first operand's.
+// Each pass: the spots of columns and terms; the address of an element of the second operand, and
+// whether it is inside (else no address is read); places in the first operand.
 struct Forward {
   TS_INLINE static const float* a_of(const Conv& p, int64_t g) {
     return p.a + g * p.og * p.cg * p.kh * p.kw;
@@ -83,32 +84,48 @@ struct Forward {
   TS_INLINE static Spot col(const Conv& p, Triple t) { return place_spot(p, t); }
   TS_INLINE static Spot term(const Conv& p, Triple t) { return tap_spot(p, t); }
   TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
-    return under(p, b, s, t, inside);
+    inside = in_plane(s.y + t.y, s.x + t.x, p.h, p.w);
+    return b + s.step + t.step;
   }
   TS_INLINE static int64_t a_row(const Conv& p) { return p.cg * p.kh * p.kw; }
-  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
-    return (t.a * p.kh + t.y) * p.kw + t.x;
-  }
+  // From the begin of a channel's (image's) terms to the next, beyond those terms.
+  TS_INLINE static int64_t a_gap(const Conv&) { return 0; }
 };
+// With strides of 1.
 struct InputGrad {
   TS_INLINE static const float* a_of(const Conv& p, int64_t g) { return Forward::a_of(p, g); }
   TS_INLINE static const float* b_of(const Conv& p, int64_t g) {
     return p.b + g * p.og * p.oh * p.ow;
   }
   TS_INLINE static Spot col(const Conv& p, Triple t) {
-    return {t.a * p.groups * p.og * p.oh * p.ow, t.y + static_cast<int>(p.padding_y),
-            t.x + static_cast<int>(p.padding_x)};
+    return spot(t.a * p.groups * p.og * p.oh * p.ow, t.y + whole(p.padding_y),
+                t.x + whole(p.padding_x), p.ow);
   }
   TS_INLINE static Spot term(const Conv& p, Triple t) {
-    return {t.a * p.oh * p.ow, t.y * static_cast<int>(p.dilation_y),
-            t.x * static_cast<int>(p.dilation_x)};
+    return spot(t.a * p.oh * p.ow, -t.y * whole(p.dilation_y), -t.x * whole(p.dilation_x), p.ow);
   }
   TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
-    return above(p, b, s, t, inside);
+    inside = in_plane(s.y + t.y, s.x + t.x, p.oh, p.ow);
+    return b + s.step + t.step;
   }
   TS_INLINE static int64_t a_row(const Conv& p) { return p.kh * p.kw; }
-  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
-    return (t.a * p.cg * p.kh + t.y) * p.kw + t.x;
+  TS_INLINE static int64_t a_gap(const Conv& p) { return (p.cg - 1) * p.kh * p.kw; }
+};
+// With any strides: the gradient whose kernel has this tap on a place of the input, if there is one.
+struct StridedInputGrad : InputGrad {
+  TS_INLINE static Spot col(const Conv& p, Triple t) {
+    return {t.a * p.groups * p.og * p.oh * p.ow, t.y + whole(p.padding_y), t.x + whole(p.padding_x)};
+  }
+  TS_INLINE static Spot term(const Conv& p, Triple t) {
+    return {t.a * p.oh * p.ow, -t.y * whole(p.dilation_y), -t.x * whole(p.dilation_x)};
+  }
+  TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
+    const int y = s.y + t.y, x = s.x + t.x;
+    const int row = whole(quotient(p.by_stride_y, static_cast<uint32_t>(y < 0 ? 0 : y)));
+    const int col = whole(quotient(p.by_stride_x, static_cast<uint32_t>(x < 0 ? 0 : x)));
+    inside = row * whole(p.stride_y) == y && col * whole(p.stride_x) == x &&
+             in_plane(row, col, p.oh, p.ow);
+    return b + s.step + t.step + (row * p.ow + col);
   }
 };
 struct WeightGrad {
@@ -119,27 +136,25 @@ struct WeightGrad {
   TS_INLINE static Spot col(const Conv& p, Triple t) { return tap_spot(p, t); }
   TS_INLINE static Spot term(const Conv& p, Triple t) { return place_spot(p, t); }
   TS_INLINE static const float* find(const Conv& p, const float* b, Spot s, Spot t, bool& inside) {
-    return under(p, b, t, s, inside);
+    return Forward::find(p, b, s, t, inside);
   }
   TS_INLINE static int64_t a_row(const Conv& p) { return p.oh * p.ow; }
-  TS_INLINE static int64_t a_term(const Conv& p, Triple t) {
-    return (t.a * p.groups * p.og * p.oh + t.y) * p.ow + t.x;
-  }
+  TS_INLINE static int64_t a_gap(const Conv& p) { return (p.groups * p.og - 1) * p.oh * p.ow; }
 };
 
 // --- in tiles -------------------------------------------------------------------------------------
 // Operands of LoadGathered (tiles.hpp).
 template <class Pass>
 struct FirstOperand {
-  using Element = int64_t;
+  using Element = const float*;
   const Conv& p;
   const float* at;
   static constexpr int64_t along_terms = 1;
-  TS_INLINE Element element(int64_t x) const { return x * Pass::a_row(p); }
+  TS_INLINE Element element(int64_t x) const { return at + x * Pass::a_row(p); }
   TS_INLINE int64_t term(int64_t k) const {
-    return Pass::a_term(p, triple(p.term_plane, p.term_row, k));
+    return k + quotient(p.term_plane, static_cast<uint32_t>(k)) * Pass::a_gap(p);
   }
-  TS_INLINE const float* find(Element e, int64_t t, bool&) const { return at + e + t; }
+  TS_INLINE const float* find(Element e, int64_t t, bool&) const { return e + t; }
 };
 template <class Pass>
 struct SecondOperand {
@@ -179,6 +194,7 @@ TS_INLINE void conv_tile(const Conv& p, float* shared) {
   using Tile##name = Tile<__VA_ARGS__>;                                                     \
   TS_CONV_KERNEL(name, blocks, forward, Forward, false)                                     \
   TS_CONV_KERNEL(name, blocks, input, InputGrad, false)                                     \
+  TS_CONV_KERNEL(name, blocks, strided, StridedInputGrad, false)                            \
   TS_CONV_KERNEL(name, blocks, weight, WeightGrad, true)
 #define TS_CONV_KERNEL(name, blocks, pass, Pass, along)                                     \
   TS_KERNEL_AT_ONCE(conv_##pass##_##name, Conv, Tile##name::kThreads, blocks) {             \
@@ -205,8 +221,8 @@ TS_INLINE void conv_each(const Conv& p) {
   const int height = static_cast<int>(p.term_plane.divisor / p.term_row.divisor);
   const int width = static_cast<int>(p.term_row.divisor);
   for (int64_t i = first_item(); i < count; i += item_step()) {
-    const int64_t group = i / each, in_group = i - group * each;
-    const int64_t row = in_group / r.cols, j = in_group - row * r.cols;
+    const int64_t group = quotient_of_any(i, each), in_group = i - group * each;
+    const int64_t row = quotient_of_any(in_group, r.cols), j = in_group - row * r.cols;
     const Triple place = triple_of_any(p.col_plane, p.col_row, j);
     const Spot col = Pass::col(p, place);
     const float* a = Pass::a_of(p, group) + row * Pass::a_row(p);
@@ -219,7 +235,7 @@ TS_INLINE void conv_each(const Conv& p) {
       for (int64_t k = begin; k < end; ++k) {
         bool inside = true;
         const float* at = Pass::find(p, b, col, Pass::term(p, t), inside);
-        chain = fma1(a[Pass::a_term(p, t)], inside ? *at : 0.0f, chain);
+        chain = fma1(a[k + t.a * Pass::a_gap(p)], inside ? *at : 0.0f, chain);
         if (++t.x == width) {
           t.x = 0;
           if (++t.y == height) {
@@ -241,6 +257,7 @@ TS_INLINE void conv_each(const Conv& p) {
 }
 TS_KERNEL(conv_forward_each, Conv, 256) { conv_each<Forward>(p); }
 TS_KERNEL(conv_input_each, Conv, 256) { conv_each<InputGrad>(p); }
+TS_KERNEL(conv_strided_each, Conv, 256) { conv_each<StridedInputGrad>(p); }
 TS_KERNEL(conv_weight_each, Conv, 256) { conv_each<WeightGrad>(p); }
 
 }  // namespace TS_ISA

@@ -70,7 +70,8 @@ TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); 
 // Copies from global to shared memory that need no register and no waiting. The thread that started
 // them calls async_commit, which makes them one group, and later async_wait<n>, after which all of
 // its groups but the newest n have arrived. Another thread sees them after a barrier that follows.
-// `inside` is the number of floats that are read (0 to 1, 0 to 4); the others become +0.
+// `inside` is the number of floats that are read (0 to 1, 0 to 4); the others become +0. An address of
+// which nothing is read need not exist.
 TS_INLINE void async_copy1(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::
       "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from) : "memory");

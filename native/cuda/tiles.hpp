@@ -147,7 +147,7 @@ struct LoadOnes {
 
 // --- operands whose addresses are gathered --------------------------------------------------------
 // Operand gives: Element element(x), Term term(k), and
-// const float* find(element, term, &inside): the address, or any readable one where `inside` is
+// const float* find(element, term, &inside): the address, of which nothing is read where `inside` is
 // false and the value is +0. along_terms as above.
 template <class T, int Extent, int Step, class Operand>
 struct LoadGathered {

@@ -294,3 +294,21 @@ def abs_sums_rows(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     """
     f64[R]: SUM64 of the absolute values of each row of x[R,n], any strides (NUMERICS 14.4).
     """
+
+def exact_integers(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], segment: int, width: int, mu: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu')], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    out f32[R,n]: m(x) of x[R,n], any strides, whose rows are groups of `segment` elements; mu u32[R,ceil(n/segment)]: the bits of their largest magnitudes (NUMERICS 17.4).
+    """
+
+def exact_products(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], width: int, out: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    out f64[G,M,N]: the sums of products of the integers a f32[G,M,k] and b f32[G,N,k], from digits of 8 bits (NUMERICS 17.8). k is at most a block's length.
+    """
+
+def exact_add(w: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], mu_a: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu', writable=False)], mu_b: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu', writable=False)], width: int, first: bool, total: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    Adds the blocks with the integer sums w f64[G,M,N] to total (NUMERICS 17.5, 17.6).
+    """
+
+def exact_round(total: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """out = RN32(total) (NUMERICS 17.6)."""

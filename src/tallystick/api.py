@@ -137,7 +137,8 @@ def capture(
     torch's loop would call `backward()` and that optimizer's `step()`; in validation `update` does
     nothing. `forward(module, batch)`, if given, becomes the inference program that
     `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
-    every operator: "ordered/1", "rounded/1", "replay/1", with numbers as in "rounded/1;b=28".
+    every operator: "ordered/1", "rounded/1", "exact/1", "replay/1", with numbers as in
+    "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
 

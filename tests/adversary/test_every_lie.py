@@ -86,24 +86,24 @@ def test_every_lie_is_convicted_and_judged(job: Job, honest: Answers, kind: str)
     assert wrong == []
 
 
-@pytest.fixture(scope="module")
-def rounded(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    path = tmp_path_factory.mktemp("rounded") / "job"
+@pytest.fixture(scope="module", params=["rounded/1;b=28", "exact/1;b=8", "exact/1;b=22"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    path = tmp_path_factory.mktemp("other") / "job"
     pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2", "lr": "0.01"}
     return new_job(
         "logreg", path, pairs, steps=STEPS, checkpoint_interval=INTERVAL, evaluate_every=0,
-        contract="rounded/1;b=28",
+        contract=str(request.param),
     )  # fmt: skip
 
 
-def test_lies_about_what_was_executed_under_rounded(rounded: Job) -> None:
-    """Under `rounded/1` the game is the same, but for the exact sums: every third lie of these."""
-    wrong, executed, honest = [], dict[int, Party](), Answers(Party(rounded))
-    for lie in list(KINDS["lived"](rounded))[::3]:
-        cheat = teller(rounded, lie, executed)
+def test_lies_about_what_was_executed_under_other_contracts(other: Job) -> None:
+    """Under `rounded/1` and `exact/1` the game is the same, but for the sums: every third lie."""
+    wrong, executed, honest = [], dict[int, Party](), Answers(Party(other))
+    for lie in list(KINDS["lived"](other))[::3]:
+        cheat = teller(other, lie, executed)
         for seat, players in enumerate(([cheat, honest], [honest, cheat])):
             ways = lie.second if seat and lie.second is not None else lie.ways
-            why = outcome(rounded, players, seat, ways)
+            why = outcome(other, players, seat, ways)
             if why:
                 wrong.append(f"{lie.name}, seat {seat}: {why}")
     assert wrong == []

@@ -83,7 +83,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> type[GameMachine]:
 
 
 def test_games_about_logs_and_exact_sums(tmp_path: Path) -> None:
-    """The same moves by liars about logs, against followers of theirs, and under `rounded/1`."""
+    """The same moves by liars about logs, against followers of theirs, and under `rounded/1` and
+    `exact/1`."""
     logs, rng = make_log_job(tmp_path / "logs"), random.Random(9)
     pairs: list[tuple[Job, Answers, Answers]] = []
     for name in (
@@ -95,10 +96,11 @@ def test_games_about_logs_and_exact_sums(tmp_path: Path) -> None:
     ):
         cheat = LogParty(logs, lie(BOUNDED[name]), choose=lambda *_: 0)
         pairs.append((logs, Answers(LogParty(logs, follows=cheat)), Answers(cheat)))
-    job = make_job(tmp_path / "rounded", "rounded/1;b=26")
-    honest = Party(job)
-    told = [random_lie(job, rng) for _ in range(6)]
-    pairs += [(job, Answers(honest), Answers(p)) for p in told if p.run != honest.run]
+    for number, contract in enumerate(("rounded/1;b=26", "exact/1;b=15")):
+        job = make_job(tmp_path / f"other-{number}", contract)
+        honest = Party(job)
+        told = [random_lie(job, rng) for _ in range(6)]
+        pairs += [(job, Answers(honest), Answers(p)) for p in told if p.run != honest.run]
     for number in range(60):
         job, true, false = rng.choice(pairs)
         table = Table(job, true, false, rng.randrange(2), rng.choice([2, 5, 20]))

@@ -2,9 +2,10 @@
 
     python tests/e2e/golden.py --write      after a deliberate change of bits (a new draft)
     python tests/e2e/golden.py --rounded    the same for rounded/1
+    python tests/e2e/golden.py --exact      the same for exact/1
 
 Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
-version must still read; vectors/runs/rounded-roots.json.
+version must still read; vectors/runs/rounded-roots.json; vectors/runs/exact-roots.json.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tallystick.run.execute.trainer import Options, RunSummary, train_job
 RUNS = Path(__file__).parents[2] / "vectors" / "runs"
 ROOTS = RUNS / "roots.json"
 ROUNDED_ROOTS = RUNS / "rounded-roots.json"
+EXACT_ROOTS = RUNS / "exact-roots.json"
 OLD_RUN = RUNS / "logreg-run"
 NAMES = ("logreg", "mlp", "gpt2", "resnet50")
 # Runs under rounded/1 and one of its other grids.
@@ -34,6 +36,12 @@ ROUNDED = (
     ("gpt2", "rounded/1"),
     ("resnet50", "rounded/1"),
 )
+# Runs under exact/1, of 200 steps.
+EXACT = (
+    *((name, f"exact/1;b={b}") for name in ("mlp", "gpt2") for b in (8, 15, 22)),
+    ("resnet50", "exact/1;b=22"),
+)
+EXACT_STEPS = {"mlp": 200, "gpt2": 200, "resnet50": 100}
 WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
 
 SETTINGS = {
@@ -65,7 +73,11 @@ def corpus() -> bytes:
 
 
 def golden_job(
-    name: str, directory: Path, contract: str = "ordered/1", evaluate_every: int = 50
+    name: str,
+    directory: Path,
+    contract: str = "ordered/1",
+    evaluate_every: int = 50,
+    steps: int | None = None,
 ) -> Job:
     """The golden job `name` (of `NAMES`) in `directory`/`name`."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,7 +87,7 @@ def golden_job(
         text.write_bytes(corpus())
         sources = Sources(text=text)
     return new_job(
-        name, directory / name, SETTINGS[name], sources, steps=STEPS[name], seed=11,
+        name, directory / name, SETTINGS[name], sources, steps=steps or STEPS[name], seed=11,
         evaluate_every=evaluate_every, contract=contract,
     )  # fmt: skip
 
@@ -116,8 +128,20 @@ def write_rounded() -> None:
     ROUNDED_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
 
 
+def write_exact() -> None:
+    """Make the golden roots of exact/1 anew."""
+    roots = {}
+    for name, contract in EXACT:
+        with tempfile.TemporaryDirectory() as scratch:
+            job = golden_job(name, Path(scratch), contract, steps=EXACT_STEPS[name])
+            run = train_job(job, Path(scratch) / "run", Options())
+            roots[f"{name} {contract}"] = entry(job, run)
+            print(name, contract, run.losses[0], run.losses[-1], flush=True)
+    EXACT_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
+
+
 if __name__ == "__main__":
-    actions = {"--write": write, "--rounded": write_rounded}
+    actions = {"--write": write, "--rounded": write_rounded, "--exact": write_exact}
     if len(sys.argv) != 2 or sys.argv[1] not in actions:
         raise SystemExit(__doc__)
     actions[sys.argv[1]]()

@@ -122,7 +122,9 @@ def test_random_convolutions() -> None:
         FORCED.split = (None, True, False)[i % 3]
         for op, attrs, arrays in convolution(rng):
             checked(device, op, attrs, arrays)
-    kernels = {f"conv_{p}_{t}" for p in ("forward", "input", "weight") for t in (*GATHERED, "each")}
+    kernels = {
+        f"conv_{p}_{t}" for p in ("forward", "strided", "weight") for t in (*GATHERED, "each")
+    }
     assert kernels <= set(device.driver.launched)
 
 

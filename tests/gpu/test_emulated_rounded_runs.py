@@ -1,4 +1,4 @@
-"""Golden runs of `rounded/1` on the emulated GPU: the roots that the processor has (NUMERICS 13)."""
+"""A golden run of `rounded/1` on the emulated GPU: the processor's root (NUMERICS 13)."""
 
 from __future__ import annotations
 

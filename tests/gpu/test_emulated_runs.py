@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,18 @@ def test_run_roots(name: str, tmp_path: Path) -> None:
     run = train_job(job, tmp_path / "run", Options(ExecutionContext(device=device)))
     assert entry(job, run) == json.loads(ROOTS.read_text())[name]
     device.driver.check()
+
+
+def test_two_threads_take_turns_on_one_device(tmp_path: Path) -> None:
+    """Its scratch memory and its word of refusals are one: calls of two steps never mix."""
+    device = emulated_gpu(seed=9)
+    golden = json.loads(ROOTS.read_text())["logreg"]["run_root"]
+
+    job = golden_job("logreg", tmp_path)
+
+    def run(number: int) -> str:
+        options = Options(ExecutionContext(device=device))
+        return train_job(job, tmp_path / f"run-{number}", options).run_root.hex()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [golden, golden]

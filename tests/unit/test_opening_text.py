@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from unit.opening.disputes import locate, paths
-from unit.opening.opening_text import CONTRACTS, TEXT, code, golden_sites, table
+from unit.opening.opening_text import CONTRACTS, TEXT, block, code, golden_sites, table
 
 from tallystick.numerics.registry import all_ops, rounded_operators
 from tallystick.opening.quantity import (
@@ -135,6 +135,15 @@ def summed_tree(site: Site, contract: str) -> str:
     return found
 
 
+def exact_tree(site: Site) -> str:
+    """What 12.1 states for an element under `exact/1`."""
+    ordered = ordered_tree(site)
+    if not site.op.startswith(("aten.mm", "aten.bmm", "aten.addmm", "aten.convolution")):
+        return ordered
+    chain = re.search(r'chain f32 "(dot|input gradient|weight gradient)"', ordered)
+    return ordered if chain is None else block("12.1")[0].replace("<dot>", chain[0])
+
+
 def lifted_tree(tree: str) -> str:
     """9.2 on the notation: f32 and f64 become real, an extremum and i64 stay."""
     lifted = re.sub(r'\b(local|tree|chain|terms) f(?:32|64) "', r'\1 real "', tree)
@@ -178,6 +187,8 @@ def stated_tree(site: Site) -> str:
     rounded = site.op in rounded_operators() and site.outputs[site.out].dtype == "f32"
     if site.contract == CONTRACTS["ordered"]:
         return ordered_tree(site)
+    if site.contract == CONTRACTS["exact"]:
+        return exact_tree(site)
     if site.contract != CONTRACTS["published"]:
         return summed_tree(site, site.contract) if rounded else ordered_tree(site)
     if site.outputs[site.out].dtype != "f32" or site.op in movers():

@@ -125,22 +125,26 @@ def main() -> int:
     parser.add_argument("--toolkit", type=Path, default=ROOT / "build" / "nvcc")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "device-code")
     parser.add_argument("--jobs", type=int, default=workers(), help="programs at once")
-    parser.add_argument("--write", action="store_true", help="write docs/proofs/ptxas.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/proofs/ptxas.md, the rows of these sources"
+    )
     parser.add_argument("names", nargs="*", help="sources without ending (default: all)")
     asked = parser.parse_args()
     began = time.monotonic()
     sources = sorted(SOURCES.glob("*.cu"))
     if asked.names:
         sources = [s for s in sources if s.stem in asked.names]
-    compared = None if asked.write or asked.names else (PAGE.read_text() if PAGE.exists() else "")
+    old = PAGE.read_text() if PAGE.exists() else ""
+    compared = None if asked.write or asked.names else old
     try:
         tools = find_toolchain(asked.toolkit, asked.work)
         wrong, page = check(tools, sources, compared, asked.jobs)
     except ToolError as error:
         print(error, file=sys.stderr)
         return 3
-    if asked.write and not asked.names:
-        PAGE.write_text(page)
+    if asked.write:
+        others = {path.stem for path in SOURCES.glob("*.cu")} - {s.stem for s in sources}
+        PAGE.write_text(resources.merged(page, old, lambda k: k.split("_", 1)[0] in others))
     for line in wrong:
         print(line)
     kernels = len(resources.listed(page))

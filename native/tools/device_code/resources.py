@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 _KERNEL = re.compile(r"Compiling entry function '(\w+)'")
@@ -80,3 +80,12 @@ def table(rows: Iterable[Row]) -> str:
 def listed(page: str) -> set[str]:
     """The kernels in a table that `table` made."""
     return set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+
+
+def merged(page: str, old: str, kept: Callable[[str], bool]) -> str:
+    """`page` with the rows of `old` whose kernels it lacks and `kept` wants."""
+    rows = {line.split("`")[1]: line for line in old.splitlines() if line.startswith("| `")}
+    new = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    every = {k: line for k, line in rows.items() if kept(k)} | new
+    head = [line for line in page.splitlines() if not line.startswith("| `")]
+    return "\n".join([*head, *(every[kernel] for kernel in sorted(every))]) + "\n"

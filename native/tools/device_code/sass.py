@@ -21,6 +21,8 @@ _ROUNDING = ("RM", "RP", "RZ")
 _ARITHMETIC = frozenset("FADD FMUL FFMA DADD DMUL DFMA FADD2 FMUL2 FFMA2".split())
 _ATOMIC = ("ATOM", "RED", "UTMARED", "UBLKRED")
 _FLOATS = ("F16", "F32", "F64", "BF16")
+# The same operations on values that all threads of a warp share.
+_UNIFORM = {f"U{base}": base for base in _ARITHMETIC}
 _STEPS = frozenset("MUFU.RCP MUFU.RSQ MUFU.RCP64H MUFU.RSQ64H".split())
 
 
@@ -65,6 +67,7 @@ class _Source:
 
 def _judge(opcode: str, operands: str, ptx: _Source) -> str:
     base, *modifiers = opcode.split(".")
+    base = _UNIFORM.get(base, base)
     if base == "MUFU":
         if opcode not in _STEPS:
             return "an approximate function"

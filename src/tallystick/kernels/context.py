@@ -78,7 +78,7 @@ class ExecutionContext:
         """Within the block, the calling thread computes in this context, and in the floating-point
         environment of NUMERICS 1.7. Blocks may be nested, even blocks of different contexts."""
         native = self._native
-        with exact_environment():
+        with self.device.alone(), exact_environment():
             if native is None:
                 yield
                 return

@@ -8,6 +8,7 @@ difference between devices, and one room holds a device's kernels (`kernels/cpu`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -41,6 +42,12 @@ class Device(Protocol):
     def takes_blocks(self) -> bool:
         """True if nodes along large values are executed for some rows at a time
         (program/grouping.py)."""
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Held by a thread that computes on the device. Blocks may be nested.
+
+        A GPU has one queue of work and one scratch memory, so threads take turns there.
+        """
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         """Prepare calls of this device's kernels and of `copy`, which run many times."""

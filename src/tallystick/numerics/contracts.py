@@ -1,4 +1,4 @@
-"""Contracts: their names, their numbers, and the identifier of both (NUMERICS 13.1, 14.1).
+"""Contracts: their names, their numbers, and the identifier of both (NUMERICS 13.1, 14.1, 17.1).
 
 Jobs, programs and roots carry the identifier, so it has one spelling. A person may write less
 (`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it.
@@ -12,19 +12,23 @@ from functools import lru_cache
 
 from tallystick.errors import UnsupportedVersionError
 from tallystick.limits import LIMITS
-from tallystick.numerics.registry import rounded_operators
+from tallystick.numerics.registry import dot_operators, rounded_operators
 
 # NAME/1 means the current draft until the freeze. A released version stays here for ever.
 DRAFTS = {
     "ordered/1": "ordered/1-draft.1",
     "rounded/1": "rounded/1-draft.1",
     "replay/1": "replay/1-draft.1",
+    "exact/1": "exact/1-draft.1",
 }
 ORDERED_1 = DRAFTS["ordered/1"]
-# The families this build knows, by their full names; numbers may follow (13.1, 14.1).
+# The families this build knows, by their full names; numbers may follow (13.1, 14.1, 17.1).
 CONTRACTS = tuple(DRAFTS.values())
 
 MIN_BITS, MAX_BITS = 20, 32
+# 17.1: B of the integers, and the length of a block. The default is the one nearest to binary32.
+BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
+DEFAULT_WIDTH = 22
 FORMS = ("bounded", "published")
 SCALES = ("binary", "decimal")
 # 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at T = 2⁴⁰ no element is ever logged.
@@ -38,9 +42,10 @@ _OPERATOR = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+", re.ASCII)
 class Contract:
     """A contract and its numbers.
 
-    `name` is "ordered/1", "rounded/1" or "replay/1"; `bits` is B of 13.2; `form` is "bounded" or
-    "published" under replay, else empty; `scale`, `threshold` (T by default) and `thresholds`
-    (T of single operators, ascending) belong to the published form (14.9).
+    `name` is "ordered/1", "rounded/1", "replay/1" or "exact/1"; `bits` is B of 13.2; `form` is
+    "bounded" or "published" under replay, else empty; `scale`, `threshold` (T by default) and
+    `thresholds` (T of single operators, ascending) belong to the published form (14.9). `width` is
+    B of 17.1 under exact, else 0.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Contract:
     scale: str = ""
     threshold: int = 0
     thresholds: tuple[tuple[str, int], ...] = ()
+    width: int = 0
 
     @property
     def keeps_log(self) -> bool:
@@ -57,11 +63,23 @@ class Contract:
 
     @property
     def rounded_operators(self) -> frozenset[str]:
-        """The operators whose elements are R(v*) (13.1), or in V (14.5); none under ordered/1.
+        """The operators whose elements are R(v*) (13.1), or in V (14.5); none elsewhere.
 
         `aten.sum` and `aten.mean` and their overloads are among them on f32 operands only.
         """
-        return frozenset() if self.name == "ordered/1" else rounded_operators()
+        return rounded_operators() if self.name in ("rounded/1", "replay/1") else frozenset()
+
+    @property
+    def exact_operators(self) -> frozenset[str]:
+        """The operators whose DOTs are sums of integers (17.1); none under other contracts."""
+        return dot_operators() if self.width else frozenset()
+
+    @property
+    def coarseness(self) -> float:
+        """How much wider than under `ordered/1` the difference from the real value may be, as a
+        factor, for a comparison with another program's results."""
+        # 2^8: a row's largest element may be 2^8 times the typical one, and the unit follows it.
+        return 2.0 ** (32 - self.width if self.width else MAX_BITS - self.bits)
 
     def threshold_of(self, operator: str) -> int:
         """T of `operator` under the published form (14.9); τ = T·2⁻⁴⁰."""
@@ -73,6 +91,8 @@ class Contract:
         parts = [DRAFTS[self.name]]
         if self.keeps_log or self.bits != MAX_BITS:
             parts.append(f"b={self.bits}")
+        if self.width:
+            parts.append(f"b={self.width}")
         if self.keeps_log:
             parts.append(f"form={self.form}")
         if self.form == "published":
@@ -103,8 +123,8 @@ def default_threshold(bits: int) -> int:
 def _refuse(name: str, why: str) -> UnsupportedVersionError:
     return UnsupportedVersionError(
         f"Contract {name[:80]!r} is not known to this build{why and ': ' + why}.",
-        f"Use one of: {', '.join(DRAFTS)}; with numbers as in rounded/1;b=28 or "
-        "replay/1;b=28;form=published.",
+        f"Use one of: {', '.join(DRAFTS)}; with numbers as in rounded/1;b=28, "
+        "replay/1;b=28;form=published or exact/1;b=15.",
     )
 
 
@@ -146,15 +166,24 @@ def find_contract(name: str) -> Contract:
         if not equals or key in given:
             raise _refuse(name, f"{setting[:40]!r} is not KEY=VALUE, or there twice")
         given[key] = value
-    bits = MAX_BITS
-    if family != "ordered/1":
+    bits, width = MAX_BITS, 0
+    if family == "exact/1":
+        width = _width(name, given.pop("b", str(DEFAULT_WIDTH)))
+    elif family != "ordered/1":
         bits = _whole(name, "b", given.pop("b", str(MAX_BITS)), MIN_BITS, MAX_BITS)
-    contract = Contract(family, bits)
+    contract = Contract(family, bits, width=width)
     if family == "replay/1":
         contract = _replay(name, contract, given)
     if given:
         raise _refuse(name, f"it has no {next(iter(given))[:40]!r}")
     return _checked(contract, name)
+
+
+def _width(name: str, text: str) -> int:
+    known = [width for width in BLOCK_LENGTHS if str(width) == text]
+    if not known:
+        raise _refuse(name, f"b is {text[:20]!r}, not {', '.join(map(str, BLOCK_LENGTHS))}")
+    return known[0]
 
 
 def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:

@@ -131,6 +131,12 @@ def rounded_operators() -> frozenset[str]:
 
 
 @cache
+def dot_operators() -> frozenset[str]:
+    """The operators of the dot class (NUMERICS 2)."""
+    return frozenset(name for name, spec in operator.items() if spec.op_class == "dot")
+
+
+@cache
 def summed_operators() -> frozenset[str]:
     """The rounded operators whose published elements are bounded by their exact sum (14.10).
 

@@ -35,11 +35,12 @@ LIMIT = 256
 # NUMERICS 2.1, 3.1.
 CHUNK, BLOCK = 128, 256
 
-# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), and the pair
-# of a real number and its bound (NUMERICS 14.11).
+# A quantity's dtypes: those of tensors, the record of an exact sum (NUMERICS 13.5), that of blocks
+# of integers (OPENING 12.3), and the pair of a real number and its bound (NUMERICS 14.11).
 ACCUMULATOR = np.dtype("V80")
+BLOCKS = np.dtype("V24")
 REAL = np.dtype([("x", "<f8"), ("e", "<f8")])
-VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR, "real": REAL}
+VALUE_DTYPES: dict[str, np.dtype[Any]] = {**DTYPES, "acc": ACCUMULATOR, "real": REAL, "blk": BLOCKS}
 
 Index = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -207,6 +208,7 @@ def rules() -> dict[str, Rule]:
 
 def opening_rule(site: Site) -> Quantity:
     """The quantity of the element at `site` (PROTOCOL 6)."""
+    from tallystick.opening.exact import exact_rule
     from tallystick.opening.lifted import published_rule
     from tallystick.opening.rounded import rounded_rule
 
@@ -214,5 +216,5 @@ def opening_rule(site: Site) -> Quantity:
     if parse_contract(site.contract).form == "published":
         quantity = published_rule(site, rule)
     if quantity is None:
-        quantity = rounded_rule(site)
+        quantity = rounded_rule(site) or exact_rule(site)
     return rule(site) if quantity is None else quantity

@@ -73,8 +73,8 @@ class Facts:
 
     @property
     def rounds_exactly(self) -> bool:
-        """True if parties state exact sums in a game about this job (NUMERICS 13.5)."""
-        return bool(self.contract.rounded_operators)
+        """True if parties state records of sums in a game about this job (OPENING 1.3)."""
+        return bool(self.contract.rounded_operators or self.contract.exact_operators)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from tallystick.commit.signing import RunCommitment
 from tallystick.opening.accumulators import shown
-from tallystick.opening.quantity import ACCUMULATOR, REAL
+from tallystick.opening.exact import shown as shown_blocks
+from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.layouts import B
@@ -136,6 +137,8 @@ def show(value: np.generic) -> str:
     array = np.asarray(value)
     if array.dtype == ACCUMULATOR:
         return f"the exact sum {shown(value)}"
+    if array.dtype == BLOCKS:
+        return shown_blocks(value)
     if array.dtype == REAL:
         return f"{float(array['x'])!r} within {float(array['e']):.3g}"
     if array.dtype.kind != "f":

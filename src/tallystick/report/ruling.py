@@ -97,6 +97,8 @@ def ruling_section(facts: DisputeFacts) -> Safe:
         contract = _contract(facts)
         if contract is not None and verdict.place.operator in contract.rounded_operators:
             numerics += " and 14" if contract.keeps_log else " and 13"
+        if contract is not None and verdict.place.operator in contract.exact_operators:
+            numerics += " and 17"
         parts.append(
             paragraph(
                 "The meaning of ",

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def kernels(where: Where) -> dict[str, Any]:
     architecture = getattr(where.device.driver, "architecture", None)
     if where.small:
         return {"ok": bool(where.device.driver.kernels()), "sources": len(names)}  # type: ignore[attr-defined]
-    with ProcessPoolExecutor() as pool:
+    # Not forked: this process has opened the GPU.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         sizes = list(pool.map(_compile, names, [architecture] * len(names)))
     driver: Any = where.device.driver
     return {

@@ -38,6 +38,7 @@ DTYPES = "f32 f64 i64 i32 u8 bool".split()
 CONTRACT = re.compile(
     r"(ordered/1-draft\.1|rounded/1-draft\.1(;b=\d\d)?|replay/1-draft\.1;b=\d\d;form="
     r"(bounded|published;scale=(binary|decimal)(;tau(\.[\w.]+)?=\d+)*))"
+    r"|exact/1-draft\.1;b=(8|15|22)"
 )
 
 
@@ -111,9 +112,9 @@ def schema_of(value: Any) -> list[tuple[str, Type]]:
 
 
 def contract_of(value: Any) -> str:
-    """An identifier of a contract (NUMERICS 13.1, 14.1)."""
+    """An identifier of a contract (NUMERICS 13.1, 14.1, 17.1)."""
     found = CONTRACT.fullmatch(word(value, "contract"))
-    b = re.search(r";b=(\d+)", value)
+    b = None if value.startswith("exact/") else re.search(r";b=(\d+)", value)
     if not found or (b and not 20 <= int(b[1]) <= 32):
         raise RefusedError("no contract")
     return str(value)

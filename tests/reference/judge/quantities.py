@@ -16,7 +16,8 @@ from reference.sums import sum_columns
 
 F32, F64 = np.float32, np.float64
 ZERO = F32(0)
-WIDTHS = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "u8": 1, "bool": 1, "acc": 80, "real": 16}
+WIDTHS = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "u8": 1, "bool": 1, "acc": 80, "real": 16,
+          "blk": 24}  # fmt: skip
 Formula = Callable[..., Generator[Any, Any, Any]]
 Shape = tuple[int, ...]
 
@@ -51,7 +52,7 @@ class Q:
 
 def encode(dtype: str, value: Any) -> bytes:
     """1.3, with the canonical NaN (1.6)."""
-    if dtype == "acc":
+    if dtype in ("acc", "blk"):
         return bytes(value)
     if dtype == "real":
         x, e = value
@@ -62,7 +63,7 @@ def encode(dtype: str, value: Any) -> bytes:
 
 
 def decode(dtype: str, data: bytes) -> Any:
-    if dtype == "acc":
+    if dtype in ("acc", "blk"):
         return data
     if dtype == "real":
         x, e = struct.unpack("<dd", data)

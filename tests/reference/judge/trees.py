@@ -6,6 +6,7 @@ from typing import Any
 
 from reference.judge.logs import MOVES, published
 from reference.judge.quantities import Element, Q
+from reference.judge.trees_blocks import exact_blocks, has_blocks
 from reference.judge.trees_dot import DOT
 from reference.judge.trees_exact import exact, rounds
 from reference.judge.trees_loss import LOSS
@@ -19,6 +20,8 @@ TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS
 
 def quantity(x: Element, contract: str) -> Q:
     """The element's own quantity under a contract."""
+    if contract.startswith("exact/") and has_blocks(x):
+        return exact_blocks(x, contract)
     if contract.startswith("rounded/") and rounds(x):
         return exact(x, contract)
     if "replay/" in contract:

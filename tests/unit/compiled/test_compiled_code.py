@@ -168,6 +168,7 @@ FUSES = kernel(inline("fma.rn.f32 %f1, %f2, %f3, %f4"))
 
 UNEXPLAINED = [
     (PLAIN, "FFMA R0, R1, R2, R3"),
+    (PLAIN, "UFFMA UR0, UR1, UR2, UR3"),
     (PLAIN, "DFMA R0, R2, R4, R6"),
     (FUSES, "DFMA R0, R2, R4, R6"),
     (PLAIN, "@!P0 FMUL.FTZ R9, R0, R3"),
@@ -236,3 +237,10 @@ def test_the_table_lists_what_was_read() -> None:
     page = resources.table(rows)
     assert resources.listed(page) == {"gemm_a", "copy_a"}
     assert "| `copy_a` | 0 | 38 | 0 | 0 | 1 / 0 |" in page
+
+
+def test_rows_of_other_sources_stay() -> None:
+    found = resources.parse(SAID)
+    pages = [resources.table([resources.Row(name, 1, (r,))]) for name, r in found.items()]
+    assert resources.listed(resources.merged(*pages, lambda kernel: True)) == set(found)
+    assert resources.merged(*pages, lambda kernel: False) == pages[0]

@@ -21,6 +21,9 @@ WRITTEN = {
     "rounded/1;b=32": "rounded/1-draft.1",
     "rounded/1;b=28": "rounded/1-draft.1;b=28",
     "rounded/1-draft.1;b=20": "rounded/1-draft.1;b=20",
+    "exact/1": "exact/1-draft.1;b=22",
+    "exact/1;b=8": "exact/1-draft.1;b=8",
+    "exact/1-draft.1;b=15": "exact/1-draft.1;b=15",
     "replay/1": "replay/1-draft.1;b=32;form=bounded",
     "replay/1;form=bounded": "replay/1-draft.1;b=32;form=bounded",
     "replay/1;form=bounded;b=26": "replay/1-draft.1;b=26;form=bounded",
@@ -40,6 +43,8 @@ REFUSED = (
     "replay/1;form=published;tau=-1", "replay/1;form=published;tau=1099511627777",
     "replay/1;form=published;tau=5;tau.aten.mm=5", "replay/1;form=published;tau.=5",
     "replay/1;form=published;tau.aten mm=5", "replay/1;form=published;rho=5",
+    "exact/1;b=7", "exact/1;b=08", "exact/1;b=32", "exact/1;b=8;b=8", "exact/1;form=bounded",
+    "exact/2", "exact/1-draft.2;b=8", "exact/1;", "exact/1;b=8;k=256",
     "rounded/1;b=2\N{FULLWIDTH DIGIT EIGHT}",
     "replay/1;form=published" + "".join(f";tau.aten.op{i}={i}" for i in range(99)),
 )  # fmt: skip
@@ -68,13 +73,16 @@ def test_the_short_name_is_no_identifier() -> None:
 
 
 def test_what_a_contract_says() -> None:
-    ordered, rounded, replay = (find_contract(f"{n}/1") for n in ("ordered", "rounded", "replay"))
+    names = ("ordered", "rounded", "replay", "exact")
+    ordered, rounded, replay, exact = (find_contract(f"{n}/1") for n in names)
     assert not ordered.keeps_log and not rounded.keeps_log and replay.keeps_log
     assert not ordered.rounded_operators
     assert rounded.rounded_operators == replay.rounded_operators
     assert {"aten.mm", "aten.mean.dim"} < rounded.rounded_operators
     assert "tallystick.sum_squares" not in rounded.rounded_operators
-    assert tuple(c.text.split(";")[0] for c in (ordered, rounded, replay)) == CONTRACTS
+    assert tuple(c.text.split(";")[0] for c in (ordered, rounded, replay, exact)) == CONTRACTS
+    assert not exact.keeps_log and not exact.rounded_operators and not rounded.exact_operators
+    assert exact.exact_operators < rounded.rounded_operators and len(exact.exact_operators) == 5
 
 
 def test_thresholds() -> None:

@@ -17,6 +17,7 @@ from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.types import type_of
 from tallystick.opening.quantity import (
+    BLOCKS,
     LIMIT,
     REAL,
     VALUE_DTYPES,
@@ -141,6 +142,10 @@ def flipped(value: Scalar) -> Scalar:
         lie = np.array(value)
         lie["x"] = lie["x"] * 1.5 if lie["x"] else 1.0
         return lie[()]  # type: ignore[no-any-return]
+    if value.dtype == BLOCKS:  # the total, by a sixteenth or more; of 0, to 1
+        total = np.frombuffer(value.tobytes()[:8], np.float64)[0]
+        lie = np.float64(total * 1.5 if total == total and total != 0 else 1.0)
+        return np.frombuffer(lie.tobytes() + value.tobytes()[8:], BLOCKS)[0]
     raw = bytearray(value.tobytes())
     raw[0] ^= 1
     return np.frombuffer(bytes(raw), value.dtype)[0]

@@ -18,6 +18,7 @@ from tallystick.numerics.contracts import ORDERED_1
 from tallystick.opening.quantity import (
     ACCUMULATOR,
     BLOCK,
+    BLOCKS,
     Array,
     Extremum,
     Quantity,
@@ -48,10 +49,10 @@ def check_values(
 
 def wrong(value: Scalar, rng: np.random.Generator) -> Scalar:
     """A value of other bits: near, far, of the other sign, zero, infinite or NaN."""
-    if value.dtype == ACCUMULATOR:  # S or the flags, by a little or by much
+    if value.dtype in (ACCUMULATOR, BLOCKS):  # any part of a record, by a little or by much
         raw = bytearray(value.tobytes())
         raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
-        return np.frombuffer(bytes(raw), ACCUMULATOR)[0]
+        return np.frombuffer(bytes(raw), value.dtype)[0]
     if value.dtype.kind != "f":
         return flipped(value)
     kind, found = value.dtype.type, value

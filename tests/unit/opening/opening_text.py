@@ -21,6 +21,7 @@ CONTRACTS = {
     "rounded": "rounded/1-draft.1;b=27",
     "bounded": "replay/1-draft.1;b=28;form=bounded",
     "published": "replay/1-draft.1;b=28;form=published;scale=binary;tau=0",
+    "exact": "exact/1-draft.1;b=8",
 }
 
 

@@ -28,7 +28,7 @@ KEY = np.array([7, 3], np.int64)
 @pytest.mark.parametrize(
     "name",
     [
-        "rounded/1", "rounded/1;b=28", "replay/1", "replay/1;b=26",
+        "rounded/1", "rounded/1;b=28", "replay/1", "replay/1;b=26", "exact/1", "exact/1;b=8",
         "replay/1;form=published;tau=9;tau.aten.mm=3;tau.tallystick.adamw_step=0",
     ],
 )  # fmt: skip
@@ -76,6 +76,7 @@ def _loss(contract: str, **named: object) -> bytes:
 
 def test_the_executor_runs_the_contracts_kernels() -> None:
     assert _loss("rounded/1;b=20") != _loss("ordered/1")
+    assert _loss("exact/1;b=8") != _loss("ordered/1")
     # Logged steps bring their own kernels; without them the log is empty (14.5).
     assert _loss("replay/1;b=20") == _loss("rounded/1;b=20")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
@@ -36,11 +37,27 @@ def _rounded(op: str, bits: int, ordinary: Run) -> Run:
     return run
 
 
+def _exact(op: str, width: int) -> Run:
+    """The kernel of `op` of the dot class by sums of integers (NUMERICS 17)."""
+
+    def run(
+        attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
+    ) -> None:
+        # Imported late, as above.
+        from tallystick.kernels.exact.operators import exact_kernel
+
+        exact_kernel[op](attrs, inputs, outputs, width)
+
+    return run
+
+
 @lru_cache(maxsize=64)
 def _kernels(contract: Contract) -> Mapping[str, Kernel]:
     table = dict(kernel)
     for op in contract.rounded_operators & table.keys():
         table[op] = replace(table[op], run=_rounded(op, contract.bits, table[op].run))
+    for op in contract.exact_operators & table.keys():
+        table[op] = replace(table[op], run=_exact(op, contract.width))
     return table
 
 
@@ -54,6 +71,9 @@ class Processor:
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return _kernels(contract)
 
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return InTurn(calls)
 
@@ -63,6 +83,10 @@ class Processor:
             from tallystick.kernels.rounded.engines import current_engine
 
             current_engine()
+        elif contract.exact_operators:
+            from tallystick.kernels.exact.engines import prepare
+
+            prepare(contract.width)
 
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

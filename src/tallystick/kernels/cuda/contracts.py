@@ -12,6 +12,8 @@ from tallystick.kernels.table import Kernel, Run
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 
+_COMPLETE = ("ordered/1", "rounded/1")
+
 
 def _rounded(exact: Run, ordinary: Run) -> Run:
     """`exact` where the operands are those of a rounded operator (NUMERICS 13.1), else
@@ -32,10 +34,12 @@ def _alone(bits: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) 
 
 @lru_cache(maxsize=64)
 def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
-    """Operator name to kernel; none under a contract that keeps a log. The published form computes
-    in `kernels/stock`. The bounded form has no recorder and no follower on a GPU, and without them
-    its kernels would be of no use."""
-    if contract.keeps_log:
+    """Operator name to kernel; none under a contract that has no kernels here.
+
+    Of the contracts that keep a log, the published form computes in `kernels/stock`. The bounded
+    form has no recorder and no follower on a GPU, and without them its kernels would be of no use.
+    """
+    if contract.name not in _COMPLETE:
         return {}
     table = dict(cuda_kernel)
     for op in contract.rounded_operators & table.keys() & rounded_kernel.keys():

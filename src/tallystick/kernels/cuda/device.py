@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from threading import RLock
 
 import numpy as np
 
@@ -128,6 +130,7 @@ class Cuda:
         # The library that multiplies in binary64 for rounded operators; None: native/cuda does.
         self.products: Products | None = None
         self._searched = False
+        self._turn = RLock()
 
     @property
     def name(self) -> str:
@@ -147,6 +150,9 @@ class Cuda:
         if contract not in self._probed:
             check_device(self, contract)
             self._probed.add(contract)
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._turn
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return _Sequence(self, calls)

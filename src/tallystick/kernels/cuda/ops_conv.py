@@ -163,8 +163,9 @@ def _convolution_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> No
     remaining = iter(outputs)
     taps, plane, images = _area(shape.kernel), _area(shape.output), x.shape[0]
     if want_input:
+        strided = shape.form[0] != (1, 1)
         work = _Pass(
-            "input",
+            "strided" if strided else "input",
             w,
             grad,
             next(remaining),

@@ -12,7 +12,7 @@ from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.cuda.tiles import FORCED, choose, chunks
 from tallystick.numerics.types import Attrs
 
-_MOST_BLOCKS = 65535  # blocks along an axis of a grid
+_MOST_BLOCKS = 65535  # along an axis of a grid
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Side:
 
     def slots(self) -> bytes:
         """The slots Strided."""
-        along_terms = abs(self.of_term) < abs(self.of_element)
+        along_terms = self.of_term < self.of_element
         return whole(self.address, self.of_element, self.of_term, along_terms)
 
 

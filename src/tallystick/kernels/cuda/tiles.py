@@ -64,6 +64,7 @@ TILES = {
 }
 PRODUCTS = tuple(name for name in TILES if name != "128x128r")  # without one kept for timing
 GATHERED = ("128x128r", "64x128r", "64x64r", "32x64r")  # native/cuda/conv.cu
+_MOST_TERMS = 1 << 31  # of one block
 # Warps of a multiprocessor that hide the waiting of each other.
 _ENOUGH_WARPS = 8
 # What a chunk's value costs that goes through memory, beside its 128 multiply-adds.
@@ -110,6 +111,8 @@ def choose(rows: int, cols: int, terms: int, batch: int, gathered: bool = False)
     """The tile for `batch` products of `rows` x `cols` results; `gathered`: of a convolution."""
     names: Iterable[str] = GATHERED if gathered else PRODUCTS
     splits: Iterable[bool] = (False, True) if chunks(terms) > 1 else (False,)
+    if terms >= _MOST_TERMS:
+        splits = (True,)
     if FORCED.tile is not None and (FORCED.tile in GATHERED or not gathered):
         names = (FORCED.tile,)
     if FORCED.split is not None:

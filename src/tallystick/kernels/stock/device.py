@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -97,6 +98,9 @@ class TorchDevice:
                         out.copy_(nearest(x, bits, plus_zero))
 
         return run
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
         return InTurn(calls)

@@ -11,8 +11,8 @@ orders: so their errors are of one size, and 16 allows for luck. Beyond that, fo
 float64, whose weights and batch are shaken by up to 2⁻²² of each number, say more about float32's
 own error: a ReLU within a rounding of zero may fall to either side. The largest of the five counts.
 What capture could drop (another precision, a hook, a factor) is larger. Under B < 32 bits of
-`rounded/1` the threshold is 2³²⁻ᴮ times wider. `first_update.py` states that of the optimizers'
-updates.
+`rounded/1` and `exact/1` the threshold is 2³²⁻ᴮ times wider. `first_update.py` states that of the
+optimizers' updates.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FirstStep:
         meaning = find_contract(contract)
         if meaning.keeps_log:
             meaning = Contract("rounded/1", meaning.bits)
-        wide = 2.0 ** (32 - meaning.bits)
+        wide = meaning.coarseness
         try:
             step = self._ours(self.gradients(), meaning, inputs)
         except TallystickError as error:

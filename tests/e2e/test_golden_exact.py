@@ -1,0 +1,36 @@
+"""Golden run roots of exact/1: no instruction set, thread count or engine changes a bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
+
+from tallystick import _core
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.exact.engines import ENGINES, using
+from tallystick.run.execute.trainer import Options, train_job
+
+
+def _configurations(name: str) -> list[tuple[str, int, str]]:
+    """Every instruction set with an engine, on one to three threads; two for the slow net."""
+    isas, engines = list(_core.supported_isas()), list(ENGINES)
+    count = max(len(isas), len(engines)) if name != "resnet50" else 2
+    return [(isas[-1 - i % len(isas)], 1 + i % 3, engines[i % len(engines)]) for i in range(count)]
+
+
+@pytest.mark.parametrize(("name", "contract"), EXACT)
+def test_run_roots_on_every_path_and_engine(name: str, contract: str, tmp_path: Path) -> None:
+    golden = json.loads(EXACT_ROOTS.read_text())[f"{name} {contract}"]
+    job = golden_job(name, tmp_path, contract, steps=EXACT_STEPS[name])
+    assert job.steps >= 100, "some leaks show late"
+    for number, (isa, threads, engine) in enumerate(_configurations(name)):
+        with using(engine):
+            context = ExecutionContext(threads, isa)
+            run = train_job(job, tmp_path / f"run-{number}", Options(context))
+        assert entry(job, run) == golden, (isa, threads, engine)

@@ -1,0 +1,206 @@
+"""Opening rules of `exact/1` (NUMERICS 17, OPENING 12)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from disputes import check_changed_operand, check_lies, sites
+from harness import check_games, check_values
+from reference.data import Gen
+from reference.exact_blocks import integer
+
+from tallystick.numerics.contracts import BLOCK_LENGTHS
+from tallystick.opening.exact import START, Record, _integers
+from tallystick.opening.quantity import LIMIT, Chain, Local, Tree, opening_rule
+from tallystick.opening.values import WholeSource, chain_states, value_of
+from tallystick.protocol.element import same_bits
+
+F32 = np.float32
+CONTRACTS = {b: f"exact/1-draft.1;b={b}" for b in BLOCK_LENGTHS}
+MAKERS = ["floats", "wide", "mixed", "tiny"]
+
+
+def _geometry(**changes: Any) -> dict[str, Any]:
+    attrs: dict[str, Any] = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 1)}
+    return {**attrs, "transposed": False, "output_padding": (0, 0), "groups": 2, **changes}
+
+
+def _cases(maker: str, k: int = 150) -> list[tuple[str, dict[str, Any], tuple[Any, ...]]]:
+    gen = Gen(f"exact opening {maker} {k}")
+    make = getattr(gen, maker)
+    a, b, c = make(2, k), make(k, 3), make(3)
+    x, w, bias = make(2, 4, 5, 4), make(6, 2, 3, 2), make(6)
+    masked = _geometry(output_mask=(True, True, True))
+    return [
+        ("aten.mm", {}, (a, b)),
+        ("aten.bmm", {}, (np.stack([a, -a]), np.stack([b, b]))),
+        *(
+            ("aten.addmm", {"alpha": float(p), "beta": float(q)}, (c, a, b))
+            for p, q in ((1, 1), (1, 0), (0.3, 0.7))
+        ),
+        ("aten.convolution", _geometry(), (x, w, None)),
+        ("aten.convolution", _geometry(), (x, w, bias)),
+        ("aten.convolution_backward", masked, (make(2, 6, 3, 7), x, w)),
+    ]
+
+
+@pytest.mark.parametrize("width", CONTRACTS)
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("k", [0, 1, 150])
+def test_values(maker: str, width: int, k: int) -> None:
+    """Every element is the kernel's, bit for bit, elements that are not finite too (mixed)."""
+    for op, attrs, operands in _cases(maker, k):
+        check_values(op, attrs, operands, CONTRACTS[width])
+
+
+@pytest.mark.parametrize("width", CONTRACTS)
+def test_values_of_several_segments(width: int) -> None:
+    """17.2: blocks that end inside of a chain, at its end, and after one link."""
+    length = BLOCK_LENGTHS[width]
+    for k in (length, length + 1, 2 * length + 130):
+        gen = Gen(f"exact segments {k}")
+        check_values("aten.mm", {}, (gen.wide(2, k), gen.wide(k, 2)), CONTRACTS[width])
+
+
+def test_values_of_convolutions_of_several_segments() -> None:
+    gen, form = Gen("exact images"), _geometry(stride=(1, 1), padding=(1, 1), groups=1)
+    check_values(
+        "aten.convolution", form, (gen.wide(1, 60, 3, 3), gen.wide(2, 60, 3, 3)), CONTRACTS[8]
+    )
+    back = {**form, "output_mask": (True, True, False)}
+    operands = gen.wide(1, 58, 3, 3), gen.wide(1, 2, 3, 3), gen.wide(58, 2, 3, 3)
+    check_values("aten.convolution_backward", back, operands, CONTRACTS[8])
+    operands = gen.wide(30, 2, 3, 3), gen.wide(30, 1, 3, 3), gen.wide(2, 1, 3, 3)
+    check_values("aten.convolution_backward", back, operands, CONTRACTS[8])
+    operands = gen.wide(2, 1, 20, 20), gen.wide(2, 1, 20, 20), gen.wide(1, 1, 3, 3)
+    check_values(
+        "aten.convolution_backward", {**back, "output_mask": (False, True, False)}, operands,
+        CONTRACTS[8],
+    )  # fmt: skip
+
+
+def test_the_shapes_of_the_rules() -> None:
+    """12.1; the bias gradient stays ordered/1's tree."""
+    for op, attrs, operands in _cases("floats"):
+        for site, _ in sites(op, attrs, operands):
+            quantity = opening_rule(replace(site, contract=CONTRACTS[15]))
+            if site.out == 2:
+                assert isinstance(quantity, Tree)
+                continue
+            assert isinstance(quantity, Local)
+            chain, dot = quantity.needs
+            assert isinstance(chain, Chain) and isinstance(dot, Chain)
+            assert (chain.dtype, chain.stretch, chain.weight) == ("blk", 1, 128)
+            assert chain.stretch * chain.weight <= LIMIT
+    site, _ = sites("aten.sum", {}, (np.ones(6, F32),))[0]
+    assert isinstance(opening_rule(replace(site, contract=CONTRACTS[8])), Tree)
+
+
+def test_states_do_not_depend_on_where_a_prover_stops() -> None:
+    for op, attrs, operands in _cases("wide", 700):
+        for site, _ in sites(op, attrs, operands):
+            quantity = opening_rule(replace(site, contract=CONTRACTS[8]))
+            if not isinstance(quantity, Local):
+                continue
+            chain, whole = quantity.needs[0], WholeSource(operands)
+            assert isinstance(chain, Chain)
+            each = chain_states(chain, whole, range(1, chain.count + 1))
+            for links in {1, chain.count // 3 or 1, chain.count // 2 or 1, chain.count}:
+                assert same_bits(chain_states(chain, whole, [links])[0], each[links - 1])
+
+
+@pytest.mark.parametrize("width", CONTRACTS)
+@pytest.mark.parametrize("maker", ["floats", "mixed"])
+def test_games(maker: str, width: int) -> None:
+    """A lie at each level, and inventors: the liar alone is convicted by at most 256 terms."""
+    for op, attrs, operands in _cases(maker):
+        check_lies(op, attrs, *operands, most=2, contract=CONTRACTS[width])
+        check_games(op, attrs, operands, contract=CONTRACTS[width])
+
+
+def test_a_lie_in_one_link_is_found_in_it() -> None:
+    """More links than one answer has; a magnitude and a product are both found."""
+    gen = Gen("exact chunks")
+    a, b = gen.floats(1, 128 * 300), gen.floats(128 * 300, 1)
+    for chunk in (0, 1, 150, 299):
+        for value in (1000.0, 0.0):
+            outcome = check_changed_operand(
+                "aten.mm", {}, a, b, operand=0, positions=[128 * chunk + 5], value=value,
+                contract=CONTRACTS[22],
+            )  # fmt: skip
+            assert (outcome.quantity, outcome.clause, outcome.terms) == ("blocks", "6.5", 128)
+
+
+def test_a_member_that_no_tap_reads_counts() -> None:
+    """17.3, 17.7: the largest element of an image, and a NaN, though the stride skips both."""
+    form = _geometry(stride=(2, 2), padding=(0, 0), groups=1)
+    x, w = Gen("untapped").floats(1, 1, 3, 3), Gen("untapped").floats(1, 1, 1, 1)
+    for odd in (1e6, math.nan):
+        changed = x.copy()
+        changed[0, 0, 1, 1] = odd
+        check_values("aten.convolution", form, (changed, w), CONTRACTS[8])
+    outcome = check_changed_operand(
+        "aten.convolution", form, x, w, operand=0, positions=[4], value=1e6, contract=CONTRACTS[8]
+    )
+    assert (outcome.quantity, outcome.terms) == ("blocks", 128)
+
+
+# --- records that two liars agreed on (12.4, 12.5) ------------------------------------------------
+def _record(total: float, whole: int, mu: int, nu: int) -> Any:
+    return np.frombuffer(struct.pack("<dqII", total, whole, mu, nu), START.dtype)[0]
+
+
+@pytest.mark.parametrize("total", [0.0, -0.0, math.inf, -math.inf, math.nan, 1e308, 5e-324])
+@pytest.mark.parametrize("mu", [0, 1, 0x00800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0xFFFFFFFF])
+def test_any_record_goes_on(total: float, mu: int) -> None:
+    """Whatever the record is, a link has a result, within the layout, and a canonical NaN."""
+    a, b = F32([[1.5, -2.5, np.nan, 3e38]]), F32([[1], [np.inf], [1e-45], [2]])
+    site, _ = sites("aten.mm", {}, (a, b))[0]
+    chain = opening_rule(replace(site, contract=CONTRACTS[22])).needs[0]
+    assert isinstance(chain, Chain) and chain.count == 3
+    for whole in (0, 1, -1, 2**63 - 1, -(2**63)):
+        for nu in (mu, 0x3F800000):
+            given = _record(total, whole, mu, nu)
+            found = chain.advance(WholeSource((a, b)), (), given, 2, 3)
+            result = Record.of(found)
+            if math.isnan(result.total):
+                assert found.tobytes()[:8] == struct.pack("<Q", 0x7FF8000000000000)
+            assert result.sum == 0 and (result.mu, result.nu) == (mu, nu)
+            if mu >= 0x7F800000:
+                assert math.isnan(result.total)
+
+
+def test_integers_beyond_the_range_are_cut() -> None:
+    one = 0x3F800000  # e = 1
+    x = F32([1, -1, 5, -5, 3e38, -3e38, np.inf, np.nan, 0.25])
+    assert _integers(x, one, 8).tolist() == [64, -64, 127, -128, 127, -128, 0, 0, 16]
+    assert _integers(x, one, 22)[:4].tolist() == [2**20, -(2**20), 2**21, -(2**21)]
+    assert not _integers(x, 0, 22).any() and not _integers(x, 0x7F800000, 22).any()
+
+
+@pytest.mark.parametrize("width", CONTRACTS)
+def test_integers_by_fractions(width: int) -> None:
+    for maker in ("floats", "wide", "tiny"):
+        x = getattr(Gen(f"integers {maker}"), maker)(200)
+        mu = float(np.abs(x).max())
+        bits = int(F32(mu).view(np.uint32))
+        expected = [integer(float(v), mu, width) if mu else 0 for v in x]
+        assert _integers(x, bits, width).tolist() == expected
+
+
+def test_the_sum_is_rounded_once_where_it_is_too_long() -> None:
+    record = Record(0.0, 2**60 + 1, 0x3F800000, 0x3F800000)
+    record.end_block(22)
+    assert Fraction(record.total) == Fraction(2**60) * Fraction(2) ** (2 - 42)
+
+
+def test_an_element_of_no_terms_is_plus_zero() -> None:
+    site, _ = sites("aten.mm", {}, (np.zeros((2, 0), F32), np.zeros((0, 2), F32)))[0]
+    value = value_of(opening_rule(replace(site, contract=CONTRACTS[8])), WholeSource((None, None)))
+    assert same_bits(value, F32(0))
