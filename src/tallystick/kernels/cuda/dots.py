@@ -21,7 +21,6 @@ RESULTS, PATCHES = 1 << 24, 1 << 25
 _SIDE, _DEPTH = 64, 16  # kSide, kDepth
 _BLOCKS = 1056  # of a launch that keeps all multiprocessors of a large GPU busy
 _SHORTEST, _LONGEST = 256, 4096  # terms of a part: fewer cost more than they give
-_PROCESSORS_GRID = 8192
 
 
 @dataclass(frozen=True)
