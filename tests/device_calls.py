@@ -128,31 +128,42 @@ def _ways(kernel: Any, arrays: Arrays, case: fmt.Case) -> Iterator[dict[str, Any
             yield {"shared": (source, target)}
 
 
-def check_vectors(
+def check_cases(
     device: Device,
-    groups: Sequence[str] | None = None,
+    group: str,
+    cases: Sequence[fmt.Case],
     ops: set[str] | None = None,
     contract: str = "ordered/1",
+    found: Checked | None = None,
 ) -> Checked:
-    """Every golden vector of `ordered/1` on `device`, in every layout that its kernels take."""
-    found = Checked()
+    """Golden vectors of `contract` on `device`, in every layout that its kernels take."""
+    found = Checked() if found is None else found
     table = device.kernels(find_contract(contract))
+    for ordinal, case in enumerate(cases):
+        if case.op in view or (ops is not None and case.op not in ops):
+            continue
+        if case.op not in table:
+            found.missing.add(case.op)
+            continue
+        found.operators.add(case.op)
+        for way in _ways(table[case.op], case.inputs, case):
+            found.calls += 1
+            wrong = compared(
+                case.outputs, device, case.op, case.attrs, case.inputs, contract=contract, **way
+            )
+            if wrong:
+                attrs = dict(case.attrs)
+                found.wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {way}: {wrong}")
+    return found
+
+
+def check_vectors(
+    device: Device, groups: Sequence[str] | None = None, ops: set[str] | None = None
+) -> Checked:
+    """Every golden vector of `ordered/1` on `device`."""
+    found = Checked()
     for group in fmt.groups() if groups is None else groups:
-        for ordinal, case in enumerate(fmt.load(group, KINDS)):
-            if case.op in view or (ops is not None and case.op not in ops):
-                continue
-            if case.op not in table:
-                found.missing.add(case.op)
-                continue
-            found.operators.add(case.op)
-            for way in _ways(table[case.op], case.inputs, case):
-                found.calls += 1
-                wrong = compared(
-                    case.outputs, device, case.op, case.attrs, case.inputs, contract=contract, **way
-                )
-                if wrong:
-                    attrs = dict(case.attrs)
-                    found.wrong.append(f"{group}[{ordinal}] {case.op} {attrs} {way}: {wrong}")
+        check_cases(device, group, fmt.load(group, KINDS), ops, found=found)
     return found
 
 

@@ -1,4 +1,5 @@
-"""`make gpu-emulate`: every golden vector, and calls of odd sizes, on the kernel sources.
+"""`make gpu-emulate`: every golden vector of every contract that the GPU has, and calls of odd
+sizes, on the kernel sources.
 
 Run: PYTHONPATH=tests:tests/vectors python tests/gpu/emulate.py [--seeds N]
 The last line counts. Exit code 1 if anything is wrong or an operator has no kernel.
@@ -11,8 +12,10 @@ import sys
 import time
 
 import kernel_format as fmt
-from device_calls import Checked, check_vectors
+from device_calls import KINDS, Checked, check_cases, check_vectors
 from emulated_gpu import emulated_gpu
+from make_rounded_vectors import CONTRACTS as ROUNDED
+from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import Odd, check_odd_shapes
 
 
@@ -33,6 +36,15 @@ def main() -> int:
             odd.add(other)
             spent = f"{time.monotonic() - began:.1f} s"
             print(f"seed {seed} {group}: {found}; {other}; {spent}", flush=True)
+        for group, contract in ROUNDED.items():
+            gpu = emulated_gpu(1000 * seed)
+            found = check_cases(
+                gpu, group, fmt.load(group, KINDS, ROUNDED_ROOT, contract), contract=contract
+            )
+            gpu.driver.check()
+            launched += sum(gpu.driver.launched.values())
+            vectors.add(found)
+            print(f"seed {seed} {contract}: {found}", flush=True)
     for line in (*vectors.wrong, *odd.wrong):
         print(line)
     for op in sorted(vectors.missing):

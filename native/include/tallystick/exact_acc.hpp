@@ -1,7 +1,7 @@
 // The exact accumulator of NUMERICS 13.5: digits of 32 bits in 64-bit words. Carries stay in the
 // words until a function needs them. It uses integers only: no rounding, hence no order.
 #pragma once
-#include "families/rounding.hpp"
+#include "tallystick/exact_types.hpp"
 #include "tallystick/grid.hpp"
 
 namespace tallystick {
@@ -50,7 +50,7 @@ TS_INLINE void acc_add_all(ExactAcc& s, size_t n, const F& term) {
 }
 
 // R of the sum (13.2, 13.4); the digits carried.
-inline float acc_round(const ExactAcc& s, int b) {
+TS_MEMBER inline float acc_round(const ExactAcc& s, int b) {
   constexpr uint32_t kBoth = kAccPlus | kAccMinus;
   if ((s.flags & kAccNan) || (s.flags & kBoth) == kBoth) return bits_float(kCanonicalNan);
   if (s.flags & kBoth) return bits_float(s.flags & kAccPlus ? 0x7f800000u : 0xff800000u);
@@ -65,7 +65,7 @@ inline float acc_round(const ExactAcc& s, int b) {
   if (top < 0) return 0.0f;
   // The leading 53 bits, rounded to odd: R keeps at most 24, so it sees every side of a boundary.
   const auto digit = [&](int i) { return i < 0 ? uint64_t(0) : static_cast<uint64_t>(a.digit[i]); };
-  const int length = 64 - __builtin_clzll(digit(top));  // 1..32
+  const int length = 64 - leading_zeros(digit(top));  // 1..32
   unsigned __int128 lead = (static_cast<unsigned __int128>(digit(top)) << 64) |
                            (digit(top - 1) << 32) | digit(top - 2);
   const int drop = 64 + length - 53;
@@ -73,10 +73,14 @@ inline float acc_round(const ExactAcc& s, int b) {
   bool rest = (lead & ((static_cast<unsigned __int128>(1) << drop) - 1)) != 0;
   for (int i = top - 3; i >= 0 && !rest; --i) rest = a.digit[i] != 0;
   kept |= rest;
-  const double size = __builtin_ldexp(static_cast<double>(kept), 32 * (top - 2) + drop - 362);
+  // A power of two from 2^-414 to 2^289, so the product is exact.
+  const int exponent = 32 * (top - 2) + drop - 362;
+  const double size =
+      static_cast<double>(kept) * bits_double(static_cast<uint64_t>(exponent + 1023) << 52);
   return grid1(negative ? -size : size, b);
 }
 
+#ifndef __CUDACC__
 // The record: 79 bytes of two's complement in units of 2^-298, and the flags. The two lowest digits
 // are below that unit and zero, every term being a multiple of it.
 inline void acc_store(const ExactAcc& s, uint8_t* record) {
@@ -96,6 +100,7 @@ inline void acc_load(const uint8_t* record, ExactAcc& s) {
   s.digit[kAccDigits - 1] = (s.digit[kAccDigits - 1] ^ 0x800000) - 0x800000;  // 24 bits, signed
   s.flags = record[kAccBytes - 1] & (kAccNan | kAccPlus | kAccMinus);
 }
+#endif
 
 }  // namespace TS_ISA
 }  // namespace tallystick

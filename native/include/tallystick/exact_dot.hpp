@@ -3,7 +3,7 @@
 // use.
 #pragma once
 #include "families/rounding.hpp"
-#include "tallystick/grid.hpp"
+#include "tallystick/exact_sum.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -16,11 +16,6 @@ static_assert(kDotLanes <= kDotStateLanes, "the state holds every path's lanes")
 TS_INLINE f64v d_two_sum(f64v& s, f64v p) {
   const f64v t = d_add(s, p), z = d_sub(t, s);
   const f64v error = d_add(d_sub(s, d_sub(t, z)), d_sub(p, z));
-  s = t;
-  return error;
-}
-TS_INLINE double two_sum(double& s, double p) {
-  const double t = s + p, z = t - s, error = (s - (t - z)) + (p - z);
   s = t;
   return error;
 }
@@ -55,22 +50,7 @@ TS_INLINE void dot_terms(DotState& state, size_t n, const V& vector, const S& si
   state.terms += n;
 }
 
-// h + r rounded to odd: R of it is R of the exact sum.
-TS_INLINE double add_odd(double h, double r) {
-  const double error = two_sum(h, r);
-  const uint64_t u = double_bits(h);
-  if (error == 0 || (u & 1)) return h;
-  return bits_double((error > 0) == (h > 0) ? u + 1 : u - 1);
-}
-
-// R(v*) of the state's terms, if the state decides it.
-//
-// Bound: v* is the leading sum and the N = terms + lanes errors of the two-sums, exactly. Each error
-// is at most u·(1 + N·u)·S, S = Σ|term|, so adding them up in any order loses at most
-// N·u·(1 + N·u)·N·u·(1 + N·u)·S. The computed `size` is at least (1 - N·u)·S, and N·u <= 2^-27: twice
-// N²·u²·size covers all of it. The same again covers the rounding of low ± bound, |low| being at most
-// u·|sum| <= u·S and N at least 4. Terms are multiples of 2^-298 and at most 2^256 (NUMERICS 14.4.1):
-// nothing underflows, nothing overflows.
+// R(v*) of the state's terms, if the state decides it (exact_sum.hpp).
 inline bool dot_decide(const DotState& state, int b, float* out) {
   if (state.terms > (size_t(1) << 26) - kDotLanes) return false;
   // The registers into one, then its lanes: a chain over all lanes would cost more than short sums.
@@ -88,14 +68,8 @@ inline bool dot_decide(const DotState& state, int b, float* out) {
     low += two_sum(sum, lane[0][l]) + lane[1][l];
     size += lane[2][l];
   }
-  if (!(size <= 0x1p300)) return false;  // some term is not finite
   const double n = static_cast<double>(state.terms + 2 * kDotLanes);
-  const double bound = 4 * n * n * 0x1p-106 * size;
-  low = two_sum(sum, low);
-  const float r = grid1(add_odd(sum, low - bound), b);
-  if (float_bits(r) != float_bits(grid1(add_odd(sum, low + bound), b))) return false;
-  *out = r;
-  return true;
+  return sum_decide(sum, low, size, n, b, out);
 }
 
 }  // namespace TS_ISA

@@ -5,17 +5,9 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "tallystick/exact_types.hpp"
 
 namespace tallystick {
-
-constexpr size_t kAccDigits = 22;  // of 32 bits; the lowest is worth 2^-362
-constexpr size_t kAccBytes = 80;   // of a record (NUMERICS 13.5)
-constexpr uint32_t kAccNan = 1, kAccPlus = 2, kAccMinus = 4;
-
-struct ExactAcc {
-  int64_t digit[kAccDigits] = {};
-  uint32_t flags = 0;
-};
 
 // A running sum of the fast pass. Only the path that filled it reads it.
 constexpr size_t kDotStateLanes = 32;

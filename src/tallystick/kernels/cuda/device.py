@@ -9,12 +9,13 @@ from threading import RLock
 
 import numpy as np
 
+from tallystick.kernels.cuda.contracts import kernels_of
 from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.driver import Driver, Grid
 from tallystick.kernels.cuda.hashing import Hashing
 from tallystick.kernels.cuda.probe import check_device
+from tallystick.kernels.cuda.products import Products, admitted
 from tallystick.kernels.cuda.recording import DeviceSequence, Refusals
-from tallystick.kernels.cuda.table import cuda_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor, Memory
 from tallystick.kernels.sequence import Call, Sequenced
 from tallystick.kernels.table import Kernel
@@ -34,6 +35,9 @@ class Cuda:
         self.scratch_memory: Memory | None = None
         self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
+        # The library that multiplies in binary64 for rounded operators; None: native/cuda does.
+        self.products: Products | None = None
+        self._searched = False
         self._turn = RLock()
 
     @property
@@ -45,12 +49,12 @@ class Cuda:
         return self.driver.architecture
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract.name != "ordered/1":
-            return {}
-        return cuda_kernel
+        return kernels_of(contract)
 
     def prepare(self, contract: Contract) -> None:
         """Probe the device, once for each contract."""
+        if contract.rounded_operators and not self._searched:
+            self.products, self._searched = admitted(self.driver), True
         if contract not in self._probed:
             check_device(self, contract)
             self._probed.add(contract)

@@ -1,14 +1,16 @@
-"""The table of the kernels of `ordered/1` on a GPU."""
+"""The tables of the kernels on a GPU: those of `ordered/1`, and those that replace some of them
+under `rounded/1`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.table import Kernel
 from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.types import Attrs
 
 Tensors = Sequence[DeviceTensor | None]
 Outputs = Sequence[DeviceTensor]
@@ -22,6 +24,11 @@ def _kernel(
 
 cuda_kernel: Attachments[Kernel] = Attachments(
     "CUDA kernel", "tallystick.kernels.cuda.ops_*", _kernel
+)
+
+# The rounded operators (NUMERICS 13.1). The functions have one more argument first: B of 13.2.
+rounded_kernel: Attachments[Callable[[int, Attrs, Tensors, Outputs], None]] = Attachments(
+    "rounded CUDA kernel", "tallystick.kernels.cuda.rounded_*"
 )
 
 

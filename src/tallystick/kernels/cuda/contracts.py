@@ -1,0 +1,48 @@
+"""The kernels of a GPU under each contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, rounded_kernel
+from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.kernels.table import Kernel, Run
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.types import Attrs
+
+_COMPLETE = ("ordered/1", "rounded/1")
+
+
+def _rounded(exact: Run, ordinary: Run) -> Run:
+    """`exact` where the operands are those of a rounded operator (NUMERICS 13.1), else
+    `ordinary`."""
+
+    def run(
+        attrs: Attrs, inputs: Sequence[DeviceTensor | None], outputs: Sequence[DeviceTensor]
+    ) -> None:
+        floats = all(x is None or x.dtype == "f32" for x in inputs)
+        (exact if floats else ordinary)(attrs, inputs, outputs)
+
+    return run
+
+
+def _alone(bits: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    rounded_kernel[op](bits, attrs, inputs, outputs)
+
+
+@lru_cache(maxsize=64)
+def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
+    """Operator name to kernel; none under a contract that has no kernels here.
+
+    Of the contracts that keep a log, the published form computes in `kernels/stock`. The bounded
+    form has no recorder and no follower on a GPU, and without them its kernels would be of no use.
+    """
+    if contract.name not in _COMPLETE:
+        return {}
+    table = dict(cuda_kernel)
+    for op in contract.rounded_operators & table.keys() & rounded_kernel.keys():
+        exact = partial(_alone, contract.bits, op)
+        table[op] = replace(table[op], run=_rounded(exact, table[op].run))
+    return table

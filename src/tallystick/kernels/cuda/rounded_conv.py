@@ -1,0 +1,269 @@
+"""Convolutions and their gradients under `rounded/1` (NUMERICS 13.3; 2.6, 2.7).
+
+Each is a product with the patches of an image, which are laid out in scratch memory for some places
+at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.kernels.cuda.copies import copy
+from tallystick.kernels.cuda.dots import (
+    LIMITS_OF,
+    Last,
+    Lines,
+    Target,
+    Tile,
+    decide,
+    multiply,
+    part_of,
+    tiles_of,
+    wide_bytes,
+)
+from tallystick.kernels.cuda.folds import Layout, Plan, Room, columns, rows, turned
+from tallystick.kernels.cuda.launch import THREADS, over, whole
+from tallystick.kernels.cuda.rounded_sum import state_bytes, sum_lines
+from tallystick.kernels.cuda.table import Outputs, Tensors, operand, optional, rounded_kernel
+from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.numerics.types import Attrs
+
+_MOST_ROWS = 65535  # along an axis of a grid
+_ALIGNED = 256  # places
+
+
+@dataclass(frozen=True)
+class Side:
+    """One spatial axis of a window, as kernels/rounded/patches.py has it."""
+
+    size: int
+    spread: int
+    places: int
+    step: int
+    taps: int
+    tap: int
+    edge: int
+
+    def slots(self) -> bytes:
+        """The slots Side."""
+        return whole(self.size, self.spread, self.places, self.step, self.taps, self.tap, self.edge)
+
+
+@dataclass(frozen=True)
+class Window:
+    """x [n,C,H,W] seen through taps, by `groups` groups of channels."""
+
+    x: DeviceTensor
+    groups: int
+    rows: Side
+    columns: Side
+
+    @property
+    def channels(self) -> int:
+        """Channels of a group."""
+        return self.x.shape[1] // self.groups
+
+    @property
+    def taps(self) -> int:
+        """Taps of a place, in one group."""
+        return self.channels * self.rows.taps * self.columns.taps
+
+    @property
+    def plane(self) -> int:
+        """Places of one image."""
+        return self.rows.places * self.columns.places
+
+    @property
+    def places(self) -> int:
+        """Places of all images."""
+        return self.x.shape[0] * self.plane
+
+    def slots(self) -> bytes:
+        """The slots Window."""
+        area = self.x.shape[2] * self.x.shape[3]
+        image = self.x.shape[1] * area
+        strides = whole(self.x.address, image, self.channels * area, area)
+        return strides + self.rows.slots() + self.columns.slots()
+
+    def lay(self, first: int, count: int, address: int) -> None:
+        """Write the taps of `count` places: f32 [groups, taps, count]."""
+        lines = self.groups * self.taps
+        params = self.slots() + whole(self.groups, self.taps, first, count, address)
+        grid = (over(count)[0], max(1, min(lines, _MOST_ROWS)), 1)
+        self.x.device.launch("rounded_patches", grid, THREADS, params)
+
+
+def _forward(attrs: Attrs, op: str, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> Window:
+    """The window through which a convolution reads its input (2.6)."""
+    stride, padding, dilation, groups = geometry(op, attrs)
+    sides = [
+        Side(x.shape[2 + a], 1, y.shape[2 + a], stride[a], w.shape[2 + a], dilation[a], padding[a])
+        for a in range(2)
+    ]
+    return Window(x, groups, sides[0], sides[1])
+
+
+def _backward(attrs: Attrs, op: str, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> Window:
+    """The window through which the input gradient reads the gradient: row (h + pad − i·dil)/stride
+    (2.7)."""
+    stride, padding, dilation, groups = geometry(op, attrs)
+    sides = [
+        Side(
+            y.shape[2 + a], stride[a], x.shape[2 + a], 1, w.shape[2 + a], -dilation[a], -padding[a]
+        )
+        for a in range(2)
+    ]
+    return Window(y, groups, sides[0], sides[1])
+
+
+def _plain(x: DeviceTensor, groups: int) -> Window:
+    """One tap: the elements themselves."""
+    sides = [Side(x.shape[2 + a], 1, x.shape[2 + a], 1, 1, 1, 0) for a in range(2)]
+    return Window(x, groups, sides[0], sides[1])
+
+
+def _at_a_time(places: int, patches: int, results: int) -> int:
+    """Places whose patches (values of a place) and results stand in scratch memory together."""
+    limits = LIMITS_OF[0]
+    most = min(limits.patches // max(patches, 1), limits.results // max(results, 1))
+    if most >= places:
+        return places
+    return max(1, most // _ALIGNED * _ALIGNED or most)
+
+
+def _images(
+    bits: int,
+    window: Window,
+    weight: DeviceTensor,
+    out: DeviceTensor,
+    bias: DeviceTensor | None = None,
+) -> None:
+    """out[n,g·M + i,·] = Σ over taps of weight[g,i,taps]·patches[n,g,taps,·] (+ bias[g·M + i]), the
+    weight being [groups, M, ...] of any strides."""
+    if out.size == 0:
+        return
+    device, room, groups, k = out.device, Room(out.device), window.groups, window.taps
+    m = weight.shape[1]
+    count = _at_a_time(window.places, groups * k, groups * m)
+    parts = part_of(device, groups * tiles_of(m, count), k, groups * m * count)
+    of_weight = Plan("rounded_squares", rows(groups * m, k))
+    most = Plan("rounded_squares", columns(groups, k, count)).scratch
+    places = [
+        room.take(n)
+        for n in (
+            0 if weight.is_contiguous else weight.nbytes,
+            4 * groups * k * count, 8 * groups * m * count * parts,
+            8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
+            wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
+        )
+    ]  # fmt: skip
+    copied, patches, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
+    if weight.is_contiguous:
+        copied = weight.address
+    else:
+        copy(weight, weight.dense(copied))
+    lines = Lines(copied, k, 1, m * k, groups)
+    of_weight.run(device, a_squares, copied, scratch=scratch)
+    last = Last() if bias is None else Last(bias.address, m, 1, 0, True)
+    for first in range(0, window.places, count):
+        here = min(count, window.places - first)
+        window.lay(first, here, patches)
+        Plan("rounded_squares", columns(groups, k, here)).run(
+            device, b_squares, patches, scratch=scratch
+        )
+        tile = Tile(groups, m, here, parts, first_column=first)
+        laid = Lines(patches, 1, here, k * here, groups)
+        part = multiply(device, tile, k, lines, laid, w, (wide[0], wide[1]))
+        target = Target(
+            out.address, groups, m, window.plane, k, bits, last,
+            a_squares, groups, m, b_squares - 8 * first, here,
+        )  # fmt: skip
+        share = target.share(min(part, k), parts)
+        decide(device, "places", target, tile, w, share, lines.slots() + window.slots())
+
+
+def _grouped(w: DeviceTensor, groups: int, backward: bool) -> DeviceTensor:
+    """A weight [O,C,kh,kw] as [groups, O/groups, C, taps]; as the input gradient reads it
+    (`backward`), [groups, C, O/groups, taps]."""
+    o, c, taps = w.shape[0] // groups, w.shape[1], w.shape[2] * w.shape[3]
+    shape = (groups, o, c, taps)
+    strides = (4 * o * c * taps, 4 * c * taps, 4 * taps, 4)
+    found = DeviceTensor(w.device, w.memory, w.address, "f32", shape, strides)
+    return turned(found, (0, 2, 1, 3)) if backward else found
+
+
+def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceTensor) -> None:
+    """out[g·M + i, tap] = Σ over (n,y,x) of grad[n,g·M + i,y,x] · tap `tap` there."""
+    if out.size == 0:
+        return
+    device, room, groups, n = out.device, Room(out.device), window.groups, window.taps
+    channels, plane, terms = grad.shape[1], window.plane, window.places
+    m = channels // groups
+    count = max(1, _at_a_time(terms, groups * n + channels, 1))
+    starts = range(0, max(terms, 1), count)
+    parts = part_of(device, groups * tiles_of(m, n), count, groups * m * n)
+    of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
+                                             channels * plane, 1))  # fmt: skip
+    most = Plan("rounded_squares", rows(groups * n, count)).scratch
+    places = [
+        room.take(size)
+        for size in (
+            4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
+            8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
+            wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
+        )
+    ]  # fmt: skip
+    patches, gradients, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
+    of_grad.run(device, a_squares, grad.address, scratch=scratch)
+    tile, longest = Tile(groups, m, n, parts), 0
+    for number, first in enumerate(starts):
+        here = min(count, terms - first)
+        window.lay(first, here, patches)
+        _plain(grad, 1).lay(first, here, gradients)
+        Plan("rounded_squares", rows(groups * n, here)).run(
+            device, b_squares + 8 * groups * n * number, patches, scratch=scratch
+        )
+        a = Lines(gradients, here, 1, m * here, groups)
+        b = Lines(patches, here, 1, n * here, groups)
+        to = (wide[0], wide[1])
+        longest = max(longest, multiply(device, tile, here, a, b, w, to, adds=number > 0))
+    target = Target(
+        out.address, groups, m, n, terms, bits, Last(), a_squares, groups, m,
+        b_squares, n, len(starts), groups * n,
+    )  # fmt: skip
+    share = target.share(min(longest, terms), parts + len(starts))
+    lines = Lines(grad.address, plane, 1, m * plane, groups, max(plane, 1), channels * plane)
+    decide(device, "taps", target, tile, w, share, lines.slots() + window.slots())
+
+
+def _bias_gradient(bits: int, grad: DeviceTensor, out: DeviceTensor) -> None:
+    """out[o] = Σ over (n,y,x) of grad[n,o,y,x] (2.7)."""
+    images, channels, height, width = grad.shape
+    plane = height * width
+    at = Layout(channels, images * plane, 1, plane, max(plane, 1), channels * plane, 1)
+    states = out.device.scratch(max(state_bytes(at), 1))
+    sum_lines(out.device, at, grad.address, out.address, states, bits)
+
+
+@rounded_kernel("aten.convolution")
+def _convolution(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
+    window = _forward(attrs, "aten.convolution", x, w, out)
+    _images(bits, window, _grouped(w, window.groups, backward=False), out, bias)
+
+
+@rounded_kernel("aten.convolution_backward")
+def _convolution_backward(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
+    op = "aten.convolution_backward"
+    want_input, want_weight, want_bias = output_mask(attrs)
+    remaining = iter(outputs)
+    if want_input:
+        window = _backward(attrs, op, x, w, grad)
+        weight = _grouped(w, window.groups, backward=True)
+        _images(bits, window, weight, next(remaining))
+    if want_weight:
+        _weight_gradient(bits, _forward(attrs, op, x, w, grad), grad, next(remaining))
+    if want_bias:
+        _bias_gradient(bits, grad, next(remaining))

@@ -1,0 +1,76 @@
+"""mm, bmm and addmm of `rounded/1` (NUMERICS 13.3; 2.4, 2.5) over native/cuda/rounded.cu."""
+
+from __future__ import annotations
+
+from tallystick.kernels.cuda.copies import copy
+from tallystick.kernels.cuda.dots import Last, Lines, Target, cut, product
+from tallystick.kernels.cuda.folds import Plan, Room
+from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
+from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.types import Attrs
+
+
+def _lines(x: DeviceTensor, line_axis: int) -> Lines:
+    """A matrix, or a batch of them, by lines along the axis `line_axis` from the end."""
+    steps = x.steps
+    term_axis = -1 if line_axis == -2 else -2
+    batch, period = (steps[0], x.shape[0]) if x.ndim == 3 else (0, 1)
+    return Lines(x.address, steps[line_axis], steps[term_axis], batch, period)
+
+
+def _multiply(
+    bits: int,
+    a: DeviceTensor,
+    b: DeviceTensor,
+    out: DeviceTensor,
+    last: Last = Last(),  # noqa: B008
+) -> None:
+    """out = a·b of matrices or of batches of them, of any strides."""
+    if out.size == 0:
+        return
+    device, room = out.device, Room(out.device)
+    batches, (m, k), n = out.size // (out.shape[-2] * out.shape[-1]), a.shape[-2:], b.shape[-1]
+    sides = []
+    for x, axis, count in ((a, -2, m), (b, -1, n)):
+        lines = _lines(x, axis)
+        layout, copied = lines.layout(count, k), None
+        if layout is None:
+            copied = room.take(x.nbytes)
+            lines = _lines(x.dense(0), axis)
+            layout = lines.layout(count, k)
+            assert layout is not None
+        plan = Plan("rounded_squares", layout)
+        places = room.take(8 * lines.period * count), room.take(plan.scratch)
+        sides.append((x, lines, plan, places, copied))
+    made = cut(device, room, batches, m, n, k)
+    read, squares = [], []
+    for x, lines, plan, places, copied in sides:
+        address = lines.address
+        if copied is not None:
+            address = room.at(copied)
+            copy(x, x.dense(address))
+        squares.append(room.at(places[0]))
+        plan.run(device, squares[-1], address, scratch=room.at(places[1]))
+        read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
+    target = Target(
+        out.address, batches, m, n, k, bits, last, squares[0], read[0].period, m, squares[1], n
+    )
+    product(device, read[0], read[1], target, made, room, batches)
+
+
+@rounded_kernel("aten.mm", "aten.bmm")
+def _mm(bits: int, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    _multiply(bits, operand(inputs, 0), operand(inputs, 1), outputs[0])
+
+
+@rounded_kernel("aten.addmm")
+def _addmm(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    c, out = operand(inputs, 0), outputs[0]
+    alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
+    missing = 2 - c.ndim
+    row, column = [0] * missing + [
+        0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)
+    ]
+    last = Last(c.address, 0, row, column, alpha == 1 and beta == 1, alpha, beta)
+    _multiply(bits, operand(inputs, 1), operand(inputs, 2), out, last)
