@@ -111,7 +111,8 @@ def time_tiles(
 
 
 if __name__ == "__main__":
-    from tallystick.kernels.cuda.nvidia import nvidia_driver
+    from tallystick.kernels.cuda.nvidia import NvidiaDriver, ordinal_of
 
-    for row in time_tiles(Cuda(nvidia_driver(sys.argv[1] if len(sys.argv) > 1 else "cuda"))):
+    ordinal = ordinal_of(sys.argv[1] if len(sys.argv) > 1 else "cuda")
+    for row in time_tiles(Cuda(NvidiaDriver(ordinal))):
         print(json.dumps(row))

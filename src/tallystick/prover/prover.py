@@ -30,6 +30,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.environment import check_environment
 from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
@@ -202,16 +203,25 @@ class Prover:
         """Answer the query once more, by executing anew from states and records hashed anew.
 
         A step that cannot be executed stops twice at one node; a fault of this machine does not.
-        Raises MachineFaultError.
+        The processor executes it, since a fault of another device's driver or compiler would stop
+        it twice. Raises MachineFaultError.
         """
+        context = self._states.context
+        if context.device is not CPU:
+            self._states.context = ExecutionContext(context.threads)
         self._states.distrust()
         self._begin()
         self._sound = False
         try:
-            self._true(query)
+            with self._states.context.entered():
+                self._true(query)
         except NodeError as again:
             if again.node == first.node:
                 return
+        finally:
+            if context is not self._states.context:
+                self._states.context = context
+                self._forget()
         raise MachineFaultError(
             f"A step could not be executed, and a second execution on this machine did not stop "
             f"at the same node ({first.node}).",

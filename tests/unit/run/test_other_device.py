@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,12 @@ import pytest
 from emulated_device import Island, There
 
 from tallystick import _core
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import (
+    CannotCheckError,
+    RefusedOperandsError,
+    UnsupportedOperatorError,
+    UsageError,
+)
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
@@ -130,6 +136,34 @@ def test_a_prover_there_convicts_as_one_here(job: Job, tmp_path: Path) -> None:
             verdicts.append(play(job.terms, (honest, cheat)).verdict)
     assert verdicts[0] == verdicts[1]
     assert [c.party for c in verdicts[1].convicted] == [1]
+
+
+class _Refusing(Island):
+    """A device whose driver has a fault: a check kernel sees a bad operand in every step."""
+
+    def _make(self, contract):  # type: ignore[no-untyped-def]
+        made = dict(super()._make(contract))
+
+        def refuses(*_: object) -> None:
+            raise RefusedOperandsError("tallystick.cross_entropy", "a target is out of range.")
+
+        op = "tallystick.cross_entropy"
+        made[op] = replace(made[op], run=refuses)
+        return made
+
+
+def test_a_fault_of_a_device_is_no_step_that_cannot_be_executed(job: Job, tmp_path: Path) -> None:
+    """It stops twice at one node, so the processor is asked before *unable* is signed (2.8)."""
+    train_job(job, tmp_path / "honest", Options())
+    train_job(job, tmp_path / "cheat", Options(maker=Cheat(_LastBit())))
+    from tallystick.prover.cheating import CheatingProver
+
+    with (
+        Prover(tmp_path / "honest", context=ExecutionContext(device=_Refusing())) as honest,
+        CheatingProver(tmp_path / "cheat", override=_LastBit()) as cheat,
+        pytest.raises(CannotCheckError, match="did not stop at the same node"),
+    ):
+        play(job.terms, (honest, cheat))
 
 
 def test_a_step_with_a_log_is_refused_there(tmp_path: Path) -> None:
