@@ -204,8 +204,6 @@ TS_INLINE void conv_tile(const Conv& p, float* shared) {
 
 // As in gemm.cu; the same table is in kernels/cuda/tiles.py.
 TS_CONV(128x128r, 1, 128, 128, 8, 8, 16, false)
-TS_CONV(64x128r, 2, 64, 128, 8, 8, 16, false)
-TS_CONV(64x64r, 4, 64, 64, 8, 8, 16, false)
 TS_CONV(32x64r, 4, 32, 64, 4, 8, 16, false)
 
 // --- one result a thread --------------------------------------------------------------------------

@@ -34,14 +34,22 @@ class Read:
 
     file: str
     module: ptx.Module
-    code: sass.Code
+    code: sass.Code | None  # None: it was not assembled
     resources: dict[str, resources.Resources]
 
 
-def _read(tools: Toolchain, path: Path, architecture: str) -> Read:
+def _read(tools: Toolchain, path: Path, architecture: str, assembled: bool) -> Read:
     module = ptx.parse(tools.ptx(path, architecture).read_text(encoding="utf-8"))
+    if not assembled:
+        return Read(path.stem, module, None, {})
     code, said = tools.assemble(path, architecture)
     return Read(path.stem, module, sass.parse(code), resources.parse(said))
+
+
+def _kernels(reads: dict[tuple[str, str], Read]) -> set[str]:
+    """The names of all kernels."""
+    modules = [read.module for (_, a), read in reads.items() if a == ARCHITECTURES[0]]
+    return {n for m in modules for n, function in m.functions.items() if function.is_kernel}
 
 
 def _computes(module: ptx.Module) -> bool:
@@ -85,15 +93,18 @@ def _page(reads: dict[tuple[str, str], Read], files: list[str], version: str) ->
 
 
 def check(
-    tools: Toolchain, sources: list[Path], page: str | None, jobs: int
-) -> tuple[list[str], str]:
-    """What is wrong, and the page. `page` is the committed one; None: it is not compared."""
+    tools: Toolchain, sources: list[Path], page: str | None, jobs: int, assembled: tuple[str, ...]
+) -> tuple[list[str], dict[tuple[str, str], Read]]:
+    """What is wrong, and what was read. `page` is the committed one; None: it is not compared. The
+    machine code of the architectures `assembled` is read too."""
     wrong: list[str] = []
     with ThreadPoolExecutor(jobs) as pool:
         # The largest sources first: they would end last.
         sources = sorted(sources, key=_cost)
         futures: dict[tuple[str, str], Future[Read]] = {
-            (s.stem, a): pool.submit(_read, tools, s, a) for s in sources for a in ARCHITECTURES
+            (s.stem, a): pool.submit(_read, tools, s, a, a in assembled)
+            for s in sources
+            for a in ARCHITECTURES
         }
         twins = {s.stem: pool.submit(tools.ptx, s, TWIN, fused=True) for s in sources}
         # What a GPU runs is compiled by NVRTC, which reads the sources in a dialect of its own.
@@ -107,7 +118,7 @@ def check(
     for (file, architecture), read in reads.items():
         for finding in rules.findings(file, read.module, allowances):
             wrong.append(f"{architecture} {finding}")
-        for finding in sass.findings(file, read.module, read.code):
+        for finding in () if read.code is None else sass.findings(file, read.module, read.code):
             wrong.append(f"{architecture} machine code, {finding}")
         wrong += [f"{architecture} {s}" for s in resources.spills(read.resources)]
     for file, future in own.items():
@@ -118,12 +129,11 @@ def check(
             rules.findings(file, module, Allowances())
         ):
             wrong.append(f"{file}: built with fused products, it passes the check")
-    made = _page(reads, [s.stem for s in sources], tools.version)
     if page is not None:
         wrong += [f"{unused} is allowed, and no source needs it" for unused in allowances.unused()]
-        if resources.listed(page) != resources.listed(made):
+        if resources.listed(page) != _kernels(reads):
             wrong.append("docs/proofs/ptxas.md lists other kernels: run `make ptx-table`")
-    return wrong, made
+    return wrong, reads
 
 
 def main() -> int:
@@ -135,6 +145,9 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="write docs/proofs/ptxas.md, the rows of these sources"
     )
+    parser.add_argument(
+        "--all", action="store_true", help=f"assemble for all architectures, not for {TWIN} alone"
+    )
     parser.add_argument("names", nargs="*", help="sources without ending (default: all)")
     asked = parser.parse_args()
     began = time.monotonic()
@@ -145,16 +158,18 @@ def main() -> int:
     compared = None if asked.write or asked.names else old
     try:
         tools = find_toolchain(asked.toolkit, asked.work)
-        wrong, page = check(tools, sources, compared, asked.jobs)
+        assembled = ARCHITECTURES if asked.write or asked.all else (TWIN,)
+        wrong, reads = check(tools, sources, compared, asked.jobs, assembled)
     except (ToolError, EnvironmentRefusedError) as error:
         print(error, file=sys.stderr)
         return 3
     if asked.write:
+        page = _page(reads, [s.stem for s in sources], tools.version)
         others = {path.stem for path in SOURCES.glob("*.cu")} - {s.stem for s in sources}
         PAGE.write_text(resources.merged(page, old, lambda k: k.split("_", 1)[0] in others))
     for line in wrong:
         print(line)
-    kernels = len(resources.listed(page))
+    kernels = len(_kernels(reads))
     print(
         f"{len(sources)} sources, {kernels} kernels, {len(ARCHITECTURES)} architectures, "
         f"{len(wrong)} findings, {time.monotonic() - began:.0f} s, of processors "

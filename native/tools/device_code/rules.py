@@ -73,7 +73,7 @@ def _judge(i: Instruction) -> str:
     if not i.floats:
         return ""
     if i.base in _UNORDERED:
-        return "an atomic operation on floats has the order of the day"
+        return "an atomic operation adds floats in no fixed order"
     if i.base in ROUNDED:
         return _rounded(i)
     if i.base == "cvt":

@@ -124,7 +124,6 @@ class NvidiaDriver:
                 f"the kernels need {LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}.",
                 "Use a newer GPU, or compute with --device cpu.",
             )
-        self.processors = attribute("MULTIPROCESSOR_COUNT")
         self.total_bytes = int(_checked(api.cuDeviceTotalMem(device), "asking for its memory"))
         self.context = _checked(api.cuDevicePrimaryCtxRetain(device), "opening the GPU")
         self.enter()
@@ -165,11 +164,6 @@ class NvidiaDriver:
         # earlier one.
         self.api.cuCtxSetCurrent(self.context)
         self.api.cuMemFree(address)
-
-    def free_bytes(self) -> int:
-        """Memory that is free now, in bytes."""
-        self.enter()
-        return int(_checked(self.api.cuMemGetInfo(), "asking for its memory")[0])
 
     def to_device(self, host: np.ndarray, address: int) -> None:
         self.enter()

@@ -84,8 +84,3 @@ class DeviceTensor:
             step *= size
         strides.reverse()
         return DeviceTensor(self.device, self.memory, address, self.dtype, self.shape, strides)
-
-    def as_bytes(self) -> DeviceTensor:
-        """The same elements of one byte (bool) as u8."""
-        assert self.itemsize == 1
-        return DeviceTensor(self.device, self.memory, self.address, "u8", self.shape, self.strides)
