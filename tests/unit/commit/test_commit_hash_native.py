@@ -24,7 +24,8 @@ EXPECTED = "ff92deefeea9850d692307cdda70f40b36596ab01d72a45f736d2a4d6329d0eb"
 
 
 def build(compiler: str, out: Path, *flags: str) -> None:
-    command = [compiler, "-std=c++17", "-O2", *flags, "-Inative/src", "-o", str(out), *SOURCES]
+    includes = ["-Inative/src", "-Inative/include"]
+    command = [compiler, "-std=c++17", "-O2", *flags, *includes, "-o", str(out), *SOURCES]
     subprocess.run([*command, "-pthread"], cwd=ROOT, check=True, capture_output=True)
 
 
