@@ -89,7 +89,8 @@ class Executor:
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
     program is a part of another program (part.py).
 
-    Raises UnsupportedOperatorError where the device has no kernel for an operator.
+    Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
+    program with micro-batches (sectioned.py executes those).
     """
 
     def __init__(
@@ -99,6 +100,11 @@ class Executor:
         kernels: KernelHook | None = None,
         numbers: Sequence[int] | None = None,
     ) -> None:
+        if program.section:
+            raise UsageError(
+                "A program with micro-batches is executed for a number of them.",
+                "Use executor_of(program, micro_batches), or expand it.",
+            )
         self.program = program
         self.context = context
         self.contract = parse_contract(program.contract)
