@@ -19,6 +19,7 @@ LEVELS = {
     "_core": 0,
     "commit": 1,
     "disk": 2,
+    "data": 3,
     "numerics": 3,
     "kernels": 4,
     "opening": 5,
