@@ -40,8 +40,13 @@ enum class State { ready, at_block_barrier, at_warp_barrier, ended };
 // Copies to shared memory that have been started and not waited for.
 struct Copy { void* to; const void* from; uint32_t bytes, inside; };
 
+// What a lane gives to its warp: one of two in turn, so that a lane that goes on does not overwrite
+// what others still read.
+struct Gifts { uint64_t words[2][3]; uint32_t turn; };
+
 struct Fiber {
   std::unique_ptr<char[]> stack;
+  Gifts gifts;
   ucontext_t first;
   jmp_buf at;
   bool started = false;
@@ -211,6 +216,54 @@ void async_wait(uint32_t newest) {
   groups.erase(groups.begin(), groups.begin() + static_cast<ptrdiff_t>(committed - newest));
 }
 
+// Gives three words to the warp; in `use`, given(lane) are those of a lane.
+template <class Use>
+void together(uint64_t first, uint64_t second, uint64_t third, const Use& use) {
+  Gifts& own = block.now->gifts;
+  const uint32_t turn = own.turn ^= 1;
+  own.words[turn][0] = first, own.words[turn][1] = second, own.words[turn][2] = third;
+  warp_barrier();
+  const uint32_t base = here().thread / kWarp * kWarp;
+  use([&](uint32_t lane) { return block.fibers[base + lane].gifts.words[turn]; });
+}
+void matrix_load4(uint32_t* to, const void* row) {
+  if (misaligned(row, 16)) fault = "a row of a matrix is misaligned";
+  const uint32_t lane = here().thread % kWarp;
+  together(reinterpret_cast<uintptr_t>(row), 0, 0, [&](const auto& given) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      const auto* at = reinterpret_cast<const char*>(given(8 * i + lane / 4)[0]);
+      std::memcpy(to + i, at + 4 * (lane % 4), 4);
+    }
+  });
+}
+// The sum of the products of four signed bytes, modulo 2^32.
+uint32_t bytes_product(uint32_t a, uint32_t b) {
+  int32_t sum = 0;
+  for (int i = 0; i < 32; i += 8)
+    sum += static_cast<int32_t>(static_cast<int8_t>(a >> i)) * static_cast<int8_t>(b >> i);
+  return static_cast<uint32_t>(sum);
+}
+void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  const auto two = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
+  const auto part = [](uint64_t word, int i) { return static_cast<uint32_t>(word >> (32 * i)); };
+  const uint32_t lane = here().thread % kWarp, row = lane / 4, column = lane % 4 * 2;
+  // Row `row` is in the first halves, row + 8 in the second ones.
+  together(two(a[0], a[1]), two(a[2], a[3]), two(b0, b1), [&](const auto& given) {
+    for (uint32_t u = 0; u < 4; ++u) {
+      const uint64_t* left = given(4 * row + u);
+      for (uint32_t c = 0; c < 2; ++c) {
+        const uint64_t right = given(4 * (column + c) + u)[2];
+        for (int h = 0; h < 2; ++h) {
+          uint32_t more = bytes_product(part(left[0], h), part(right, 0));
+          more += bytes_product(part(left[1], h), part(right, 1));
+          int32_t& to = sum[2 * h + static_cast<int>(c)];
+          to = static_cast<int32_t>(static_cast<uint32_t>(to) + more);
+        }
+      }
+    }
+  });
+}
+
 }  // namespace emulation
 
 #define TS_EXPORT extern "C" __attribute__((visibility("default")))
@@ -257,6 +310,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
       Fiber& fiber = block.fibers[i];
       fiber.state = State::ready;
       fiber.copies.clear();
+      fiber.gifts.turn = 0;
       fiber.where = {i, threads,
                      {static_cast<uint32_t>(b % grid[0]), static_cast<uint32_t>(b / grid[0] % grid[1]),
                       static_cast<uint32_t>(b / grid[0] / grid[1])},
