@@ -219,7 +219,7 @@ def test_the_table_of_tiles_is_that_of_the_kernels() -> None:
         )
         for t in TILES
     }  # fmt: skip
-    # Blocks that a multiprocessor of every architecture holds, and of which all smaller GPUs take one.
+    # A multiprocessor of an H100 holds so many blocks, and one of the smallest GPU one.
     assert all(t.shared * t.at_once <= 227 * 1024 and t.shared <= 99 * 1024 for t in TILES)
     splits = set(re.findall(r"^TS_DIGITS_SUMS\((\w+),", text, re.M))
     assert splits == {w.tile.name for b in WIDTHS for w in ways(b) if w.splits and w.tile}

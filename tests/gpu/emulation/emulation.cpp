@@ -100,42 +100,70 @@ void resume(Fiber& fiber) {
   setcontext(&fiber.first);
 }
 
-// Releases the warps whose lanes have all arrived. A lane that has ended never arrives.
-bool release_warps() {
-  bool any = false;
-  for (uint32_t first = 0; first < block.threads; first += kWarp) {
-    const uint32_t end = std::min(first + kWarp, block.threads);
-    bool all = true;
-    for (uint32_t i = first; i < end; ++i)
-      all = all && block.fibers[i].state == State::at_warp_barrier;
-    if (!all) continue;
-    for (uint32_t i = first; i < end; ++i) block.fibers[i].state = State::ready;
-    any = true;
+uint32_t warps_of(uint32_t threads) { return (threads + kWarp - 1) / kWarp; }
+uint32_t end_of(uint32_t warp) { return std::min((warp + 1) * kWarp, block.threads); }
+
+// True if the lanes of a warp can go on: some may run, or all have arrived. A lane that has ended
+// never arrives.
+bool can_go_on(uint32_t warp) {
+  bool all = true;
+  for (uint32_t i = warp * kWarp; i < end_of(warp); ++i) {
+    if (block.fibers[i].state == State::ready) return true;
+    all = all && block.fibers[i].state == State::at_warp_barrier;
   }
-  return any;
+  return all;
 }
 
-bool release_block() {
+bool all_are(State state) {
   for (uint32_t i = 0; i < block.threads; ++i)
-    if (block.fibers[i].state != State::at_block_barrier) return false;
-  for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
+    if (block.fibers[i].state != state) return false;
   return true;
 }
 
+// Who runs next: the lanes of some warps that can go on. Mostly that is one warp, and mostly the one
+// that ran before, so that warps are far apart where no barrier of the block holds them; else all.
+class Turns {
+ public:
+  explicit Turns(uint32_t threads) : warps_(warps_of(threads)) {
+    for (uint32_t i = 0; i < warps_.size(); ++i) warps_[i] = i;
+    std::shuffle(warps_.begin(), warps_.end(), random_bits);
+  }
+  // Empty where nobody can go on.
+  const std::vector<uint32_t>& next() {
+    const uint64_t chance = random_bits();
+    if (chance % 16 == 0) alone_ = (chance >> 8) % 4 != 0;
+    if ((chance >> 16) % 16 == 0)
+      std::swap(warps_[0], warps_[(chance >> 24) % warps_.size()]);
+    lanes_.clear();
+    for (uint32_t warp : warps_) {
+      if (!can_go_on(warp)) continue;
+      for (uint32_t i = warp * kWarp; i < end_of(warp); ++i) {
+        State& state = block.fibers[i].state;
+        if (state == State::at_warp_barrier) state = State::ready;
+        if (state == State::ready) lanes_.push_back(i);
+      }
+      if (alone_) break;
+    }
+    std::shuffle(lanes_.begin(), lanes_.end(), random_bits);
+    return lanes_;
+  }
+
+ private:
+  std::vector<uint32_t> warps_, lanes_;
+  bool alone_ = true;
+};
+
 // Runs one block to its end. False where some threads wait for others that never arrive.
-bool run_block(std::vector<uint32_t>& order) {
+bool run_block() {
   for (Shared& array : block.arrays) fill_pattern(array.data.get(), array.bytes);
   fill_pattern(block.dynamic.data(), block.dynamic.size() * 8);
   for (;;) {
-    std::shuffle(order.begin(), order.end(), random_bits);
-    bool open = false;
-    for (uint32_t i : order) {
-      Fiber& fiber = block.fibers[i];
-      if (fiber.state == State::ready) resume(fiber);
-      open = open || fiber.state != State::ended;
-    }
-    if (!open) return true;
-    if (!release_warps() && !release_block()) return false;
+    Turns turns(block.threads);
+    for (const auto* lanes = &turns.next(); !lanes->empty(); lanes = &turns.next())
+      for (uint32_t i : *lanes) resume(block.fibers[i]);
+    if (all_are(State::ended)) return true;
+    if (!all_are(State::at_block_barrier)) return false;
+    for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
   }
 }
 
@@ -303,8 +331,6 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
   std::vector<uint64_t> blocks(count);
   for (uint64_t i = 0; i < count; ++i) blocks[i] = i;
   std::shuffle(blocks.begin(), blocks.end(), random_bits);
-  std::vector<uint32_t> order(threads);
-  for (uint32_t i = 0; i < threads; ++i) order[i] = i;
   for (uint64_t b : blocks) {
     for (uint32_t i = 0; i < threads; ++i) {
       Fiber& fiber = block.fibers[i];
@@ -316,7 +342,7 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
                       static_cast<uint32_t>(b / grid[0] / grid[1])},
                      {grid[0], grid[1], grid[2]}};
     }
-    if (!run_block(order)) {
+    if (!run_block()) {
       block.fibers.clear();  // they stand in the middle of the body
       return fail("some threads of a block wait for threads that never arrive");
     }

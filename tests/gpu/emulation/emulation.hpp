@@ -1,6 +1,6 @@
 // A small emulation of a GPU, for native/cuda/device.hpp: grids, blocks, shared memory, barriers and
 // warp shuffles. Threads are fibers. Between two barriers the threads of a block run one after the
-// other in a random order, and blocks run in a random order: a kernel whose result depends on either
+// other in a random order, warps far apart or together, and blocks run in a random order: a kernel whose result depends on either
 // gives other bits with another seed. Shared memory starts as a pattern, so that a read before the
 // write is seen.
 #pragma once
