@@ -30,6 +30,21 @@ TS_INLINE Range range_of(const Most& p, int64_t s, int64_t q) {
   return {first, ts_min(end, first + p.piece)};
 }
 
+// Of terms k, k + step, ... below `end`; four loads at a time do not wait for each other.
+TS_INLINE uint32_t most_of(const LinesReader& x, int64_t g, int64_t line, int64_t k, int64_t end,
+                           int64_t step) {
+  uint32_t mu = 0;
+  for (; k + 3 * step < end; k += 4 * step) {
+    uint32_t found[4];
+    TS_UNROLL
+    for (int i = 0; i < 4; ++i) found[i] = magnitude_bits(x.value(g, line, k + i * step));
+    TS_UNROLL
+    for (int i = 0; i < 4; ++i) mu = ts_max(mu, found[i]);
+  }
+  for (; k < end; k += step) mu = ts_max(mu, magnitude_bits(x.value(g, line, k)));
+  return mu;
+}
+
 // A warp for each piece of a line: neighbouring threads read neighbouring terms.
 TS_KERNEL(exact_most_terms, Most, 256) {
   const int64_t warps = item_step() / kWarp, each = p.segments * p.pieces;
@@ -38,9 +53,7 @@ TS_KERNEL(exact_most_terms, Most, 256) {
     const int64_t s = quotient(rest, p.pieces), g = quotient(line, p.lines);
     const Range range = range_of(p, s, rest - s * p.pieces);
     const LinesReader x{p.x};
-    uint32_t mu = 0;
-    for (int64_t k = range.first + lane_index(); k < range.end; k += kWarp)
-      mu = ts_max(mu, magnitude_bits(x.value(g, line - g * p.lines, k)));
+    uint32_t mu = most_of(x, g, line - g * p.lines, range.first + lane_index(), range.end, kWarp);
     for (uint32_t m = kWarp / 2; m >= 1; m /= 2) mu = ts_max(mu, warp_xor(mu, m));
     if (lane_index() == 0) put_most(p, line, s, mu);
   }
@@ -56,9 +69,7 @@ TS_KERNEL(exact_most_lines, Most, 256) {
     const Range range = range_of(p, s, rest - s * p.pieces);
     const LinesReader x{p.x};
     uint32_t mu = 0;
-    if (own < p.lines)
-      for (int64_t k = range.first + warp_index(); k < range.end; k += 8)
-        mu = ts_max(mu, magnitude_bits(x.value(g, own, k)));
+    if (own < p.lines) mu = most_of(x, g, own, range.first + warp_index(), range.end, 8);
     found[thread_index()] = mu;
     block_barrier();
     if (warp_index() == 0 && own < p.lines) {
@@ -108,7 +119,7 @@ TS_INLINE void lay(const Lay& p, const Reader& x) {
       factors[thread_index()] = exact_factor(p.groups.mu[group * p.groups.segments + s], width);
     }
     block_barrier();
-    TS_UNROLL_BY(2)
+    TS_UNROLL_BY(4)
     for (int e = 0; e < kLaidLines * kSlice / 256; ++e) {
       const int at = static_cast<int>(thread_index()) + 256 * e;
       const int row = p.lines_first ? at % kLaidLines : at / kSlice;

@@ -14,8 +14,11 @@ struct Lines {
 struct LinesReader {
   const Lines& p;
   TS_INLINE float value(int64_t g, int64_t x, int64_t k) const {
-    int64_t offset = quotient(k, p.run);
-    offset = offset * p.outer + (k - offset * p.run) * p.term;
+    int64_t offset = k * p.term;
+    if (k >= p.run) {
+      const int64_t run = quotient(k, p.run);
+      offset = run * p.outer + (k - run * p.run) * p.term;
+    }
     if (p.batch) offset += (g - quotient(g, p.period) * p.period) * p.batch;
     return p.data[offset + x * p.line];
   }

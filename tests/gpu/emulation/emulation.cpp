@@ -264,30 +264,33 @@ void matrix_load4(uint32_t* to, const void* row) {
     }
   });
 }
-// The sum of the products of four signed bytes, modulo 2^32.
-uint32_t bytes_product(uint32_t a, uint32_t b) {
+// The 32 bytes of a line of a matrix: of lanes 4·line to +3, each with two words.
+struct Line { int8_t of[32]; };
+// The sum of the products; 32 of 2^14 fit.
+int32_t product(const Line& a, const Line& b) {
   int32_t sum = 0;
-  for (int i = 0; i < 32; i += 8)
-    sum += static_cast<int32_t>(static_cast<int8_t>(a >> i)) * static_cast<int8_t>(b >> i);
-  return static_cast<uint32_t>(sum);
+  for (int k = 0; k < 32; ++k) sum += static_cast<int32_t>(a.of[k]) * b.of[k];
+  return sum;
 }
 void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1) {
   const auto two = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
-  const auto part = [](uint64_t word, int i) { return static_cast<uint32_t>(word >> (32 * i)); };
   const uint32_t lane = here().thread % kWarp, row = lane / 4, column = lane % 4 * 2;
-  // Row `row` is in the first halves, row + 8 in the second ones.
-  together(two(a[0], a[1]), two(a[2], a[3]), two(b0, b1), [&](const auto& given) {
-    for (uint32_t u = 0; u < 4; ++u) {
-      const uint64_t* left = given(4 * row + u);
-      for (uint32_t c = 0; c < 2; ++c) {
-        const uint64_t right = given(4 * (column + c) + u)[2];
-        for (int h = 0; h < 2; ++h) {
-          uint32_t more = bytes_product(part(left[0], h), part(right, 0));
-          more += bytes_product(part(left[1], h), part(right, 1));
-          int32_t& to = sum[2 * h + static_cast<int>(c)];
-          to = static_cast<int32_t>(static_cast<uint32_t>(to) + more);
-        }
+  // Bytes 0 to 15 of a line are in the first words, 16 to 31 in the second ones.
+  together(two(a[0], a[2]), two(a[1], a[3]), two(b0, b1), [&](const auto& given) {
+    const auto line = [&](uint32_t number, int word) {
+      Line found;
+      for (uint32_t u = 0; u < 4; ++u) {
+        const uint64_t bytes = given(4 * number + u)[word];
+        std::memcpy(found.of + 4 * u, &bytes, 4);
+        std::memcpy(found.of + 16 + 4 * u, reinterpret_cast<const char*>(&bytes) + 4, 4);
       }
+      return found;
+    };
+    const Line left[2] = {line(row, 0), line(row, 1)};
+    const Line right[2] = {line(column, 2), line(column + 1, 2)};
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t more = static_cast<uint32_t>(product(left[i / 2], right[i % 2]));
+      sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) + more);
     }
   });
 }
