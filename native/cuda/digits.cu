@@ -160,25 +160,32 @@ TS_INLINE double sum_of(const int (&sum)[T::kWeights][T::kM][T::kN][4], int i, i
   return static_cast<double>(all);
 }
 
-// `Single`: one block of terms, and its sums are the result.
-template <class T, bool Single>
+// What becomes of a block of terms: it is added to the total of several; it is the only one; or its
+// sums are stored. A total lies in registers where they suffice, and ends by way of shared memory;
+// else it lies in scratch memory, where each thread has places of its own.
+enum class Use { added, only, stored };
+
+template <class T, Use kUse>
 TS_INLINE void product(const Product& p, int8_t* shared) {
   constexpr int kEach = T::kM * T::kN * 4, kLines = T::kRows + T::kCols;
-  constexpr bool kOwn = T::kOwnTotals && !Single, kKept = !T::kOwnTotals && !Single;
+  constexpr bool kStored = kUse == Use::stored;
+  constexpr bool kOwn = T::kOwnTotals && kUse == Use::added, kKept = !T::kOwnTotals && !kStored;
+  constexpr bool kStaged = T::kOwnTotals && !kStored;
   constexpr int kTotalM = kOwn ? T::kM : 1, kTotalN = kOwn ? T::kN : 1;
   TS_SHARED(int, exponents, 2 * kLines);
   const int thread = static_cast<int>(thread_index());
   const int rows = static_cast<int>(p.of.rows), columns = static_cast<int>(p.of.columns);
   const int block = static_cast<int>(p.block);
-  const int first_block = Single ? static_cast<int>(p.first) + static_cast<int>(block_y()) : 0;
+  const int first_block = kStored ? static_cast<int>(p.first) + static_cast<int>(block_y()) : 0;
   // The slices of this block of the grid.
   const int end = static_cast<int>(p.pitch / kSlice) - first_block * block;
-  const int slices = Single ? ts_min(end, block) : end;
+  const int slices = kStored ? ts_min(end, block) : end;
   const uint32_t count = static_cast<uint32_t>(p.batches * p.tiles_m * p.tiles_n);
   // The swizzle repeats after eight lines, and a pass has a multiple of eight.
   static_assert(T::kPass % 8 == 0, "whole rounds of the swizzle");
   int8_t* const to_a = shared + chunk_place(thread / 4, thread % 4);
   int8_t* const to_b = to_a + T::kDigits * T::kRows * kSliceBytes;
+  float* const results = reinterpret_cast<float*>(shared);
 
   TS_ROLLED
   for (uint32_t number = block_x(); number < count; number += grid_x()) {
@@ -189,7 +196,8 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
     of_a.begin(p.a, p.pitch, tile.z, tile.row, rows, first_block * p.block * kSlice);
     of_b.begin(p.b, p.pitch, tile.z, tile.col, columns, first_block * p.block * kSlice);
     // The magnitude of one line's group, asked for a block ahead.
-    const int segment = p.each == 1 ? first_block : static_cast<int>(quotient_of_any(first_block, p.each));
+    const int segment =
+        p.each == 1 ? first_block : static_cast<int>(quotient_of_any(first_block, p.each));
     const uint32_t* mus = p.a_groups.mu;
     if (thread < kLines) {
       const bool is_row = thread < T::kRows;
@@ -220,7 +228,7 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
     }
 
     double* const kept = p.totals + (block_x() * int64_t(kEach * T::kThreads) + thread);
-    if (kKept) {
+    if (kKept && kUse == Use::added) {
       TS_ROLLED
       for (int e = 0; e < kEach; ++e) kept[e * T::kThreads] = 0.0;
     }
@@ -264,6 +272,7 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
       }
 
       // The block of terms is complete.
+      if (kStaged && kUse == Use::only) block_barrier();  // results are put where the slices are
       TS_UNROLL
       for (int i = 0; i < T::kM; ++i) {
         TS_UNROLL
@@ -273,7 +282,7 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
             const double value = sum_of<T>(sum, i, j, c);
             TS_UNROLL
             for (int w = 0; w < T::kWeights; ++w) sum[w][i][j][c] = 0;
-            if (Single) {
+            if (kStored) {
               const int r = tile.row + own_row<T>(i, c), k = tile.col + own_col<T>(j, c);
               if (r < rows && k < columns)
                 p.sums[((block_y() * p.batches + tile.z) * rows + r) * columns + k] = value;
@@ -282,8 +291,11 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
             const int unit = exponent[own_row<T>(i, c)] + exponent[T::kRows + own_col<T>(j, c)];
             double* const at = kept + ((i * T::kN + j) * 4 + c) * T::kThreads;
             double& own = total[i % kTotalM][j % kTotalN][c];
-            if (kOwn) own = with_block(own, value, unit);
-            else *at = with_block(*at, value, unit);
+            if (kStaged && kUse == Use::only)
+              results[own_row<T>(i, c) * T::kCols + own_col<T>(j, c)] =
+                  static_cast<float>(with_block(0.0, value, unit));
+            else if (kOwn) own = with_block(own, value, unit);
+            else *at = with_block(kUse == Use::only ? 0.0 : *at, value, unit);
           }
         }
       }
@@ -298,8 +310,7 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
       }
     }
     if (kOwn) {
-      float* const results = reinterpret_cast<float*>(shared);
-      block_barrier();  // results are put where the slices are
+      block_barrier();  // as above
       TS_UNROLL
       for (int i = 0; i < T::kM; ++i) {
         TS_UNROLL
@@ -310,6 +321,8 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
                 static_cast<float>(total[i % kTotalM][j % kTotalN][c]);
         }
       }
+    }
+    if (kStaged) {
       block_barrier();
       TS_ROLLED
       for (int e = thread; e < T::kRows * T::kCols; e += T::kThreads) {
@@ -320,17 +333,17 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
   }
 }
 
-#define TS_DIGITS(name, blocks, ...)                                                         \
+#define TS_DIGITS_KERNEL(kernel, name, blocks, use)                                           \
+  TS_KERNEL_AT_ONCE(kernel, Product, Tile##name::kThreads, blocks) {                          \
+    TS_DYNAMIC_SHARED(int8_t, shared);                                                        \
+    product<Tile##name, use>(p, shared);                                                      \
+  }
+#define TS_DIGITS(name, blocks, ...)                                                          \
   using Tile##name = DigitTile<__VA_ARGS__>;                                                  \
-  TS_KERNEL_AT_ONCE(digits_##name, Product, Tile##name::kThreads, blocks) {                   \
-    TS_DYNAMIC_SHARED(int8_t, shared);                                                        \
-    product<Tile##name, false>(p, shared);                                                    \
-  }
+  TS_DIGITS_KERNEL(digits_##name, name, blocks, Use::added)                                   \
+  TS_DIGITS_KERNEL(digits_##name##_only, name, blocks, Use::only)
 #define TS_DIGITS_SUMS(name, blocks)                                                          \
-  TS_KERNEL_AT_ONCE(digits_##name##_sums, Product, Tile##name::kThreads, blocks) {            \
-    TS_DYNAMIC_SHARED(int8_t, shared);                                                        \
-    product<Tile##name, true>(p, shared);                                                     \
-  }
+  TS_DIGITS_KERNEL(digits_##name##_sums, name, blocks, Use::stored)
 
 // Blocks at once; digits; elements of a block, of a warp; stages; totals in registers. The same table
 // is in kernels/cuda/exact_ways.py.

@@ -193,7 +193,8 @@ def _whole(
     count = tile.count(len(rows), len(columns)) * len(batches)
     params = _params(laid, tile, target, batches, rows, columns, 0, 0, scratch["totals"])
     grid = (count if tile.own_totals else min(count, FORCED.kept), 1, 1)
-    laid.device.launch(f"digits_{tile.name}", grid, tile.threads, params, tile.shared)
+    name = f"digits_{tile.name}{'_only' if laid.blocks.count == 1 else ''}"
+    laid.device.launch(name, grid, tile.threads, params, tile.shared)
 
 
 def _in_parts(
