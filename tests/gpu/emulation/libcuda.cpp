@@ -4,6 +4,7 @@
 // TALLYSTICK_EMULATED_GPU_CAPABILITY is its compute capability (90). After
 // TALLYSTICK_EMULATED_GPU_LAUNCHES launches a kernel reads where it must not: as on a GPU, the next
 // call that waits says so, and after it every call says it again.
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -200,6 +201,25 @@ API int cuGraphLaunch(void* graph, void* stream) {
   return kSuccess;
 }
 
+// Events on the host's clock: work has ended when its call returns.
+API int cuEventCreate(void** event, unsigned) { *event = new double(-1); return kSuccess; }
+API int cuEventRecord(void* event, void* stream) {
+  if (dead || capturing || stream != &stream_object) return dead ? dead : kIllegalState;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  *static_cast<double*>(event) = std::chrono::duration<double, std::milli>(now).count();
+  return kSuccess;
+}
+API int cuEventSynchronize(void* event) {
+  return dead ? dead : *static_cast<double*>(event) < 0 ? kInvalidValue : kSuccess;
+}
+API int cuEventElapsedTime_v2(float* taken, void* first, void* last) {
+  *taken = static_cast<float>(*static_cast<double*>(last) - *static_cast<double*>(first));
+  return kSuccess;
+}
+API int cuEventElapsedTime(float* taken, void* first, void* last) {
+  return cuEventElapsedTime_v2(taken, first, last);
+}
+
 API int cuGetProcAddress_v2(const char* symbol, void** found, int, uint64_t, int* status) {
   static const std::map<std::string, void*> all = {
 #define TS_CALL(name) {#name, reinterpret_cast<void*>(&name)}
@@ -213,7 +233,8 @@ API int cuGetProcAddress_v2(const char* symbol, void** found, int, uint64_t, int
       TS_CALL(cuModuleGetFunction), TS_CALL(cuFuncSetAttribute), TS_CALL(cuLaunchKernel),
       TS_CALL2(cuStreamBeginCapture), TS_CALL(cuStreamEndCapture),
       TS_CALL(cuGraphInstantiateWithFlags), TS_CALL(cuGraphDestroy), TS_CALL(cuGraphExecDestroy),
-      TS_CALL(cuGraphLaunch), TS_CALL2(cuGetProcAddress)};
+      TS_CALL(cuGraphLaunch), TS_CALL(cuEventCreate), TS_CALL(cuEventRecord),
+      TS_CALL(cuEventSynchronize), TS_CALL2(cuEventElapsedTime), TS_CALL2(cuGetProcAddress)};
   const auto at = all.find(symbol);
   *found = at == all.end() ? nullptr : at->second;
   if (status) *status = at == all.end() ? 1 : 0;

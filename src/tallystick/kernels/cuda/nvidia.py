@@ -201,6 +201,12 @@ class NvidiaDriver:
         self.api.cuCtxSetCurrent(self.context)
         self.api.cuMemFree(address)
 
+    def memory(self) -> tuple[int, int]:
+        """The GPU's free bytes and all its bytes, whoever uses them."""
+        self.enter()
+        free, total = self.checked(self.api.cuMemGetInfo(), "asking for its memory")
+        return int(free), int(total)
+
     def to_device(self, host: np.ndarray, address: int) -> None:
         self.enter()
         self.traffic.to_device += 1
