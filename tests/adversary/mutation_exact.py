@@ -272,7 +272,8 @@ def tests() -> list[Test]:
     for kind, width in (("special", 8), ("scales", 15), ("ties", 22)):
         add(kernels.test_products, kind, width)
     found += [(f"test_convolutions[{b}]", partial(_conv, "special", b)) for b in (500, 1 << 24)]
-    add(kernels.test_convolutions_of_several_segments, "special")
+    for kind in ("scales", "special"):
+        add(kernels.test_convolutions_of_several_segments, kind)
     with_probe = kernels.test_the_binary64_engine_is_probed
 
     def probed() -> None:
@@ -319,6 +320,7 @@ def killed_by(mutant: Mutant, every: list[Test]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="mutants whose module, line or text has this")
+    parser.add_argument("--numbers", type=int, nargs="*", help="of the list that --only gives")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -326,9 +328,12 @@ def main() -> None:
         m for module in MODULES for m in mutants(module)
         if given.only in f"{m.module}:{m.line}: {m.was}"
     ]  # fmt: skip
+    numbered = list(enumerate(chosen))
+    if given.numbers:
+        numbered = [numbered[number] for number in given.numbers]
     if given.list:
-        for m in chosen:
-            print(f"{m.module}:{m.line} {m.function}: {m.was} -> {m.now}")
+        for number, m in numbered:
+            print(f"{number} {m.module}:{m.line} {m.function}: {m.was} -> {m.now}")
         return
     signal.signal(signal.SIGALRM, _end)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES,) * 2)
@@ -337,7 +342,7 @@ def main() -> None:
         start = time.monotonic()
         call()  # nothing is changed: everything holds
         print(f"{name}: {time.monotonic() - start:.1f} s", flush=True)
-    for number, mutant in enumerate(chosen):
+    for number, mutant in numbered:
         killer = killed_by(mutant, every)
         print(f"{number} {mutant.module}:{mutant.line} {killer or 'SURVIVED'}"
               f"{'' if killer else f': {mutant.was} -> {mutant.now}'}", flush=True)  # fmt: skip
@@ -347,7 +352,9 @@ def main() -> None:
             f"`{text[1]}` | {killer or '**none**'} |"
         )
     survivors = sum(row.endswith("**none** |") for row in rows)
-    print(f"{len(rows)} changes, {survivors} survive, {(time.monotonic() - began) / 60:.0f} minutes")
+    print(
+        f"{len(rows)} changes, {survivors} survive, {(time.monotonic() - began) / 60:.0f} minutes"
+    )
     if given.out:
         given.out.write_text("\n".join(rows) + "\n")
     sys.exit(1 if survivors else 0)
