@@ -77,6 +77,7 @@ def test_products(kind: str, width: int) -> None:
         ((4, 5), 0.1, 1.0),
         ((), 0.0, 3.0),
         ((4, 1), 2, -1),
+        ((5,), 1.0, 2.0),
     ):
         c = nasty(rng, shape, kind)
         check("aten.addmm", width, c, a[0], b[0], beta=float(beta), alpha=float(alpha))
@@ -116,6 +117,9 @@ def test_convolutions_of_several_segments(kind: str) -> None:
         "aten.convolution_backward", 8, *wide, one[:1], output_mask=(False, True, False), **form
     )  # 400 places: two blocks of one segment
     big = {**form, "padding": (0, 0)}
+    many = (nasty(rng, (1, 300, 1, 2), kind), nasty(rng, (2, 300, 1, 1), kind))
+    check("aten.convolution", 8, *many, **big)  # one tap: 256 channels a segment
+    check("aten.convolution_backward", 8, nasty(rng, (1, 2, 1, 2), kind), *many, **big)
     check("aten.convolution", 8, wide[0], nasty(rng, (1, 1, 18, 18), kind), **big)  # 324 taps
 
 
