@@ -40,7 +40,7 @@ def _attrs(**wrong: float) -> Callable[..., dict[str, float]]:
 
 def _sgd(change: Callable[[SGD], SGD]) -> Callable[..., Any]:
     right = rules._sgd
-    return lambda b, optimizer, *rest: right(b, change(optimizer), *rest)
+    return lambda optimizer, *rest: right(change(optimizer), *rest)
 
 
 NESTEROV = SGD(0.1, momentum=0.9, nesterov=True)

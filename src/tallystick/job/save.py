@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallystick.commit.data import DataSchema, Field, batch_columns, batch_indices, data_root
-from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.job import JobCommitment, scalars_digest
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
@@ -30,6 +30,7 @@ from tallystick.job.job import (
     check_program_fits,
 )
 from tallystick.job.job_file import job_manifest, load_job
+from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -125,7 +126,7 @@ def save_job(
     order_seed: int | None = None,
     batch_size: int | None = None,
     checkpoint_interval: int = DEFAULT_INTERVAL,
-    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    schedules: Mapping[str, Schedule] | Any | None = None,
     initial_state: Mapping[str, Array] | None = None,
     validation: Mapping[str, Any] | None = None,
     eval_program: Program | None = None,
@@ -140,8 +141,9 @@ def save_job(
 
     `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch.
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
-    order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
-    optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
+    order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
+    scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
+    optimizer. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps.
 
     The first step is compared with the module and torch's optimizer in float64 (PROGRAM 5.9), that
@@ -183,7 +185,7 @@ def save_job(
             error.message, "Every weight needs the captured dtype and shape."
         ) from None
     slots = {name: np.asarray(state[name], order="C") for name in program.state_types}
-    scalars = _scalars(captured.scalars, schedules or {}, steps)
+    scalars = scalar_tables(captured.scalars, schedules, steps)
     try:
         root = data_root(schema, columns)
         commitment = JobCommitment(
@@ -249,35 +251,6 @@ def _refuse_unfit(job: Job, program: Program) -> None:
         check_program_fits(job)
     except CorruptFileError as error:
         raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
-
-
-def _scalars(
-    named: Mapping[str, float | str],
-    schedules: Mapping[str, float | Sequence[float]],
-    steps: int,
-) -> dict[str, ScalarTable]:
-    """A constant or a table for every per-step scalar. Raises UsageError for a missing schedule."""
-    scalars: dict[str, ScalarTable] = {}
-    for name, value in named.items():
-        if isinstance(value, str):
-            if value not in schedules:
-                raise UsageError(
-                    f"The optimizer takes {name} from a table {value!r} that is not given.",
-                    f"Pass schedules={{{value!r}: [...]}} with one number per step.",
-                )
-            table = schedules[value]
-            if isinstance(table, (int, float)):
-                scalars[name] = float(table)
-                continue
-            if len(table) != steps:
-                raise UsageError(
-                    f"The schedule {value!r} has {len(table)} numbers for {steps} steps.",
-                    "Give one number per step.",
-                )
-            scalars[name] = [float(v) for v in table]
-        else:
-            scalars[name] = float(value)
-    return scalars
 
 
 def _evaluation(
