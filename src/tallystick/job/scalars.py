@@ -68,7 +68,7 @@ def _by_name(schedules: Any, wanted: set[str], steps: int) -> dict[str, Schedule
     if len(tables) == 1 and len(wanted) == 1:
         return {next(iter(wanted)): tables[0]}
     numbered = {f"lr.{i:0{len(str(len(tables) - 1))}d}": t for i, t in enumerate(tables)}
-    if not wanted <= set(numbered):
+    if not wanted or not wanted <= set(numbered):
         raise UsageError(
             f"The scheduler has rates for {len(tables)} groups, the optimizers name "
             + (f"{', '.join(map(repr, sorted(wanted)))}." if wanted else "no table."),

@@ -74,16 +74,22 @@ def _transformers(o: Options) -> Optimizer:
     return ours.TransformersAdafactor(**_given(o, *names))
 
 
-_READERS: dict[str, Callable[[Options], Optimizer]] = {
-    "torch.optim.sgd.SGD": _sgd,
-    "torch.optim.adam.Adam": _adam,
-    "torch.optim.adamw.AdamW": _adamw,
-    "torch.optim.rmsprop.RMSprop": _rmsprop,
-    "torch.optim.adagrad.Adagrad": _adagrad,
-    "torch.optim._adafactor.Adafactor": _adafactor,
-    "torch.optim._muon.Muon": _muon,
-    "transformers.optimization.Adafactor": _transformers,
+# By package and class: where in a package a class stands depends on its version.
+_READERS: dict[tuple[str, str], Callable[[Options], Optimizer]] = {
+    ("torch", "SGD"): _sgd,
+    ("torch", "Adam"): _adam,
+    ("torch", "AdamW"): _adamw,
+    ("torch", "RMSprop"): _rmsprop,
+    ("torch", "Adagrad"): _adagrad,
+    ("torch", "Adafactor"): _adafactor,
+    ("torch", "Muon"): _muon,
+    ("transformers", "Adafactor"): _transformers,
 }
+
+
+def _reader(optimizer: TorchOptimizer) -> Callable[[Options], Optimizer] | None:
+    kind = type(optimizer)
+    return _READERS.get((kind.__module__.partition(".")[0], kind.__qualname__))
 
 
 def _kind(value: object) -> str:
@@ -108,12 +114,14 @@ def _read(optimizer: TorchOptimizer, group: Mapping[str, Any], rate: str) -> Opt
             )
     if "initial_lr" in group and options.get("lr") is not None:
         options["lr"] = rate
-    return _READERS[_kind(optimizer)](options)
+    reader = _reader(optimizer)
+    assert reader is not None  # `_check` refuses what has none
+    return reader(options)
 
 
 def _check(optimizer: TorchOptimizer) -> None:
     kind = _kind(optimizer)
-    if kind not in _READERS:
+    if _reader(optimizer) is None:
         raise UsageError(
             f"The optimizer is a {kind}.",
             "Supported are torch.optim's SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor and Muon, "
