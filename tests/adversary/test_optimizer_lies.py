@@ -1,6 +1,6 @@
 """Lies about a step of each optimizer: a false output of every node, every slot, every scalar.
 
-Composed updates (PROGRAM 6) have no opening rule of their own: their nodes are the contract's.
+Composed updates (PROGRAM 8) have no opening rule of their own: their nodes are the contract's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every optimizer, option and clipping over fifty steps beside torch's own (PROGRAM 6)."""
+"""Every optimizer, option and clipping over fifty steps beside torch's own (PROGRAM 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedulers of torch and transformers as tables of a job (PROGRAM 6.2)."""
+"""Schedulers of torch and transformers as tables of a job (PROGRAM 8.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exponential moving average of the parameters, in slots of its own (PROGRAM 6.10)."""
+"""An exponential moving average of the parameters, in slots of its own (PROGRAM 8.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer descriptions: a job's update rule (NUMERICS 11, PROGRAM 6). Needs no torch."""
+"""Optimizer descriptions: a job's update rule (NUMERICS 11, PROGRAM 8). Needs no torch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop(Decays):
-    """RMSprop as torch has it (PROGRAM 6.3); decay is part of the gradient, fields as in `SGD`."""
+    """RMSprop as torch has it (PROGRAM 8.3); decay is part of the gradient, fields as in `SGD`."""
 
     lr: LearningRate = 0.01
     alpha: float = 0.99
@@ -128,7 +128,7 @@ class RMSprop(Decays):
 
 @dataclass(frozen=True)
 class Adagrad(Decays):
-    """Adagrad as torch has it (PROGRAM 6.4); decay is part of the gradient, fields as in `SGD`.
+    """Adagrad as torch has it (PROGRAM 8.4); decay is part of the gradient, fields as in `SGD`.
 
     With `lr_decay` the job derives a table of rates, lr/(1 + step·lr_decay).
     """
@@ -149,7 +149,7 @@ class Adagrad(Decays):
 
 @dataclass(frozen=True)
 class Lion(Decays):
-    """Lion (arXiv:2302.06675, PROGRAM 6.5): a step of lr along the sign of an averaged gradient.
+    """Lion (arXiv:2302.06675, PROGRAM 8.5): a step of lr along the sign of an averaged gradient.
 
     Decay is decoupled; fields as in `SGD`.
     """
@@ -168,7 +168,7 @@ class Lion(Decays):
 
 @dataclass(frozen=True)
 class LAMB(Decays):
-    """LAMB (arXiv:1904.00962, PROGRAM 6.6): Adam's direction, scaled by a trust ratio.
+    """LAMB (arXiv:1904.00962, PROGRAM 8.6): Adam's direction, scaled by a trust ratio.
 
     The ratio is that of the parameter's norm to the direction's, 1 where one of them is 0, and at
     most `max_trust` if that is given. Without `always_adapt` a parameter without decay has the
@@ -194,7 +194,7 @@ class LAMB(Decays):
 
 @dataclass(frozen=True)
 class Adafactor(Decays):
-    """Adafactor as torch.optim has it (PROGRAM 6.7); `d` clips the update's root mean square.
+    """Adafactor as torch.optim has it (PROGRAM 8.7); `d` clips the update's root mean square.
 
     `eps[0]` None is float32's own, 2⁻²³. The rate is min(lr, 1/√step) times the parameter's root
     mean square, which counts as at least `eps[1]`. Decay is decoupled; fields as in `SGD`.
@@ -218,7 +218,7 @@ class Adafactor(Decays):
 
 @dataclass(frozen=True)
 class TransformersAdafactor(Decays):
-    """Adafactor as the package transformers has it (PROGRAM 6.8), with its options and defaults.
+    """Adafactor as the package transformers has it (PROGRAM 8.8), with its options and defaults.
 
     With `relative_step` the job derives the rates, and `lr` is None. Fields as in `SGD`.
     """
@@ -255,7 +255,7 @@ class TransformersAdafactor(Decays):
 
 @dataclass(frozen=True)
 class Muon(Decays):
-    """Muon as torch.optim has it, but in float32 where torch takes bfloat16 (PROGRAM 6.9).
+    """Muon as torch.optim has it, but in float32 where torch takes bfloat16 (PROGRAM 8.9).
 
     For parameters of two axes: others get another optimizer by `ParameterGroups`. `adjust_lr`
     scales the rate by the shape: "original" by √max(1, rows/columns), "match_rms_adamw" by

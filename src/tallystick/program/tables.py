@@ -1,4 +1,4 @@
-"""Tables of numbers per step that a job derives from its rates (PROGRAM 6.2). Needs no torch.
+"""Tables of numbers per step that a job derives from its rates (PROGRAM 8.2). Needs no torch.
 
 IEEE operations, and powers that are rounded correctly, so that every machine derives the same ones.
 """

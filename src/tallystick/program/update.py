@@ -1,5 +1,5 @@
 """The optimizer's part of a step: clipping, beta powers, one update per parameter (NUMERICS 11,
-PROGRAM 6)."""
+PROGRAM 8)."""
 
 from __future__ import annotations
 

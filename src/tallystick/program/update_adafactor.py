@@ -1,4 +1,4 @@
-"""Adafactor as torch and as transformers have it, node by node (PROGRAM 6.7, 6.8).
+"""Adafactor as torch and as transformers have it, node by node (PROGRAM 8.7, 6.8).
 
 The second moment of a parameter of two axes or more is kept as means of rows and of columns. Each
 moves by a part of step^decay, a table of the job: no power is computed in the program.
@@ -41,7 +41,7 @@ def _clipping(update: Value, most: float, given: Given) -> Value:
     return given.at_least(given.over(given.rms(update), most), 1.0)
 
 
-# -- torch's (6.7) ---------------------------------------------------------------------------------
+# -- torch's (8.7) ---------------------------------------------------------------------------------
 def _scalars(o: Adafactor) -> dict[str, Scalar]:
     rate = rate_of(o.lr)
     found: dict[str, Scalar] = {"part": Power(rate, o.beta2_decay), "rate": Relative(rate)}
@@ -69,7 +69,7 @@ def _emit(o: Adafactor, name: str, gradient: Value, given: Given) -> dict[str, V
     return {**changed, f"param.{name}": new}
 
 
-# -- transformers' (6.8) ---------------------------------------------------------------------------
+# -- transformers' (8.8) ---------------------------------------------------------------------------
 def _own_slots(o: TransformersAdafactor, name: str, type_: TensorType) -> dict[str, SlotRule]:
     return _factored(type_, name) | (moments(type_, name, "m") if o.beta1 is not None else {})
 

@@ -1,4 +1,4 @@
-"""RMSprop, Adagrad and Lion, node by node (PROGRAM 6.3 to 6.5)."""
+"""RMSprop, Adagrad and Lion, node by node (PROGRAM 8.3 to 8.5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _decayed(o: RMSprop | Adagrad, name: str, gradient: Value, given: Given) -> 
     return given.add(gradient, given.parameter(name), decay) if decay else gradient
 
 
-# -- RMSprop (6.3) ---------------------------------------------------------------------------------
+# -- RMSprop (8.3) ---------------------------------------------------------------------------------
 def _rmsprop_slots(o: RMSprop, name: str, type_: TensorType) -> dict[str, SlotRule]:
     kinds = ["v"] + ["avg"] * o.centered + ["buf"] * (o.momentum != 0)
     return moments(type_, name, *kinds)
@@ -40,7 +40,7 @@ def _rmsprop(o: RMSprop, name: str, gradient: Value, given: Given) -> dict[str, 
     return changed | dict(zip((f"param.{name}", f"opt.buf.{name}"), new, strict=False))
 
 
-# -- Adagrad (6.4) ---------------------------------------------------------------------------------
+# -- Adagrad (8.4) ---------------------------------------------------------------------------------
 def _adagrad_slots(o: Adagrad, name: str, type_: TensorType) -> dict[str, SlotRule]:
     return moments(type_, name, "sum", initial=float(o.initial_accumulator_value))
 
@@ -58,7 +58,7 @@ def _adagrad(o: Adagrad, name: str, gradient: Value, given: Given) -> dict[str, 
     return {f"opt.sum.{name}": total, f"param.{name}": new}
 
 
-# -- Lion (6.5) ------------------------------------------------------------------------------------
+# -- Lion (8.5) ------------------------------------------------------------------------------------
 def _lion_slots(o: Lion, name: str, type_: TensorType) -> dict[str, SlotRule]:
     return moments(type_, name, "m")
 

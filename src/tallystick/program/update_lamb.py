@@ -1,4 +1,4 @@
-"""LAMB, node by node (PROGRAM 6.6)."""
+"""LAMB, node by node (PROGRAM 8.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon, node by node (PROGRAM 6.9): its matrix products are the contract's, in float32."""
+"""Muon, node by node (PROGRAM 8.9): its matrix products are the contract's, in float32."""
 
 from __future__ import annotations
 

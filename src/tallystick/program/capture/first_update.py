@@ -250,7 +250,7 @@ def _check_kept(step: Stepped, updated: Mapping[str, Array]) -> None:
 
 
 def _check_averages(step: Stepped, updated: Mapping[str, Array], wide: float) -> None:
-    """PROGRAM 6.10, in float64 beside the program's new parameters."""
+    """PROGRAM 8.10, in float64 beside the program's new parameters."""
     for slot, before in step.before.items():
         name = slot.removeprefix(EMA_PREFIX)
         if name == slot:
