@@ -33,7 +33,6 @@ from tallystick.job.job import (
     check_program_fits,
 )
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.job.parts import (
     HELD_OUT,
     STEP,
@@ -44,6 +43,7 @@ from tallystick.job.parts import (
     interval_for,
     with_validation,
 )
+from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import find_contract

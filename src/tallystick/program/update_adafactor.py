@@ -1,4 +1,4 @@
-"""Adafactor as torch and as transformers have it, node by node (PROGRAM 8.7, 6.8).
+"""Adafactor as torch and as transformers have it, node by node (PROGRAM 8.7, 8.8).
 
 The second moment of a parameter of two axes or more is kept as means of rows and of columns. Each
 moves by a part of step^decay, a table of the job: no power is computed in the program.
