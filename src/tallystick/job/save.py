@@ -229,7 +229,7 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
-    notes = dict(about or {})
+    notes = {**(about or {}), **captured.names.notes()}
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"

@@ -34,6 +34,7 @@ from tallystick.program.capture.updates import Groups, StepFunction, without_upd
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
 from tallystick.program.ir import Program, Value
+from tallystick.program.module_names import ModuleNames
 from tallystick.program.tables import Scalar
 from tallystick.program.update import Clip, Optimizers, SlotRule
 
@@ -46,6 +47,7 @@ class CapturedStep:
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
     passes them through unchanged. `first_step` compares a job's first step with the module.
+    `names` are those of its state_dict where they are not those of the slots.
     """
 
     program: Program
@@ -55,6 +57,7 @@ class CapturedStep:
     slot_rules: dict[str, SlotRule] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
+    names: ModuleNames = field(default_factory=ModuleNames)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -166,6 +169,7 @@ def _captured(
             {path: child.training for path, child in model.module.named_modules()},
             step.updates,
         ),
+        model.names(),
     )
     weights = model.weights()
     if weights is None:
