@@ -32,7 +32,7 @@ from opening_cost import (
     worst_cost,
 )
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import TensorType
+from tallystick.numerics.types import Attrs, TensorType
 from tallystick.opening.quantity import (
     VALUE_DTYPES,
     Array,
@@ -163,7 +163,7 @@ def worst(operator: Operator, contract: str, leaf: int) -> tuple[int, int]:
     stored = list(call.operands)
     if call.turned:
         stored[0] = Tensor(call.operands[0].shape[::-1])
-    attrs = {"alpha": 1.0, "beta": 1.0} if call.op == "aten.addmm" else {}
+    attrs: Attrs = {"alpha": 1.0, "beta": 1.0} if call.op == "aten.addmm" else {}
     out = TensorType("f32", operator.output.shape)
     for index in pick(draw, *operator.output.shape):
         element = operator.output.at(*index)
@@ -214,11 +214,10 @@ def main(arguments: list[str] | None = None) -> int:
         if rows[at][3]:
             cells = " | ".join(f"{r[4]:,} ({r[5]})" for r in rows[at : at + len(widths)])
             print(f"| {rows[at][0]} | {rows[at][1]} | {cells} |")
-    for what, dot in (("DOT", True), ("other operator", False)):
-        seq, name, b, _, cost, _ = max((r for r in rows if r[3] is dot), key=lambda r: r[4])
-        print(
-            f"\nworst {what}: {cost:,} bytes ({name}, seq {seq}, b = {b}), target {TARGET_BYTES:,}"
-        )
+    for what, is_dot in (("DOT", True), ("other operator", False)):
+        top = max((r for r in rows if r[3] is is_dot), key=lambda r: r[4])
+        where = f"{top[1]}, seq {top[0]}, b = {top[2]}"
+        print(f"\nworst {what}: {top[4]:,} bytes ({where}), target {TARGET_BYTES:,}")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,6 +123,7 @@ def measure(
     if torch is not None:
         step = both.theirs()
         step.to("cuda")
+        torch.cuda.empty_cache()  # of a model before
         torch.cuda.reset_peak_memory_stats()
         times, failure = _their_seconds(torch, step, compiled)
         name = min((k for k in times if k.startswith("eager")), key=lambda k: times[k])
@@ -157,17 +159,13 @@ def rows(
     device, found = device_of(name), []
     for model in models or DEFAULT_MODELS:
         if model not in MODELS:
-            found += measure(
-                device,
-                model.rpartition(":")[2],
-                lambda m=model: _net_sides(device, m),
-                parts,
-                compiled,
-            )
+            sides = partial(_net_sides, device, model)
+            found += measure(device, model.rpartition(":")[2], sides, parts, compiled)
             continue
         own = MODELS[model]
         if {"time", "memory"} & set(parts):
-            found += measure(device, model, lambda m=own: gpt2_sides(device, m), parts, compiled)
+            sides = partial(gpt2_sides, device, own)
+            found += measure(device, model, sides, parts, compiled)
         if "commit" in parts and not model.endswith("-no-dropout"):
             with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as directory:
                 built = built_for(own, commit_steps)

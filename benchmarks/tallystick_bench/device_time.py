@@ -130,7 +130,7 @@ def torch_seconds(torch: Any, call: Callable[[], object], samples: int = 9) -> f
     """The median time of `call` between two of torch's events, after three calls."""
     for _ in range(3):
         call()
-    taken = []
+    taken: list[float] = []
     for _ in range(samples):
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()

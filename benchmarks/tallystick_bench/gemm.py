@@ -55,8 +55,8 @@ def shape_of(name: str) -> Shape:
             f"{name[:40]!r} is no product.",
             "Give rows x terms x columns, such as 512x768x3072, 512x768x768-nt or 96x64x64x64.",
         )
-    count = sides.pop(0) if len(sides) == 4 else 0
-    return Shape(*sides, layout=found[2] or "nn", count=count)
+    count, (m, k, n) = sides[0] if len(sides) == 4 else 0, sides[-3:]
+    return Shape(m, k, n, found[2] or "nn", count)
 
 
 # The shapes of the target.

@@ -255,6 +255,14 @@ def tests() -> list[Test]:
         opening.test_the_sum_is_rounded_once_where_it_is_too_long,
         opening.test_an_element_of_no_terms_is_plus_zero,
         opening.test_values_of_convolutions_of_several_segments,
+        opening.test_the_groups_of_every_element,
+        opening.test_links_in_any_pieces,
+        opening.test_a_group_of_zeros_has_no_magnitude,
+        opening.test_a_nan_in_an_agreed_record_becomes_the_canonical_one,
+        opening.test_a_sum_wraps_modulo_2_64,
+        kernels.test_a_result_that_is_no_number_is_the_canonical_one,
+        kernels.test_images_of_one_place,
+        kernels.test_tiles_cover_everything_once_within_the_budget,
         kernels.test_nothing_to_add_and_nothing_to_make,
         kernels.test_ties_and_the_largest_integer,
         kernels.test_the_largest_sums_stay_exact,
@@ -262,9 +270,16 @@ def tests() -> list[Test]:
         kernels.test_an_engine_that_is_not_there,
     ):
         add(test)
-    for total, mu in ((0.0, 0), (1e308, 0x7F800000), (float("nan"), 0x3F800000), (-0.0, 1)):
+    for total, mu in ((0.0, 0), (1e308, 0x7F800000), (float("nan"), 0x3F800000), (-0.0, 1),
+                      (0.0, 1), (1e308, 0x3F800000)):  # fmt: skip
         add(opening.test_any_record_goes_on, total, mu)
-    for maker, width, k in (("wide", 8, 150), ("mixed", 22, 150), ("tiny", 15, 0), ("tiny", 22, 1)):
+    for maker, width, k in (
+        ("wide", 15, 150),
+        ("wide", 8, 150),
+        ("mixed", 22, 150),
+        ("tiny", 15, 0),
+        ("tiny", 22, 1),
+    ):
         add(opening.test_values, maker, width, k)
     add(opening.test_a_lie_in_one_link_is_found_in_it)
     for maker, width in (("floats", 8), ("mixed", 22)):

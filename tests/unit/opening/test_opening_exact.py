@@ -83,6 +83,8 @@ def test_values_of_convolutions_of_several_segments() -> None:
     operands = gen.wide(30, 2, 3, 3), gen.wide(30, 1, 3, 3), gen.wide(2, 1, 3, 3)
     check_values("aten.convolution_backward", back, operands, CONTRACTS[8])
     operands = gen.wide(2, 1, 20, 20), gen.wide(2, 1, 20, 20), gen.wide(1, 1, 3, 3)
+    for operand in operands[:2]:
+        operand[1] *= F32(2.0**-12)  # an image longer than a block is a segment of its own
     check_values(
         "aten.convolution_backward", {**back, "output_mask": (False, True, False)}, operands,
         CONTRACTS[8],
@@ -172,6 +174,32 @@ def test_states_do_not_depend_on_where_a_prover_stops() -> None:
                 assert same_bits(chain_states(chain, whole, [links])[0], each[links - 1])
 
 
+def test_links_in_any_pieces() -> None:
+    """A prover may stop anywhere: within a phase, and go on over several."""
+    for op, attrs, operands in _cases("wide", 700):
+        for site, _ in sites(op, attrs, operands):
+            quantity = opening_rule(replace(site, contract=CONTRACTS[8]))
+            if not isinstance(quantity, Local):
+                continue
+            chain, whole = quantity.needs[0], WholeSource(operands)
+            assert isinstance(chain, Chain)
+            each = [chain.start, *chain_states(chain, whole, range(1, chain.count + 1))]
+            for first in range(chain.count):
+                for last in {first + 1, first + 3, chain.count} & set(range(chain.count + 1)):
+                    found = chain.advance(whole, (), each[first], first, last)
+                    assert same_bits(found, each[last]), (op, first, last)
+
+
+def test_a_group_of_zeros_has_no_magnitude() -> None:
+    """12.4: 0 and -0; the record says so, in a second segment too."""
+    a = np.zeros((1, 400), F32)
+    a[0, ::2] = -0.0
+    site, _ = sites("aten.mm", {}, (a, a.T.copy()))[0]
+    chain = opening_rule(replace(site, contract=CONTRACTS[8])).needs[0]
+    for state in chain_states(chain, WholeSource((a, a.T.copy())), range(1, chain.count + 1)):
+        assert state.tobytes() == bytes(24)
+
+
 @pytest.mark.parametrize("width", CONTRACTS)
 @pytest.mark.parametrize("maker", ["floats", "mixed"])
 def test_games(maker: str, width: int) -> None:
@@ -222,15 +250,25 @@ def test_any_record_goes_on(total: float, mu: int) -> None:
     chain = opening_rule(replace(site, contract=CONTRACTS[22])).needs[0]
     assert isinstance(chain, Chain) and chain.count == 3
     for whole in (0, 1, -1, 2**63 - 1, -(2**63)):
-        for nu in (mu, 0x3F800000):
+        for nu in (mu, 0x3F800000, 0, 1):
             given = _record(total, whole, mu, nu)
             found = chain.advance(WholeSource((a, b)), (), given, 2, 3)
             result = Record.of(found)
             if math.isnan(result.total):
                 assert found.tobytes()[:8] == struct.pack("<Q", 0x7FF8000000000000)
             assert result.sum == 0 and (result.mu, result.nu) == (mu, nu)
-            if mu >= 0x7F800000:
+            if max(mu, nu) >= 0x7F800000:
                 assert math.isnan(result.total)
+                continue
+            value = 0.0  # 12.5
+            if mu and nu:
+                left, right = (_integers(x, m, 22) for x, m in ((a[0], mu), (b[:, 0], nu)))
+                wrapped = (whole + int((left * right).sum()) + 2**63) % 2**64 - 2**63
+                e, f = (math.frexp(float(np.uint32(m).view(F32)))[1] for m in (mu, nu))
+                value = math.ldexp(float(wrapped), e + f - 42)
+            assert struct.pack("<d", result.total) == struct.pack("<d", total + value) or (
+                math.isnan(result.total) and math.isnan(total)
+            )
 
 
 def test_a_nan_in_an_agreed_record_becomes_the_canonical_one() -> None:
