@@ -83,18 +83,20 @@ def _loss(run: RunFacts) -> Safe:
 
 def _what(run: RunFacts) -> Safe:
     job, found = run.job, run.found
-    c = job.commitment
+    c, timetable = job.commitment, job.commitment.timetable
+    data = timetable.data_of(0)
+    records, order = (data.record_count, data.order_seed) if data else (0, 0)
     rows: dict[str, object] = {
         "Job digest": digest(job.digest),
         "Contract": code(c.contract),
         "Recipe": found["recipe"] or "none: captured from the author's own module",
         "Steps": f"{count(len(found['loss']))} of {count(job.steps)}",
-        "Batch": f"{count(c.batch_size, 'record')} of {count(c.record_count)}",
-        "Seeds": f"random key {c.rng_seed}, order of data {c.order_seed}",
+        "Batch": f"{count(timetable.programs[0].batch_size, 'record')} of {count(records)}",
+        "Seeds": f"random key {c.rng_seed}, order of data {order}",
         "Program": join(f"{count(len(job.program.nodes), 'operator')} a step, ",
-                        digest(c.program_digest)),
+                        digest(timetable.programs[0].digest)),
         "Initial state": digest(c.genesis_root),
-        "Data": digest(c.data_root),
+        "Data": digest(data.root) if data else "none",
     }  # fmt: skip
     settings = job.recipe["settings"] if job.recipe else {}
     chosen = [f"{k} = {v}" for k, v in sorted(settings.items())][:_MOST_SETTINGS]

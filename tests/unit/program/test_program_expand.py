@@ -18,13 +18,12 @@ from tallystick.program.check import check_program
 from tallystick.program.executor import Executor
 from tallystick.program.expand import (
     Expanded,
+    cut_batch,
     expand,
     numbering,
-    part_of_name,
-    split_batch,
     step_batch_types,
 )
-from tallystick.program.ir import Node, Program, Value
+from tallystick.program.ir import Node, Program, Value, split_batch
 from tallystick.program.text import parse_text, text_digest
 
 STEP = micro_step()
@@ -226,16 +225,15 @@ def test_limits_are_named() -> None:
 
 def test_the_batch_is_cut_into_consecutive_places() -> None:
     _, batch = micro_inputs(4)
-    cut = split_batch(batch, 4)
+    cut = cut_batch(batch, 4)
     assert set(cut) == {f"x#{v}" for v in range(4)}
     for name, array in cut.items():
-        field, part = part_of_name(name)
-        assert part is not None and field == "x" and array.base is batch["x"]
+        field, part = split_batch(f"batch.{name}")
+        assert field == "x" and array.base is batch["x"]
         assert (array == batch["x"][ROWS * part : ROWS * (part + 1)]).all()
     assert step_batch_types(STEP, 4) == {"x": f32(4 * ROWS, 4)}
-    assert part_of_name("batch.x") == ("batch.x", None)
     with pytest.raises(UsageError, match="not 5 micro-batches"):
-        split_batch(batch, 5)
+        cut_batch(batch, 5)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
@@ -243,7 +241,7 @@ def test_the_expansion_is_executed_as_it_reads(parts: int) -> None:
     """The executor against the plain interpreter; and a step of one micro-batch by hand."""
     flat = expand(STEP, parts)
     state, batch = micro_inputs(parts)
-    cut = split_batch(batch, parts)
+    cut = cut_batch(batch, parts)
     inputs = {**state, **{f"batch.{k}": v for k, v in cut.items()},
               "scalar.lr": np.float64(LR["lr"]), "rng": KEY}  # fmt: skip
     expected = interpret(flat, inputs)

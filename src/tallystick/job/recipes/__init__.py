@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
-from tallystick.job.job import DEFAULT_INTERVAL, Job
+from tallystick.job.job import Job
 from tallystick.job.recipes.base import Built, Recipe, Sources, under
 from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
@@ -18,6 +18,7 @@ from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.state import State
+from tallystick.program.validation import StopRule
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50)}
 DEFAULT_STEPS = 200
@@ -66,8 +67,9 @@ def new_job(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     contract: str = "ordered/1",
-    checkpoint_interval: int = DEFAULT_INTERVAL,
+    checkpoint_interval: int | None = None,
     evaluate_every: int | None = None,
+    stop_rule: StopRule | None = None,
 ) -> Job:
     """Make a job from a recipe. This needs torch, which only traces: no weight comes from it.
 
@@ -109,6 +111,7 @@ def new_job(
         validation=data.validation,
         eval_program=built.eval_program,
         evaluate_every=every,
+        stop_rule=stop_rule,
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
         about=data.about,
@@ -159,7 +162,7 @@ def verify_job(job: Job) -> list[str]:
         return what
 
     compared = [
-        same("program", built.captured.program.digest(), c.program_digest),
+        same("program", built.captured.program.digest(), c.timetable.programs[0].digest),
         same("initial state", State(built.initial_state).root(), c.genesis_root),
         same("learning rate", _table(built.schedules["lr"]), _table(job.scalars["lr"])),
     ]
