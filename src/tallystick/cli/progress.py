@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,6 +16,7 @@ from tallystick.run.show.estimate import human_seconds
 
 _PLAIN_INTERVAL_S = 10.0
 _MEASURED_STEPS = 2
+_METRICS_SHOWN = 2
 
 
 class Reporter:
@@ -32,6 +33,7 @@ class Reporter:
         self._total = 0
         self._loss = float("nan")
         self._validation = ""
+        self._metrics = ""
 
     def notice(self, text: str) -> None:
         if not self._quiet:
@@ -70,12 +72,19 @@ class Reporter:
                     f"time: about {human_seconds(left)} for {self._total - step - 1} more steps "
                     f"of {human_seconds(self._seconds[-1])}"
                 )
+        text = f"loss {loss:.4f}{self._metrics}{self._validation}"
         if self._bar is not None and self._task is not None:
-            text = f"loss {loss:.4f}{self._validation}"
             self._bar.update(self._task, completed=step + 1, loss=text)
         elif time.monotonic() - self._spoke >= _PLAIN_INTERVAL_S or step + 1 == self._total:
             self._spoke = time.monotonic()
-            note(f"{self._verb} step {step + 1}/{self._total} loss {loss:.4f}{self._validation}")
+            note(
+                f"{self._verb} step {step + 1}/{self._total} loss {loss:.4f}{self._metrics}{self._validation}"
+            )
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Show the first numbers beside the loss; all of them are in the run's metrics.jsonl."""
+        shown_first = list(values.items())[:_METRICS_SHOWN]
+        self._metrics = "".join(f"  {name} {value:.4g}" for name, value in shown_first)
 
     def evaluated(self, step: int, loss: float) -> None:
         self._validation = f"  validation {loss:.4f}"
