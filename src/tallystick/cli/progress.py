@@ -77,9 +77,7 @@ class Reporter:
             self._bar.update(self._task, completed=step + 1, loss=text)
         elif time.monotonic() - self._spoke >= _PLAIN_INTERVAL_S or step + 1 == self._total:
             self._spoke = time.monotonic()
-            note(
-                f"{self._verb} step {step + 1}/{self._total} loss {loss:.4f}{self._metrics}{self._validation}"
-            )
+            note(f"{self._verb} step {step + 1}/{self._total} {text}")
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Show the first numbers beside the loss; all of them are in the run's metrics.jsonl."""
