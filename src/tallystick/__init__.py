@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
@@ -77,6 +78,7 @@ __all__ = [
     "PublicKey",
     "RMSprop",
     "RunSummary",
+    "StopRule",
     "Terms",
     "TransformersAdafactor",
     "Verdict",
