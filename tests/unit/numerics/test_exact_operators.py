@@ -170,6 +170,14 @@ def test_nothing_to_add_and_nothing_to_make() -> None:
     w = np.ones((3, 2, 3, 3), np.float32)
     check("aten.convolution", 8, none, w, **form)
     check("aten.convolution_backward", 8, np.zeros((0, 3, 2, 2), np.float32), none, w, **form)
+    for width, inf in itertools.product(WIDTHS, (False, True)):  # planes of no places: taps outside
+        padded = {**form, "padding": (1, 1)}
+        x, small = np.zeros((2, 300, 0, 1), np.float32), np.ones((2, 300, 1, 1), np.float32)
+        small[1, 299] = np.inf if inf else 2
+        check("aten.convolution", width, x, small, np.float32([1.5, -2]), **padded)
+        grad = np.ones((2, 2, 2, 3), np.float32)
+        grad[1, 0] = np.inf if inf else 3
+        check("aten.convolution_backward", width, grad, x, small, **padded)
 
 
 def test_ties_and_the_largest_integer() -> None:
