@@ -40,7 +40,7 @@ class Integers:
 def integers_of(x: np.ndarray, segment: int, width: int, segments: int = 0) -> Integers:
     """The integers of x f32[R,n], any strides, in groups of `segment` elements of a row.
 
-    `segments` is their number where n may be 0: a group without elements has the magnitude 0 (17.4).
+    `segments` is their number where n may be 0: a group of no elements has the magnitude 0 (17.4).
     """
     rows, n = x.shape
     m = np.empty((rows, n), np.float32)
