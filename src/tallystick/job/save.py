@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ from tallystick.job.parts import (
     interval_for,
     with_validation,
 )
+from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -90,7 +91,7 @@ def save_job(
     order_seed: int | None = None,
     batch_size: int | None = None,
     checkpoint_interval: int | None = None,
-    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    schedules: Mapping[str, Schedule] | Any | None = None,
     initial_state: Mapping[str, Array] | None = None,
     validation: Data | None = None,
     eval_program: Program | None = None,
@@ -108,8 +109,9 @@ def save_job(
     it is a frozen data set or its directory, whose records are hashed once more and taken over
     without being in memory. The same holds for `validation`.
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
-    order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
-    optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
+    order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
+    scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
+    optimizer. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
     commits to it and may end by it (PROGRAM 7).
 
@@ -153,7 +155,7 @@ def save_job(
         ) from None
     order_seed = seed if order_seed is None else order_seed
     records = Records(TRAIN, schema, columns, order_seed, kept)
-    parts = Parts((Part(STEP, program, 0, size),), (records,))
+    parts = Parts((Part(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
     evaluation, held = _evaluation(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
         if evaluation is None or eval_program is None or held is None:
@@ -166,7 +168,7 @@ def save_job(
     first_values = {**state, **parts.slots}
     types = parts.programs[0].program.state_types
     slots = {name: np.asarray(first_values[name], order="C") for name in types}
-    scalars = _scalars(captured.scalars, schedules or {}, steps)
+    scalars = scalar_tables(captured.scalars, schedules, steps)
     try:
         commitment = _commitment(
             parts,
@@ -179,7 +181,7 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
-    notes = dict(about or {})
+    notes = {**(about or {}), **captured.names.notes()}
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"
@@ -272,35 +274,6 @@ def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
         check_program_fits(job)
     except CorruptFileError as error:
         raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
-
-
-def _scalars(
-    named: Mapping[str, float | str],
-    schedules: Mapping[str, float | Sequence[float]],
-    steps: int,
-) -> dict[str, ScalarTable]:
-    """A constant or a table for every per-step scalar. Raises UsageError for a missing schedule."""
-    scalars: dict[str, ScalarTable] = {}
-    for name, value in named.items():
-        if isinstance(value, str):
-            if value not in schedules:
-                raise UsageError(
-                    f"The optimizer takes {name} from a table {value!r} that is not given.",
-                    f"Pass schedules={{{value!r}: [...]}} with one number per step.",
-                )
-            table = schedules[value]
-            if isinstance(table, (int, float)):
-                scalars[name] = float(table)
-                continue
-            if len(table) != steps:
-                raise UsageError(
-                    f"The schedule {value!r} has {len(table)} numbers for {steps} steps.",
-                    "Give one number per step.",
-                )
-            scalars[name] = [float(v) for v in table]
-        else:
-            scalars[name] = float(value)
-    return scalars
 
 
 def _evaluation(
