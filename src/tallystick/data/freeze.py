@@ -273,10 +273,17 @@ class _Set:
 
     def __post_init__(self) -> None:
         self._stream = RecordStream(self.schema)
+        self._ranges: dict[str, tuple[int, int]] = {}
 
     def add(self, columns: dict[str, Array]) -> None:
         self.writer.add(columns)
         self._stream.add(columns)
+        for field in self.schema.fields:
+            if field.dtype in ("i64", "i32") and columns[field.name].size:
+                column = columns[field.name]
+                low, high = int(column.min()), int(column.max())
+                before = self._ranges.get(field.name, (low, high))
+                self._ranges[field.name] = min(low, before[0]), max(high, before[1])
 
     def finish(self, source: dict[str, JsonValue], rules: dict[str, JsonValue]) -> None:
         """Make the records durable and read-only; then write the manifest."""
@@ -284,7 +291,13 @@ class _Set:
         with os_errors(self.directory / RECORDS):
             os.chmod(self.directory / RECORDS, 0o444)
         made = Frozen(
-            self.directory, self.schema, self._stream.count, self._stream.root(), source, rules
+            self.directory,
+            self.schema,
+            self._stream.count,
+            self._stream.root(),
+            source,
+            rules,
+            self._ranges,
         )
         write_file(self.directory / MANIFEST, [manifest_bytes(made.manifest())])
         sync_path(self.directory)

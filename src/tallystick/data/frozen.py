@@ -10,6 +10,7 @@ It is written once, and is read-only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -23,7 +24,7 @@ from tallystick.commit.schema import read_schema, schema_members
 from tallystick.commit.tensor import Array
 from tallystick.data.reading import stream_file
 from tallystick.disk.manifest import Manifest, load_manifest
-from tallystick.disk.regular import present, size_of
+from tallystick.disk.regular import is_directory, present, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
@@ -32,13 +33,15 @@ FORMAT = "tallystick-data/1"
 MANIFEST = "data.json"
 RECORDS = "records.safetensors"
 VALIDATION = "validation"
+_INTEGER = re.compile("-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
 class Frozen:
     """A frozen data set. `root` is the data root of COMMITMENTS 8.3, or 8.6.4 for long records.
 
-    `source` and `rules` say where the records come from and what was done to them.
+    `source` and `rules` say where the records come from and what was done to them. `ranges` has the
+    least and the greatest value of each i64 and i32 field: of classes and tokens.
     """
 
     directory: Path
@@ -47,6 +50,7 @@ class Frozen:
     root: bytes
     source: dict[str, JsonValue]
     rules: dict[str, JsonValue]
+    ranges: dict[str, tuple[int, int]]
 
     @property
     def file(self) -> Path:
@@ -91,6 +95,7 @@ class Frozen:
         """The content of data.json."""
         return {
             "format": FORMAT,
+            "ranges": {name: [str(n) for n in ends] for name, ends in self.ranges.items()},
             "records": self.count,
             "root": self.root.hex(),
             "rules": self.rules,
@@ -115,6 +120,11 @@ def _malformed(path: Path, why: str) -> NoReturn:
     raise CorruptFileError(f"The manifest {path} is malformed: {why}.", "Freeze the data again.")
 
 
+def is_frozen(path: Path) -> bool:
+    """True if `path` is the directory of a frozen data set. Raises StorageError."""
+    return is_directory(path) and present(path / MANIFEST)
+
+
 def load_frozen(directory: Path | str) -> Frozen:
     """The frozen data set at `directory`; its manifest is checked, its records are not.
 
@@ -128,7 +138,7 @@ def load_frozen(directory: Path | str) -> Frozen:
         )
     content = load_manifest(path, "data manifest", FORMAT)
     top = Members(content, partial(_malformed, path))
-    top.only("format", "records", "root", "rules", "schema", "source")
+    top.only("format", "ranges", "records", "root", "rules", "schema", "source")
     count = top.of("records", int)
     if not 1 <= count <= LIMITS.records:
         top.fail("its number of records is impossible")
@@ -137,4 +147,12 @@ def load_frozen(directory: Path | str) -> Frozen:
     except UsageError as error:
         top.fail(error.message)
     source, rules = top.child("source").value, top.child("rules").value
-    return Frozen(Path(directory), schema, count, top.hex("root"), source, rules)
+    ranges = {name: _range(top, ends) for name, ends in top.child("ranges").value.items()}
+    return Frozen(Path(directory), schema, count, top.hex("root"), source, rules, ranges)
+
+
+def _range(top: Members, ends: JsonValue) -> tuple[int, int]:
+    match ends:
+        case [str(low), str(high)] if _INTEGER.fullmatch(low) and _INTEGER.fullmatch(high):
+            return int(low), int(high)
+    top.fail("a range is malformed")

@@ -12,7 +12,7 @@ from tallystick.data.values import as_array
 from tallystick.errors import CannotCheckError, UsageError
 
 # Bytes of records that are made, hashed and written together.
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 16 << 20
 _BLOCK_RECORDS = 1 << 16
 
 
