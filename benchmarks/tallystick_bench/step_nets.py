@@ -19,6 +19,7 @@ from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
+from tallystick.program.tables import number_at
 from tallystick_bench.step_memory import memory_rows
 from tallystick_bench.step_models import Net, net
 from tallystick_bench.step_time import time_rows
@@ -121,7 +122,7 @@ def ours(
     _core.set_threads(threads)
     executor = Executor(step.program, context)
     batch = {name: tensor.numpy() for name, tensor in given.batch.items()}
-    rates = {name: v for name, v in step.scalars.items() if not isinstance(v, str)}
+    rates = {name: number_at(v, 1) for name, v in step.scalars.items()}
     count = iter(range(1 << 40))
     return executor, lambda: executor.run_step(state, batch, rates, (0, next(count)))
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say
+from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
 from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
+from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
+from tallystick.run.store.continuing import continue_run
 
 
 def _listing(name: str) -> list[str]:
@@ -56,15 +59,33 @@ def job() -> None:
 @click.option(
     "--checkpoint-interval",
     type=click.IntRange(1, 1 << 32),
-    default=DEFAULT_INTERVAL,
-    show_default=True,
-    help="Steps between committed states; part of the job.",
+    default=None,
+    help=f"Steps between committed states; part of the job [default: {DEFAULT_INTERVAL}, or what "
+    "divides training and validation].",
 )
 @click.option(
     "--evaluate-every",
     type=click.IntRange(0),
     default=None,
     help="Steps between validation losses; 0 is never. Default: ten times a run.",
+)
+@click.option(
+    "--commit-validation",
+    is_flag=True,
+    help="Validation losses are part of the run: committed, audited, disputed.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(1, 1 << 20),
+    default=None,
+    help="Stop after so many committed validation losses without a better one.",
+)
+@click.option(
+    "--min-delta",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="A validation loss is better if it is less than the best one by more than this.",
 )
 @click.option(
     "--set",
@@ -83,13 +104,21 @@ def new(
     contract: str,
     steps: int,
     seed: int,
-    checkpoint_interval: int,
+    checkpoint_interval: int | None,
     evaluate_every: int | None,
+    commit_validation: bool,
+    patience: int | None,
+    min_delta: float,
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Make a job from a RECIPE: logreg, mlp, gpt2 or resnet50. Needs PyTorch."""
     sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
+    rule = None
+    if commit_validation or patience is not None:
+        rule = StopRule(patience, min_delta)
+    elif min_delta:
+        raise UsageError("--min-delta has no meaning without --patience.", "Add --patience N.")
     made = new_job(
         recipe,
         Path(out),
@@ -100,6 +129,7 @@ def new(
         contract=contract,
         checkpoint_interval=checkpoint_interval,
         evaluate_every=evaluate_every,
+        stop_rule=rule,
     )
     found = inspect_job(made.directory)
     if as_json:
@@ -113,6 +143,39 @@ def new(
     )
     say(f"data        {found['records']:,} records ({made.about.get('source', '')})")
     say(f"next        tallystick train {made.directory} --out RUN")
+
+
+@job.command("continue")
+@click.argument("run", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="The new job's directory.")
+@click.option("--steps", required=True, type=click.IntRange(1, (1 << 32) - 1), help="More steps.")
+@click.option(
+    "--scalar",
+    "pairs",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="A scalar from now on, such as lr=1e-4 (repeatable). Other tables keep their last value.",
+)
+@json_option
+def continue_(run: str, out: str, steps: int, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Make a job that goes on where the finished RUN ended, moments included."""
+    given = {name: _number(name, text) for name, text in parse_pairs(list(pairs)).items()}
+    made = continue_run(Path(run), Path(out), steps, given)
+    if as_json:
+        print_json({"job": made.directory, **inspect_job(made.directory)})
+        return
+    say(f"job         {made.directory}")
+    say(f"job digest  {made.digest.hex()}")
+    for name, table in made.scalars.items():
+        say(f"{name:<12}{table if isinstance(table, float) else 'as it was'}")
+    say(f"next        tallystick train {made.directory} --out RUN")
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name}={text[:40]} is no number.", "As in --scalar lr=1e-4.") from None
 
 
 @job.command()
@@ -139,9 +202,15 @@ def show(path: str, as_json: bool) -> None:
         print_json(found)
         return
     for key, value in found.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k}={v}" for k, v in value.items())
-        say(f"{key:20}{value.hex() if isinstance(value, bytes) else value}")
+        lines = [_shown(each) for each in value] if isinstance(value, list) else [_shown(value)]
+        for number, line in enumerate(lines):
+            say(f"{'' if number else key:20}{line}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={_shown(v)}" for k, v in value.items())
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 @job.command()

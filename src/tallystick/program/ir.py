@@ -6,6 +6,7 @@ its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +20,17 @@ RNG_INPUT = "rng"
 BATCH_PREFIX = "batch."
 SCALAR_PREFIX = "scalar."
 RNG_TYPE = TensorType("i64", (2,))
+
+
+# Between a batch input's name and the number of its micro-batch (PROGRAM 6): no name has it.
+MICRO_BATCH = "#"
+
+
+def split_batch(name: str) -> tuple[str, int]:
+    """The field of a batch input, and its micro-batch: of `batch.x#3` ("x", 3), of `batch.x` ("x",
+    0)."""
+    label, _, number = name[len(BATCH_PREFIX) :].partition(MICRO_BATCH)
+    return label, int(number or 0)
 
 
 class Value(NamedTuple):
@@ -58,12 +70,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs and outputs are in bytewise name order; nodes are in topological order."""
+    """Inputs and outputs are in bytewise name order; nodes are in topological order.
+
+    A *text 2* (PROGRAM 6) has a `section`: its first so many nodes compute one micro-batch, and are
+    repeated. `carried` are slots with the section's value that the next micro-batch reads in their
+    place. Its nodes are not the steps that a run executes: those are `expand(program, V)`'s.
+    """
 
     contract: str
     inputs: tuple[Input, ...]
-    nodes: tuple[Node, ...]
+    nodes: Sequence[Node]
     outputs: tuple[tuple[str, Value], ...]
+    section: int = 0
+    carried: tuple[tuple[str, Value], ...] = ()
 
     @cached_property
     def input_index(self) -> dict[str, int]:

@@ -10,6 +10,8 @@ from device_calls import call, compared
 from dot_shapes import Call, convolution, numbers
 
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.cuda.exact_ways import DIGITS, ways
+from tallystick.kernels.cuda.exact_ways import FORCED as WAY
 from tallystick.kernels.cuda.tiles import FORCED, GATHERED, TILES
 from tallystick_bench import device_gemm, device_step
 from tallystick_bench.gemm import Shape
@@ -30,8 +32,8 @@ def gemm(where: Where) -> Figures:
 
 
 def products(where: Where) -> Figures:
-    """Every tile of the product kernels, whole and split, and convolutions, in small: what
-    racecheck looks at."""
+    """Every tile of the product kernels, whole and split, and convolutions, and every way of
+    `exact/1`, in small: what racecheck looks at."""
     rng = np.random.default_rng(0)
     todo: list[Call] = [("aten.mm", {}, [numbers(rng, 70, 300), numbers(rng, 300, 68)])]
     for _ in range(2):
@@ -48,6 +50,17 @@ def products(where: Where) -> Figures:
                     FORCED.tile, FORCED.split = None, None
                 if different:
                     wrong.append(f"{op} {tile} split={split}: {different}")
+        for width in DIGITS:
+            contract = f"exact/1;b={width}"
+            wanted = call(CPU, op, attrs, arrays, contract)
+            for way in ways(width):
+                WAY.way = way.name
+                try:
+                    different = compared(wanted, where.device, op, attrs, arrays, contract=contract)
+                finally:
+                    WAY.way = None
+                if different:
+                    wrong.append(f"{op} {contract} {way.name}: {different}")
     return {"ok": not wrong, "tiles": len(TILES), "calls": len(todo), "wrong": wrong[:20]}
 
 
