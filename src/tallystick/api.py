@@ -18,22 +18,33 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
+from tallystick.job.scalars import Schedule
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
+from tallystick.program.ema import EMA as EMA
 from tallystick.program.ir import Program as Program
+from tallystick.program.optimizers import LAMB as LAMB
 from tallystick.program.optimizers import SGD as SGD
+from tallystick.program.optimizers import Adafactor as Adafactor
+from tallystick.program.optimizers import Adagrad as Adagrad
 from tallystick.program.optimizers import Adam as Adam
 from tallystick.program.optimizers import AdamW as AdamW
-from tallystick.program.optimizers import Optimizer
+from tallystick.program.optimizers import Lion as Lion
+from tallystick.program.optimizers import Muon as Muon
+from tallystick.program.optimizers import RMSprop as RMSprop
+from tallystick.program.optimizers import TransformersAdafactor as TransformersAdafactor
+from tallystick.program.parameter_groups import ParameterGroup as ParameterGroup
+from tallystick.program.parameter_groups import ParameterGroups as ParameterGroups
 from tallystick.program.terms import Terms as Terms
+from tallystick.program.update import Optimizers
+from tallystick.program.validation import StopRule as StopRule
 from tallystick.protocol.judge import Judgement as Judgement
 from tallystick.protocol.judge import judge as judge_evidence
 from tallystick.protocol.verdict import Conviction as Conviction
@@ -53,10 +64,14 @@ from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer as TorchOptimizer
 
+    from tallystick.cli.progress import Reporter
     from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
+
+    AnyOptimizer = Optimizers | TorchOptimizer
 
 PathLike = str | Path
 PARTIES = ("A", "B")
@@ -83,20 +98,27 @@ class Capture:
         *,
         steps: int,
         seed: int = 0,
-        checkpoint_interval: int = DEFAULT_INTERVAL,
-        schedules: Mapping[str, float | Sequence[float]] | None = None,
+        checkpoint_interval: int | None = None,
+        schedules: Mapping[str, Schedule] | Any | None = None,
         validation: Mapping[str, Any] | None = None,
         evaluate_every: int = 0,
+        stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
-        dropout and the order of the data. `schedules` has a table of `steps` numbers for a
-        learning rate given by name. The first step is compared with the module in float64, which
-        takes the memory and the time of such a step; without `compare_first_step` the job's
-        `about` says that it was not. Raises UsageError for data that does not fit the program, and
-        for a first step that differs beyond the threshold (it names the module),
+        dropout and the order of the data. `schedules` has a table of `steps` numbers, a function
+        of the step or a torch scheduler for a learning rate given by name; or it is the scheduler
+        of the torch optimizer that was captured. `validation` are held-out records of the same
+        fields, whose loss is taken every `evaluate_every` steps. With `stop_rule` the run commits
+        to these losses: `StopRule(patience=3)` ends it after three that are no better than the
+        best one, `StopRule()` commits and never stops.
+
+        The first step is compared with the module in float64, which takes the memory and the time
+        of such a step; without `compare_first_step` the job's `about` says that it was not. Raises
+        UsageError for data that does not fit the program, and for a first step that differs beyond
+        the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
         return save_job(
@@ -110,6 +132,7 @@ class Capture:
             validation=validation,
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
+            stop_rule=stop_rule,
             forward_program=self.forward,
             compare_first_step=compare_first_step,
         )
@@ -120,9 +143,12 @@ def capture(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer | Mapping[str, Optimizer],
+    optimizer: AnyOptimizer | Mapping[str, AnyOptimizer],
     *,
     clip_norm: float | None = None,
+    clip_value: float | None = None,
+    grad_norm: bool = False,
+    ema: EMA | float | None = None,
     forward: BatchLoss | None = None,
     outputs_grads: bool = False,
     contract: str = "ordered/1",
@@ -133,14 +159,18 @@ def capture(
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor; `batch` gives
-    an example of every tensor (its first axis is the batch). `optimizer` is `tallystick.SGD`,
-    `Adam` or `AdamW`. With a dict of them, each for a submodule or a parameter by name, `loss` is
-    a step function `loss(module, batch, update)`. It calls `update("discriminator", loss)` where
-    torch's loop would call `backward()` and that optimizer's `step()`; in validation `update` does
-    nothing. `forward(module, batch)`, if given, becomes the inference program that
-    `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
-    every operator: "ordered/1", "rounded/1", "exact/1", "replay/1", with numbers as in
-    "rounded/1;b=28".
+    an example of every tensor (its first axis is the batch). `optimizer` is one of
+    `tallystick.SGD`, `Adam`, `AdamW`, `RMSprop`, `Adagrad`, `Lion`, `LAMB`, `Adafactor`,
+    `TransformersAdafactor` and `Muon`, or `ParameterGroups` of them; or an optimizer of torch.optim
+    or transformers' Adafactor, read with its groups. `clip_norm` and `clip_value` clip gradients,
+    as torch's `clip_grad_norm_` and `clip_grad_value_`; `grad_norm` reports their norm without.
+    `ema`, a decay or `EMA`, keeps an average of the parameters. With a dict of optimizers, each for
+    a submodule or a parameter by name, `loss` is a step function `loss(module, batch, update)`. It
+    calls `update("discriminator", loss)` where torch's loop would call `backward()` and that
+    optimizer's `step()`; in validation `update` does nothing. `forward(module, batch)`, if given,
+    becomes the inference program that `tallystick sample` and users of the exported model can run.
+    `contract` fixes the meaning of every operator: "ordered/1", "rounded/1", "exact/1", "replay/1",
+    with numbers as in "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
 
@@ -158,20 +188,20 @@ def capture(
     """
     captures = _with_torch("tallystick.program.capture.api", "capture")
     several = isinstance(optimizer, Mapping)
-    for one in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
-        if not isinstance(one, (SGD, Adam, AdamW)):
-            raise UsageError(
-                f"The optimizer is a {type(one).__module__}.{type(one).__name__}.",
-                "Give tallystick.SGD, tallystick.Adam or tallystick.AdamW.",
-            )
-    if clip_norm is not None and not 0 < clip_norm < float("inf"):
-        raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
+    for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+        if limit is not None and not 0 < limit < float("inf"):
+            raise UsageError(f"{name} is {limit}.", "Give a positive number, or None.")
+    if isinstance(ema, float):
+        ema = EMA(ema)
     step = captures.capture(
         module,
         loss,
         batch,
         optimizer,
         clip_norm=clip_norm,
+        clip_value=clip_value,
+        grad_norm=grad_norm,
+        ema=ema,
         outputs_grads=outputs_grads,
         contract=contract,
         mode=mode,
@@ -261,8 +291,13 @@ def train(
     replay: PathLike | None = None,
     compress_logs: bool = False,
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> RunSummary:
     """Train `job` into the run directory `out`, or take up an interrupted run there.
+
+    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
+    ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
+    on from there.
 
     `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
     run's directory. `keep_checkpoints` states are stored evenly over the run.
@@ -280,7 +315,24 @@ def train(
         replay=None if replay is None else Path(replay),
         compress=compress_logs,
     )
-    return train_job(made, Path(out), options, listener)
+    reporter = _reporter("train", progress and listener is None)
+    try:
+        result = train_job(made, Path(out), options, listener or reporter)
+    finally:
+        if reporter is not None:
+            reporter.close()
+    if not result.finished:
+        raise KeyboardInterrupt(
+            f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
+            "goes on from here."
+        )
+    return result
+
+
+def _reporter(verb: str, wanted: bool) -> Reporter | None:
+    from tallystick.cli.progress import Reporter
+
+    return Reporter(verb) if wanted else None
 
 
 def audit(
@@ -292,8 +344,11 @@ def audit(
     device: str = "cpu",
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
+
+    Progress is drawn as by `train`.
 
     The report's `accepted` is true if all are equal; its `difference` says where they are not.
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
@@ -305,14 +360,19 @@ def audit(
     def contract() -> str:
         return (own or RunStore(Path(run)).job()).commitment.contract
 
-    return audit_run(
-        Path(run),
-        own,
-        steps,
-        context=context_on(device, contract, threads),
-        trust=_publics(trust),
-        listener=listener,
-    )
+    reporter = _reporter("audit", progress and listener is None)
+    try:
+        return audit_run(
+            Path(run),
+            own,
+            steps,
+            context=context_on(device, contract, threads),
+            trust=_publics(trust),
+            listener=listener or reporter,
+        )
+    finally:
+        if reporter is not None:
+            reporter.close()
 
 
 # -- deciding between two runs ---------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tallystick.commit.job import STOP_SLOT, Commitment, JobCommitment, ScalarTa
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
+from tallystick.program.expand import expand
 from tallystick.program.ir import Program
 
 STOP_TYPE = TensorType("bool", ())
@@ -41,8 +42,9 @@ class Terms:
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
-        """The programs as they are executed."""
-        return self.texts
+        """The programs as they are executed: a section once for each micro-batch (PROGRAM 6.7)."""
+        given = zip(self.texts, self.commitment.timetable.programs, strict=True)
+        return tuple(expand(text, entry.micro_batches) for text, entry in given)
 
     @property
     def program(self) -> Program:
@@ -98,6 +100,8 @@ class Terms:
         loss = program.output_values.get("loss")
         if loss is None or program.type_of(loss) != TensorType("f32", ()):
             return "its program has no scalar f32 output `loss`"
+        if entry.micro_batches > 1 and not program.section:
+            return f"its text has no section for {entry.micro_batches} micro-batches"
         size = entry.batch_size // entry.micro_batches
         schema = self.schema_of(number)
         fields = () if schema is None else schema.fields

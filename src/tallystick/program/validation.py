@@ -107,6 +107,14 @@ class _Written:
         return self.builder.finish({**outputs, **self.next})
 
 
+def rule_of(decision: Program) -> StopRule:
+    """The rule that a decision program was written with, if it is one of `decision_program`."""
+    numbers = {node.op: node.attrs["other"] for node in decision.nodes if "other" in node.attrs}
+    patience, least = numbers.get("aten.ge.Scalar"), numbers.get("aten.sub.Scalar", 0.0)
+    whole = int(patience) if isinstance(patience, float) and patience == patience else None
+    return StopRule(whole, least if isinstance(least, float) else 0.0)
+
+
 def with_slots(step: Program, slots: Mapping[str, TensorType]) -> Program:
     """`step` with further state slots, which it passes through.
 

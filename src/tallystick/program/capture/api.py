@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.optim import Optimizer as TorchOptimizer
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1, resolve_contract
@@ -34,13 +35,16 @@ from tallystick.program.capture.model import Model, declare, loss_and_metrics, l
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
+from tallystick.program.capture.stock_instances import all_described
 from tallystick.program.capture.trace import BatchLoss, Request, trace
 from tallystick.program.capture.updates import Groups, StepFunction, without_updates
 from tallystick.program.check import check_program
+from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
 from tallystick.program.ir import Program, Value
-from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import SlotRule
+from tallystick.program.module_names import ModuleNames
+from tallystick.program.tables import Scalar
+from tallystick.program.update import Clip, Optimizers, SlotRule
 
 
 @dataclass(frozen=True)
@@ -51,24 +55,29 @@ class CapturedStep:
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
     passes them through unchanged. `first_step` compares a job's first step with the module.
-    `batch` has a whole step's types. `micro_batches` says how many the step was captured for, None
-    where its program is a text 1.
+    `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
+    step's types. `micro_batches` says how many the step was captured for, None where its program is
+    a text 1.
     """
 
     program: Program
     initial_state: dict[str, np.ndarray] | None
     batch: dict[str, TensorType]
-    scalars: dict[str, float | str]
+    scalars: dict[str, Scalar]
     slot_rules: dict[str, SlotRule] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
+    names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
         state = {name: np.asarray(array, order="C") for name, array in weights.items()}
         for name, rule in self.slot_rules.items():
-            state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
+            if rule.copies is None:
+                state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
+            elif rule.copies in state:
+                state[name] = state[rule.copies].copy()
         missing = sorted(set(self.program.state_types) - set(state))
         if missing:
             raise UsageError(
@@ -101,9 +110,12 @@ def capture(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer | Mapping[str, Optimizer],
+    optimizer: Optimizers | TorchOptimizer | Mapping[str, Optimizers | TorchOptimizer],
     *,
     clip_norm: float | None = None,
+    clip_value: float | None = None,
+    grad_norm: bool = False,
+    ema: EMA | None = None,
     outputs_grads: bool = False,
     contract: str = ORDERED_1,
     mode: str = "train",
@@ -119,8 +131,11 @@ def capture(
     `mode` says which mode the module is in, "train" or "eval": capture refuses another one and
     switches none, so submodules keep theirs. Two traces must be equal. `clip_norm` clips the
     global gradient norm and reports it as `metric.grad_norm` (that of update N as
-    `metric.grad_norm.N`). With `outputs_grads` the program also outputs `grad.<parameter>`
-    (`grad.N.<parameter>`). `contract` changes the program's meaning, not its nodes.
+    `metric.grad_norm.N`); `grad_norm` reports it without clipping. `clip_value` clips each element,
+    before the norm. `ema` keeps an average of the trained parameters. With `outputs_grads` the
+    program also outputs `grad.<parameter>` (`grad.N.<parameter>`). An optimizer of torch.optim, or
+    transformers' Adafactor, is read with its groups and options. `contract` changes the
+    program's meaning, not its nodes.
 
     With `micro_batches` the step runs over so many parts of the batch, one after the other, and
     updates once (PROGRAM 6.10). The program does not depend on their number, but on their size.
@@ -133,6 +148,7 @@ def capture(
     """
     module = original(module)
     check_loss(loss)
+    clip = Clip(clip_norm, clip_value, grad_norm)
     with uncompiled(module):
         model = Model.of(module)
         check_mode(module, mode)
@@ -142,14 +158,17 @@ def capture(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        micro = micro_batches_of(micro_batches, loss_over, isinstance(optimizer, Mapping))
-        if isinstance(optimizer, Mapping):
-            groups = Groups.of(optimizer, trainable, clip_norm)
+        rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
+        if isinstance(rules, Mapping):
+            groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
         request = model.request(loss, given, trainable, groups)
         traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
         b = Builder(resolve_contract(contract))
-        step = emit_step(b, model, request, traced, optimizer, clip_norm, micro)
+        step = emit_step(b, model, request, traced, rules, clip, micro)
+        if ema is not None:
+            step = step.averaged(b, ema)
         return _captured(b, model, request, step, outputs_grads, micro)
 
 
@@ -181,6 +200,7 @@ def _captured(
             step.updates,
             micro,
         ),
+        model.names(),
         None if micro is None else micro.parts,
     )
     weights = model.weights()

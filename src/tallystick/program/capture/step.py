@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
@@ -19,9 +19,17 @@ from tallystick.program.capture.micro import (
 from tallystick.program.capture.model import Model, declare, lower
 from tallystick.program.capture.trace import Request, Trace
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
+from tallystick.program.ema import EMA, WEIGHT, emit_average
 from tallystick.program.ir import Value
-from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import SlotRule, emit_update, optimizer_slots, rate_name
+from tallystick.program.tables import Scalar
+from tallystick.program.update import (
+    Clip,
+    Optimizers,
+    SlotRule,
+    emit_update,
+    optimizer_slots,
+    update_scalars,
+)
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,21 @@ class Step:
     outputs: dict[str, Value]
     gradients: dict[str, Value]
     rules: dict[str, SlotRule]
-    scalars: dict[str, float | str]
+    scalars: dict[str, Scalar]
     trained: set[str]
     updates: tuple[Update, ...]
     updated: dict[str, Value] = field(default_factory=dict)
     carried: dict[str, Value] = field(default_factory=dict)
+
+    def averaged(self, b: Builder, ema: EMA) -> Step:
+        """The step with an average of the trained parameters at its end."""
+        slots, rules = emit_average(b, sorted(self.trained), self.next_state)
+        return replace(
+            self,
+            next_state=self.next_state | slots,
+            rules=self.rules | rules,
+            scalars=self.scalars | {WEIGHT: ema.scalar()},
+        )
 
 
 def emit_step(
@@ -49,8 +67,8 @@ def emit_step(
     model: Model,
     request: Request,
     traced: Trace,
-    optimizer: Optimizer | Mapping[str, Optimizer],
-    clip_norm: float | None,
+    optimizer: Optimizers | Mapping[str, Optimizers],
+    clip: Clip,
     micro: MicroBatches | None = None,
 ) -> Step:
     """Write the traced step with its updates into `b`; of a micro-batch, as its section, with the
@@ -68,17 +86,18 @@ def emit_step(
     if micro is not None:
         carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
         outputs, gradients = _folded(b, micro, outputs | carried, gradients)
-    rate = b.scalar(rate_name())
-    changed, metrics = emit_update(b, optimizer, state, gradients, clip_norm, rate)
+    scalars = update_scalars(optimizer)
+    values = {name: b.scalar(name) for name in scalars}
+    changed, metrics = emit_update(b, optimizer, state, gradients, clip, values)
     next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
     return Step(
         next_state,
         _with_metrics(outputs, {f"metric.{k}": v for k, v in metrics.items()}),
         {f"grad.{k}": v for k, v in gradients.items()},
         rules,
-        {rate_name(): _rate(optimizer)},
+        scalars,
         set(trained),
-        (Update("", optimizer, tuple(trained), clip_norm),),
+        (Update("", optimizer, tuple(trained), clip),),
         carried=carried,
     )
 
@@ -117,10 +136,10 @@ def _several_updates(
         _with_metrics(outputs, updates.metrics),
         gradients,
         rules,
-        {rate_name(group): _rate(o) for group, o in groups.optimizers.items()},
+        groups.scalars(),
         {name for _, names in traced.updates for name in names},
         tuple(
-            Update(group, groups.optimizers[group], names, groups.clip_norm)
+            Update(group, groups.optimizers[group], names, groups.clip)
             for group, names in traced.updates
         ),
         updates.updated,
@@ -138,10 +157,6 @@ def _with_metrics(outputs: Mapping[str, Value], own: Mapping[str, Value]) -> dic
             "Give the metric another name, or leave clip_norm out.",
         )
     return {**outputs, **own}
-
-
-def _rate(optimizer: Optimizer) -> float | str:
-    return optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)
 
 
 def emit_probes(

@@ -34,6 +34,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
+from tallystick.program.sectioned import SectionedExecutor, executor_of
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.nodes import NodeTracer
@@ -92,7 +93,7 @@ class Engine:
             )
         if self.log is not None:
             self.log.move_to(self.context.device)
-        self._executors: dict[int, Executor] = {}
+        self._executors: dict[int, Executor | SectionedExecutor] = {}
         self._executor_at(self.step)
         with self.context.entered():
             self.state.move_to(self.context.device)
@@ -104,12 +105,14 @@ class Engine:
         """Working memory of the programs executed so far, beside the state."""
         return sum(executor.arena_bytes for executor in self._executors.values())
 
-    def _executor_at(self, step: int) -> Executor:
+    def _executor_at(self, step: int) -> Executor | SectionedExecutor:
         """The executor of the program of `step`, made at its first use."""
         number = self.job.commitment.timetable.at(step).program
         if number not in self._executors:
             hook = None if self.log is None else self.log.kernels
-            made = Executor(self.job.loose_terms.programs[number], self.context, hook)
+            entry = self.job.commitment.timetable.programs[number]
+            text = self.job.texts[number]
+            made = executor_of(text, entry.micro_batches, self.context, hook)
             self._executors[number] = made
         return self._executors[number]
 

@@ -11,6 +11,7 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.logs.report import follow_report
+from tallystick.run.show.series import series
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
@@ -92,6 +93,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     followed = follow_report(journal)
     session = journal.sessions[-1] if journal.sessions else {}
     last = journal.checkpoints[-1][1] if journal.checkpoints else None
+    evaluations = [(step, loss_value(bits)) for step, bits in journal.evaluations]
+    found = series(job, [loss_value(bits) for bits in journal.losses], evaluations)
     return {
         "kind": "run",
         "job_digest": job.digest,
@@ -110,8 +113,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "final_state_root": last if journal.finished else None,
         "signer": signer,
         "signature": "valid" if envelope is not None else "absent",
-        "loss": [loss_value(bits) for bits in journal.losses],
-        "validation": [{"step": s, "loss": loss_value(b)} for s, b in journal.evaluations],
+        "loss": list(found.training),
+        "validation": [{"step": s, "loss": loss} for s, loss in found.validation],
         "log_bytes": store.log_bytes(),
         "followed": followed and followed.as_dict(),
         "isa": session.get("isa"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from tallystick.disk.regular import is_directory
 from tallystick.disk.tensorfile import is_canonical, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
+from tallystick.program.ema import EMA_PREFIX
+from tallystick.program.module_names import names_of
 from tallystick.program.state import State
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
@@ -56,22 +58,26 @@ def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = 
     return store.load_state(job, step, root, copy)
 
 
-def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
+def export_model(
+    run: Path, output: Path, trust: Sequence[PublicKey] | None = None, average: bool = False
+) -> ModelReport:
     """Write the final weights of a finished run as safetensors, under the module's names.
 
-    Raises the errors of `read_claim`, and DigestMismatchError when the stored final state is not
-    the committed one.
+    The names are those of the module's state_dict: tied ones each, and no buffer that it does not
+    save. `average` takes the averages of the parameters (PROGRAM 8.10) in their place. Raises the
+    errors of `read_claim`, UsageError where the run has no averages, and DigestMismatchError when
+    the stored final state is not the committed one.
     """
-    job, claim, weights = _final_weights(Path(run), trust)
+    job, claim, weights = _final_weights(Path(run), trust, average)
     output = Path(output)
     if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
-    write_tensors(output, weights, _metadata(claim, job))
+    write_tensors(output, weights, _metadata(claim, job, average))
     return _report(output, len(weights), claim, job)
 
 
 def _final_weights(
-    run: Path, trust: Sequence[PublicKey] | None
+    run: Path, trust: Sequence[PublicKey] | None, average: bool
 ) -> tuple[Job, Claim, dict[str, Array]]:
     """The job of a finished run, its claim, and its final weights under the module's names.
 
@@ -82,13 +88,32 @@ def _final_weights(
     job = store.job()
     claim = read_claim(store, job, trust)
     state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
-    named = ((module_name(slot), array) for slot, array in state.tensors().items())
-    return job, claim, {name: array for name, array in named if name is not None}
+    tensors = state.tensors()
+    named = ((module_name(slot), array) for slot, array in tensors.items())
+    weights = {name: array for name, array in named if name is not None}
+    names = names_of(job.about, set(weights))
+    if average:
+        weights |= _averages(tensors, run)
+    weights |= {alias: weights[name] for alias, name in names.tied.items()}
+    return job, claim, {n: array for n, array in weights.items() if n not in names.transient}
 
 
-def _metadata(claim: Claim, job: Job) -> dict[str, str]:
+def _averages(tensors: Mapping[str, Array], run: Path) -> dict[str, Array]:
+    """The averaged parameters under the module's names. Raises UsageError where there are none."""
+    ends = len(EMA_PREFIX)
+    found = {slot[ends:]: a for slot, a in tensors.items() if slot.startswith(EMA_PREFIX)}
+    if not found:
+        raise UsageError(
+            f"The run {run} keeps no average of its parameters.",
+            "Capture with ema=0.999, or make the job with --set ema=0.999.",
+        )
+    return found
+
+
+def _metadata(claim: Claim, job: Job, average: bool) -> dict[str, str]:
     """The metadata of an exported file: a function of the run's commitment."""
     return {
+        **({"tallystick.average": "ema"} if average else {}),
         "format": "pt",  # transformers and other readers look for this
         "tallystick.job_digest": job.digest.hex(),
         "tallystick.run_root": claim.run_root.hex(),
@@ -97,7 +122,9 @@ def _metadata(claim: Claim, job: Job) -> dict[str, str]:
     }
 
 
-def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
+def verify_model(
+    path: Path, run: Path, trust: Sequence[PublicKey] | None = None, average: bool = False
+) -> ModelReport:
     """Check that the file is, byte for byte, the one that `export_model` writes for the run.
 
     The weights of a run have one canonical file, metadata included. Any other file could carry
@@ -105,7 +132,7 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
     differs, or says that the tensors agree but the file does not. Raises StorageError where the
     file cannot be read.
     """
-    job, claim, wanted = _final_weights(Path(run), trust)
+    job, claim, wanted = _final_weights(Path(run), trust, average)
     try:
         tensors, _ = read_tensors(Path(path), "model file", strict=False)
     except CorruptFileError as error:
@@ -124,7 +151,7 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
                 f"Tensor {name} of {path} is not the one of the committed final state.",
                 "It is not this run's model, or it was altered.",
             )
-    if not is_canonical(Path(path), wanted, _metadata(claim, job)):
+    if not is_canonical(Path(path), wanted, _metadata(claim, job, average)):
         raise DigestMismatchError(
             f"The tensors of {path} are those of the committed final state, but the file is not "
             "the one that `tallystick export` writes for this run: it may carry other bytes.",
