@@ -44,6 +44,7 @@ from tallystick.run.show.summary import summary
 from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
 from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
+from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.signer import sign, signed_already
 from tallystick.run.store.trace import TraceRange, traced
 from tallystick.run.store.version import tallystick_version
@@ -83,12 +84,13 @@ class _Training:
     store: RunStore
     journal: Journal
     options: Options
-    listener: Listener
+    listener: Steady
     genesis: State | None
     engine: Engine = field(init=False)
     policy: StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
     logs: TrainerLogs | None = None
+    metrics: MetricLog | None = None
     wanted: frozenset[int] = frozenset()
 
     def prepare(self) -> None:
@@ -109,6 +111,8 @@ class _Training:
         self.policy = StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
+        if has_metrics(self.job.loose_terms.programs):
+            self.metrics = MetricLog(self.store.metrics_path, step)
         session = {
             "compiler": _core.compiler(),
             "isa": options.context.isa,
@@ -153,8 +157,12 @@ class _Training:
                 return False
             began = self.options.clock()
             step = engine.step
-            bits, _, trace = engine.run(traced(self.options.trace, step))
+            bits, outputs, trace = engine.run(traced(self.options.trace, step))
             self._loss(step, bits, engine.last_log)
+            if self.metrics is not None:
+                values = scalar_metrics(outputs)
+                self.metrics.add(step, loss_value(bits), values)
+                self.listener.metrics(step, values)
             if trace is not None:
                 self.store.save_trace(trace)
             ends = engine.stops(bits) or engine.step == engine.last_step
@@ -281,7 +289,7 @@ def train_job(
         return _train(job, out, options, Steady(listener or Silent()))
 
 
-def _train(job: Job, out: Path, options: Options, listener: Listener) -> RunSummary:
+def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummary:
     check_environment()
     store = RunStore(out)
     began = options.clock()
@@ -315,7 +323,7 @@ def _train_locked(
     store: RunStore,
     journal: Journal,
     options: Options,
-    listener: Listener,
+    listener: Steady,
     genesis: State | None,
     began: float,
 ) -> RunSummary:
@@ -326,8 +334,12 @@ def _train_locked(
     else:
         training = _Training(job, store, journal, options, listener, genesis)
         training.prepare()
-        with interrupts(stop):
-            finished = training.run(stop)
+        try:
+            with interrupts(stop):
+                finished = training.run(stop)
+        finally:
+            if training.metrics is not None:
+                training.metrics.close()
     signer = ""
     if finished:
         signer = signed_already(store) or sign(store, job, journal, options.key)
