@@ -51,19 +51,13 @@ from tallystick.program.update import Clip, Optimizers, SlotRule
 class CapturedStep:
     """A captured training step.
 
-        `initial_state` has every state slot as a C-contiguous numpy array, or is None where the
-        module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
-        `untrained` are parameters that require gradients but do not influence the loss. The program
-        passes them through unchanged. `first_step` compares a job's first step with the module.
-    <<<<<<< HEAD
-        `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
-        step's types. `micro_batches` says how many the step was captured for, None where its program is
-        a text 1.
-    =======
-        `names` are those of its state_dict where they are not those of the slots.
-        `batch` has a whole step's types. `micro_batches` says how many the step was captured for, None
-        where its program is a text 1.
-    >>>>>>> main
+    `initial_state` has every state slot as a C-contiguous numpy array, or is None where the
+    module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
+    `untrained` are parameters that require gradients but do not influence the loss. The program
+    passes them through unchanged. `first_step` compares a job's first step with the module.
+    `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
+    step's types. `micro_batches` says how many the step was captured for, None where its program is
+    a text 1.
     """
 
     program: Program
