@@ -25,8 +25,8 @@ def scalar_tables(
 
     `schedules` has one for each table that the optimizers name, or is a scheduler over all groups
     of a torch optimizer. `first` steps were made before this job, which goes on from them: rules
-    and functions of the step count from there. Raises UsageError for a table that is missing, of another length, or used
-    by nothing.
+    and functions of the step count from there. Raises UsageError for a table that is missing, of
+    another length, or used by nothing.
     """
     wanted = {r for s in named.values() if isinstance(r := _rate(s), str)}
     given = _by_name(schedules, wanted, steps)
