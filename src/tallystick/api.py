@@ -60,6 +60,7 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport as AuditReport
 from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
+from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def capture(
     outputs_grads: bool = False,
     contract: str = "ordered/1",
     mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = "mean",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -171,6 +174,11 @@ def capture(
     with numbers as in "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
+
+    `micro_batches` divides the batch into so many parts, which are computed one after the other in
+    the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
+    losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
+    step's loss is the sum of all sums divided by the sum of all counts.
 
     What a program cannot carry (autocast, a counter or a random number of Python in forward) is
     refused by name, with the model's file and line. Two traces are compared for it.
@@ -198,8 +206,12 @@ def capture(
         outputs_grads=outputs_grads,
         contract=contract,
         mode=mode,
+        micro_batches=micro_batches,
+        loss_over=loss_over,
     )
-    evaluation = captures.capture_eval(module, loss, batch, contract, has_updates=several)
+    evaluation = captures.capture_eval(
+        module, loss, batch, contract, has_updates=several, loss_over=loss_over
+    )
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)
@@ -316,6 +328,23 @@ def train(
             "goes on from here."
         )
     return result
+
+
+def continue_run(
+    run: PathLike,
+    directory: PathLike,
+    steps: int,
+    *,
+    schedules: Mapping[str, float | Sequence[float]] | None = None,
+) -> Job:
+    """Write the job of `steps` more steps from the end of the finished run at `run`.
+
+    Data order, random numbers and the optimizer's moments go on, and the job proves which run it
+    continues. `schedules` gives new values for a learning rate that was a table: a number, or one
+    for each step; another table keeps its last value. Errors: see
+    `run.store.continuing.continue_run`.
+    """
+    return continue_finished(Path(run), Path(directory), steps, schedules)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:
