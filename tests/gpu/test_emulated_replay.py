@@ -3,30 +3,30 @@ logs and the reverse, find forged entries, and write logs of the same form."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kernel_format as fmt
 import numpy as np
 import pytest
-from device_calls import KINDS
+from check.replay import wrong_logs
 from emulated_gpu import EmulatedDriver, emulated_gpu, planted
 from reference.orders import LeftToRight, Perturbed, Shuffled
-from test_rounded_vectors import BOUNDED_LOGS, Held, f32
-from unit.rounding.recorded import Run, elements_of_mm, mm, nasty_mm, program, run, same
+from test_rounded_vectors import BOUNDED_LOGS
+from unit.rounding.recorded import Run, elements_of_mm, mm, nasty_mm, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
-from tallystick.errors import MachineFaultError
+from tallystick.errors import EnvironmentRefusedError, MachineFaultError
 from tallystick.kernels.cuda import dots
 from tallystick.kernels.cuda import log as device_log
+from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.dots import Limits
 from tallystick.kernels.cuda.log import DeviceLog, Outcome
+from tallystick.kernels.cuda.log_probe import logs_differ
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
 from tallystick.rounding.blocks import Entries
-from tallystick.rounding.steps import LoggedSteps
 
 # Of a few elements, so that small operands are cut in every way.
 SMALL = Limits(results=700, patches=900, blocks=12, shortest=16, longest=48)
@@ -46,27 +46,19 @@ def checked(device: Any) -> None:
 @pytest.mark.parametrize("case", BOUNDED_LOGS["cases"], ids=lambda c: f"{c['op']} {c['contract']}")
 def test_vectors(case: dict[str, Any]) -> None:
     """The values that a log gives, and its forged entries (NUMERICS 14.4, 14.5, 14.7)."""
-    batch = {f"x{n}": f32(x["bits"]).reshape(x["shape"]) for n, x in enumerate(case["inputs"])}
-    kinds = KINDS[case["op"]]
-    attrs = {k: fmt.attr_from_json(v, kinds[k]) for k, v in case["attrs"].items()}
-    builder = Builder(case["contract"])
-    inputs = [builder.batch(name, type_of(x)) for name, x in batch.items()]
-    (value,) = builder.emit(case["op"], inputs, **attrs)
-    made, device = builder.finish({"grad.0": value}), emulated_gpu(len(case["logs"]))
+    device = emulated_gpu(len(case["logs"]))
     for count in (False, True):
-        for log in case["logs"]:
-            held: Any = Held(bytes.fromhex(log["block"]))
-            follower = LoggedSteps(made, lambda _step, held=held: held, count_taken=count)
-            outputs, _ = run(follower, batch, 0, LeftToRight(), device)
-            want = f32(log["values"])
-            assert outputs[0].reshape(-1).view(np.uint32).tolist() == want.view(np.uint32).tolist()
-            found = [(f.element, f.direction) for f in follower.findings.kept]
-            entry = dict(log["entries"])
-            assert sorted(found) == [(at, entry[at]) for at in log["forged"]], log["entries"]
-            assert follower.findings.count == len(log["forged"])
-            kinds_found = {f.kind for f in follower.findings.kept}
-            assert kinds_found <= {"forged entry", "impossible entry"}
+        assert wrong_logs(device, [case], count) == (len(case["logs"]), [])
     checked(device)
+
+
+def test_a_log_that_gives_other_values_is_seen() -> None:
+    """The comparison above would say so."""
+    case = copy.deepcopy(BOUNDED_LOGS["cases"][0])
+    at = case["logs"][1]["forged"].pop()
+    case["logs"][0]["values"][at] = "3f800000"
+    _, wrong = wrong_logs(emulated_gpu(), [case])
+    assert len(wrong) == 2 and "values" in wrong[0] and "forged" in wrong[1]
 
 
 @pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
@@ -233,6 +225,30 @@ def test_a_planted_fault_is_seen(tmp_path: Path) -> None:
         recorded = Run(tmp_path, made, batch, device=gpu)
     _, outputs, _ = recorded.follow()
     assert not same(outputs, recorded.outputs)
+
+
+class Deaf(EmulatedDriver):
+    """A driver that does not start one kernel."""
+
+    deaf_to = ""
+
+    def launch(self, kernel: str, *how: Any) -> None:
+        if kernel != self.deaf_to:
+            super().launch(kernel, *how)
+
+
+@pytest.mark.parametrize(
+    "kernel", ["replay_decide_lines", "replay_sum_end", "replay_compact", "replay_spread"]
+)
+def test_a_device_that_makes_other_logs_is_refused(kernel: str) -> None:
+    """Before its first step: its log would convict an honest trainer."""
+    for bits in (32, 20):
+        contract = find_contract(f"replay/1;b={bits};form=bounded")
+        assert not logs_differ(Cuda(Deaf(1)), bits)
+        driver = Deaf(2)
+        driver.deaf_to = kernel
+        with pytest.raises(EnvironmentRefusedError, match="a rounding log with other bits"):
+            Cuda(driver).prepare(contract)
 
 
 def random_log(seed: int, sizes: list[int]) -> tuple[np.ndarray, np.ndarray]:

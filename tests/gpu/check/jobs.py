@@ -34,9 +34,10 @@ NOT_YET: set[str] = set()
 SMALL = ("logreg",)
 
 
-def make(name: str, directory: Path) -> Job:
-    """The job `name` in `directory`/`name`."""
-    recipe, settings, steps = JOBS[name]
+def make(name: str, directory: Path, contract: str = "ordered/1", steps: int | None = None) -> Job:
+    """The job `name` in `directory`/`name`, of its own number of steps or of `steps`."""
+    recipe, settings, own = JOBS[name]
+    steps = own if steps is None else steps
     directory.mkdir(parents=True, exist_ok=True)
     sources = Sources()
     if recipe == "gpt2":
@@ -44,5 +45,6 @@ def make(name: str, directory: Path) -> Job:
         text.write_bytes(corpus())
         sources = Sources(text=text)
     return new_job(
-        recipe, directory / name, settings, sources, steps=steps, seed=14, evaluate_every=steps
-    )
+        recipe, directory / name, settings, sources, steps=steps, seed=14, evaluate_every=steps,
+        contract=contract,
+    )  # fmt: skip
