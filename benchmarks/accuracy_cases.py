@@ -71,6 +71,12 @@ def _elementwise() -> list[Case]:
         Case("aten.sub.Scalar", one, lambda a: a - 0.375, {"other": 0.375, "alpha": 1.0}),
         Case("aten.mul.Scalar", one, lambda a: a * 0.71875, {"other": 0.71875}),
         Case("aten.div.Scalar", one, lambda a: a / 3.0, {"other": 3.0}),
+        Case(
+            "tallystick.fold",
+            many(8, ROWS, WIDTH),
+            lambda *x: torch.stack(x).mean(0),
+            {"mean": True},
+        ),
         Case("aten.silu", one, fn.silu),
         Case("aten.silu_backward", two, ATEN.silu_backward),
         Case(

@@ -37,20 +37,6 @@ TS_INLINE Triple triple(const Divide& plane, const Divide& row, int64_t i) {
   return {static_cast<int64_t>(a), static_cast<int>(y),
           static_cast<int>(rest - y * static_cast<uint32_t>(row.divisor))};
 }
-// Of numbers of any size, none negative. The device's division of 64 bits is a call, for which a
-// kernel keeps registers in memory; sizes that need it are rare.
-TS_INLINE int64_t quotient_of_any(int64_t i, int64_t by) {
-  if (((i | by) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(by);
-  uint64_t left = 0, found = 0;
-  TS_ROLLED
-  for (int bit = 62; bit >= 0; --bit) {
-    left = left << 1 | (static_cast<uint64_t>(i) >> bit & 1);
-    const bool goes = left >= static_cast<uint64_t>(by);
-    left -= goes ? static_cast<uint64_t>(by) : 0;
-    found = found << 1 | (goes ? 1 : 0);
-  }
-  return static_cast<int64_t>(found);
-}
 TS_INLINE Triple triple_of_any(const Divide& plane, const Divide& row, int64_t i) {
   const int64_t a = quotient_of_any(i, plane.divisor), rest = i - a * plane.divisor;
   const int64_t y = quotient_of_any(rest, row.divisor);

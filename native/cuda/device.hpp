@@ -98,6 +98,23 @@ TS_INLINE void async_copy4(float* to, const float* from, int inside) {
 TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest>
 TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
+// Matrices of 8-bit integers, by a warp. Lane 8·i + r of matrix_load4 gives the address, in shared
+// memory and a multiple of 16, of row r of matrix i: 8 rows of 16 bytes. Word i of lane l becomes bytes
+// 4·(l % 4) and following of row l / 4 of matrix i.
+TS_INLINE void matrix_load4(uint32_t (&to)[4], const int8_t* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row))) : "memory");
+}
+// sum (16 x 8, 32 bits) += a (16 x 32) · b (32 x 8). Of lane l with g = l / 4 and t = l % 4: a holds
+// bytes 4·t and following of rows g and g + 8, then 16 bytes further on of both; b0 and b1 those of
+// column g; sum columns 2·t and 2·t + 1 of row g, then of row g + 8.
+TS_INLINE void matrix_multiply(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 // The number of bits that are 1.
 TS_INLINE uint32_t bit_count(uint32_t x) {
   return static_cast<uint32_t>(__popc(static_cast<int>(x)));
@@ -165,6 +182,26 @@ template <int Count>
 TS_INLINE Places<Count> places(const Space& space, const Strides (&strides)[Count], int64_t i) {
   if (space.count <= 0xffffffffll) return places_by<uint32_t>(space, strides, i);
   return places_by<uint64_t>(space, strides, i);
+}
+
+// Quotients of numbers that are not negative.
+TS_INLINE int64_t quotient(int64_t a, int64_t b) {
+  if (static_cast<uint64_t>(a | b) <= 0xffffffffull)
+    return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
+  return a / b;
+}
+// Without the device's division of 64 bits, a call for which a kernel keeps registers in memory.
+TS_INLINE int64_t quotient_of_any(int64_t i, int64_t by) {
+  if (((i | by) >> 32) == 0) return static_cast<uint32_t>(i) / static_cast<uint32_t>(by);
+  uint64_t left = 0, found = 0;
+  TS_ROLLED
+  for (int bit = 62; bit >= 0; --bit) {
+    left = left << 1 | (static_cast<uint64_t>(i) >> bit & 1);
+    const bool goes = left >= static_cast<uint64_t>(by);
+    left -= goes ? static_cast<uint64_t>(by) : 0;
+    found = found << 1 | (goes ? 1 : 0);
+  }
+  return static_cast<int64_t>(found);
 }
 
 // A refusal of operands (NUMERICS 1.13): the least call that refuses, and its least bad position.

@@ -30,11 +30,6 @@ struct FoldParams {
   F64 divisor;
 };
 
-TS_INLINE int64_t quotient(int64_t a, int64_t b) {
-  if (static_cast<uint64_t>(a | b) <= 0xffffffffull)
-    return static_cast<uint32_t>(a) / static_cast<uint32_t>(b);
-  return a / b;
-}
 TS_INLINE int64_t base_of(const FoldParams& p, int64_t o) {
   const int64_t outer = quotient(o, p.inner);
   return outer * p.outer_step + (o - outer * p.inner);

@@ -107,7 +107,7 @@ const std::set<std::string> kAbove = {
     "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power",
     "aten.cumsum", "aten.scatter.src", "tallystick.rank",
     "aten.floor_divide", "aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
-    "aten.bitwise_right_shift.Tensor"};
+    "aten.bitwise_right_shift.Tensor", "tallystick.fold"};
 
 // Operators on integers are numpy's too.
 bool above(const Case& c) {

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tallystick.api import Program as Program
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
@@ -58,6 +59,7 @@ __all__ = [
     "Program",
     "PublicKey",
     "RunSummary",
+    "StopRule",
     "Terms",
     "Verdict",
     "audit",

@@ -18,7 +18,6 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
@@ -34,6 +33,7 @@ from tallystick.program.optimizers import Adam as Adam
 from tallystick.program.optimizers import AdamW as AdamW
 from tallystick.program.optimizers import Optimizer
 from tallystick.program.terms import Terms as Terms
+from tallystick.program.validation import StopRule as StopRule
 from tallystick.protocol.judge import Judgement as Judgement
 from tallystick.protocol.judge import judge as judge_evidence
 from tallystick.protocol.verdict import Conviction as Conviction
@@ -54,6 +54,7 @@ from tallystick.run.store.directory import RunStore
 if TYPE_CHECKING:
     from torch import nn
 
+    from tallystick.cli.progress import Reporter
     from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
@@ -83,19 +84,25 @@ class Capture:
         *,
         steps: int,
         seed: int = 0,
-        checkpoint_interval: int = DEFAULT_INTERVAL,
+        checkpoint_interval: int | None = None,
         schedules: Mapping[str, float | Sequence[float]] | None = None,
         validation: Mapping[str, Any] | None = None,
         evaluate_every: int = 0,
+        stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
         dropout and the order of the data. `schedules` has a table of `steps` numbers for a
-        learning rate given by name. The first step is compared with the module in float64, which
-        takes the memory and the time of such a step; without `compare_first_step` the job's
-        `about` says that it was not. Raises UsageError for data that does not fit the program, and
+        learning rate given by name. `validation` are held-out records of the same fields, whose
+        loss is taken every `evaluate_every` steps. With `stop_rule` the run commits to these
+        losses: `StopRule(patience=3)` ends it after three that are no better than the best one,
+        `StopRule()` commits and never stops.
+
+        The first step is compared with the module in float64, which takes the memory and the time
+        of such a step; without `compare_first_step` the job's `about` says that it was not. Raises
+        UsageError for data that does not fit the program, and
         for a first step that differs beyond the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
@@ -110,6 +117,7 @@ class Capture:
             validation=validation,
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
+            stop_rule=stop_rule,
             forward_program=self.forward,
             compare_first_step=compare_first_step,
         )
@@ -250,8 +258,13 @@ def train(
     replay: PathLike | None = None,
     compress_logs: bool = False,
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> RunSummary:
     """Train `job` into the run directory `out`, or take up an interrupted run there.
+
+    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
+    ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
+    on from there.
 
     `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
     run's directory. `keep_checkpoints` states are stored evenly over the run.
@@ -269,7 +282,24 @@ def train(
         replay=None if replay is None else Path(replay),
         compress=compress_logs,
     )
-    return train_job(made, Path(out), options, listener)
+    reporter = _reporter("train", progress and listener is None)
+    try:
+        result = train_job(made, Path(out), options, listener or reporter)
+    finally:
+        if reporter is not None:
+            reporter.close()
+    if not result.finished:
+        raise KeyboardInterrupt(
+            f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
+            "goes on from here."
+        )
+    return result
+
+
+def _reporter(verb: str, wanted: bool) -> Reporter | None:
+    from tallystick.cli.progress import Reporter
+
+    return Reporter(verb) if wanted else None
 
 
 def audit(
@@ -281,8 +311,11 @@ def audit(
     device: str = "cpu",
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
+
+    Progress is drawn as by `train`.
 
     The report's `accepted` is true if all are equal; its `difference` says where they are not.
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
@@ -294,14 +327,19 @@ def audit(
     def contract() -> str:
         return (own or RunStore(Path(run)).job()).commitment.contract
 
-    return audit_run(
-        Path(run),
-        own,
-        steps,
-        context=context_on(device, contract, threads),
-        trust=_publics(trust),
-        listener=listener,
-    )
+    reporter = _reporter("audit", progress and listener is None)
+    try:
+        return audit_run(
+            Path(run),
+            own,
+            steps,
+            context=context_on(device, contract, threads),
+            trust=_publics(trust),
+            listener=listener or reporter,
+        )
+    finally:
+        if reporter is not None:
+            reporter.close()
 
 
 # -- deciding between two runs ---------------------------------------------------------------------

@@ -30,6 +30,8 @@ class Limits:
     tensor_bytes: int = 1 << 40
     records: int = 1 << 40
     record_bytes: int = 1 << 20
+    long_record_bytes: int = 1 << 30
+    record_part_bytes: int = 64 << 10
     record_fields: int = 256
     batch_size: int = 1 << 20
     scalar_tables: int = 256

@@ -15,10 +15,15 @@ import kernel_format as fmt
 from check.replay import wrong_logs
 from device_calls import KINDS, Checked, check_cases, check_vectors
 from emulated_gpu import emulated_gpu
+from make_exact_vectors import CONTRACTS as EXACT
+from make_exact_vectors import ROOT as EXACT_ROOT
+from make_exact_vectors import WIDTHS
 from make_rounded_vectors import CONTRACTS as ROUNDED
 from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import Odd, check_odd_shapes
 from test_rounded_vectors import BOUNDED_LOGS
+
+from tallystick.kernels.cuda.exact_ways import FORCED, ways
 
 
 def main() -> int:
@@ -56,6 +61,20 @@ def main() -> int:
         print(
             f"seed {seed} replay/1, bounded form: {followed} logs, {len(wrong)} wrong", flush=True
         )
+        for group, contract in EXACT.items():
+            cases = fmt.load(group, KINDS, EXACT_ROOT, contract)
+            for way in (None, *(way.name for way in ways(WIDTHS[group]))):
+                began, FORCED.way = time.monotonic(), way
+                gpu = emulated_gpu(1000 * seed)
+                found = check_cases(gpu, f"{group} {way}", cases, contract=contract)
+                gpu.driver.check()
+                launched += sum(gpu.driver.launched.values())
+                vectors.add(found)
+                spent = f"{time.monotonic() - began:.1f} s"
+                print(
+                    f"seed {seed} {contract} by {way or 'the table'}: {found}; {spent}", flush=True
+                )
+            FORCED.way = None
     for line in (*vectors.wrong, *odd.wrong):
         print(line)
     for op in sorted(vectors.missing):

@@ -14,6 +14,8 @@ import pytest
 from device_calls import KINDS, call, check_cases, there
 from emulated_gpu import EmulatedDriver, emulated_gpu
 from kernel_format import same_bits
+from make_exact_vectors import CONTRACTS as EXACT
+from make_exact_vectors import ROOT as EXACT_ROOT
 from reference.nasty import near_boundaries
 from unit.rounding.recorded import Run, program, same
 from unit.rounding.test_bounded import every_operator, everything
@@ -23,6 +25,7 @@ from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda import dots, products
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.dots import Limits
+from tallystick.kernels.cuda.exact_ways import FORCED, Forced
 from tallystick.kernels.cuda.products import Cublas, refuse_unless_admissible
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -152,3 +155,24 @@ def test_a_log_of_its_products_is_followed_by_any_other(
         for follower in followers:
             found, outputs, digest = run.follow(device=follower)
             assert not found.findings and same(outputs, run.outputs) and digest == run.digest
+
+
+@pytest.mark.parametrize("limits", ["whole", "in parts"])
+def test_integers_in_binary64(library: ctypes.CDLL, limits: str) -> None:  # NUMERICS 17.8
+    """`exact/1` by the library's products: the golden vectors, and the probe's own cases."""
+    gpu = device(library, 5)
+    FORCED.way = "binary64"
+    if limits == "in parts":
+        FORCED.laid, FORCED.results = 9000, 700
+    try:
+        for group, contract in EXACT.items():
+            before = library.tallystick_test_calls()
+            cases = fmt.load(group, KINDS, EXACT_ROOT, contract)
+            found = check_cases(gpu, group, cases, contract=contract)
+            assert len(found.operators) == 5 and found.wrong == []
+            assert library.tallystick_test_calls() > before + 50
+    finally:
+        vars(FORCED).update(vars(Forced()))
+    driver: Any = gpu.driver
+    assert "rounded_product" not in driver.launched
+    driver.check()

@@ -96,5 +96,19 @@ def test_a_gpu_that_does_not_do_is_refused_in_a_sentence(
 
 
 def test_doctor_says_what_the_gpu_is() -> None:
-    assert "sm_90" in command("doctor")["gpu"]
-    assert "bits of ordered/1" in command("doctor")["gpu"]
+    said = command("doctor")["gpu"]
+    assert "sm_90" in said and "bits of ordered/1" in said
+    # The emulated driver library has no cuBLAS beside it.
+    assert "by its own kernels: no cuBLAS was found" in said
+
+
+def test_exact_runs_on_the_device(tmp_path: Path) -> None:
+    """A job of exact/1, trained there, and audited here and there."""
+    from e2e.golden import golden_job
+
+    job = golden_job("logreg", tmp_path, "exact/1;b=15", steps=6)
+    there = command("train", job.directory, "--out", tmp_path / "there", "--device", "cuda")
+    here = command("train", job.directory, "--out", tmp_path / "here")
+    assert there["run_root"] == here["run_root"] and there["isa"] == "sm_90"
+    assert command("audit", tmp_path / "here", "--device", "cuda")["accepted"]
+    assert command("audit", tmp_path / "there")["accepted"]

@@ -36,9 +36,12 @@ def crossing(gpu: Cuda, expected: Traffic) -> Iterator[None]:
     assert found == vars(expected)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
-def test_what_crosses_in_a_step(name: str, tmp_path: Path) -> None:
-    job, gpu = golden_job(name, tmp_path), emulated_gpu(seed=6)
+@pytest.mark.parametrize(
+    ("name", "contract"),
+    [("mlp", "ordered/1"), ("gpt2", "ordered/1"), ("mlp", "exact/1;b=8"), ("gpt2", "exact/1;b=22")],
+)
+def test_what_crosses_in_a_step(name: str, contract: str, tmp_path: Path) -> None:
+    job, gpu = golden_job(name, tmp_path, contract), emulated_gpu(seed=6)
     here = Engine(job, job.genesis())
     engine = Engine(job, job.genesis(), context=ExecutionContext(device=gpu))
     inputs = [spec for spec in job.program.inputs if spec.kind != "state"]

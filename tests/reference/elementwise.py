@@ -139,6 +139,21 @@ def _to_copy(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [np.array(values, DTYPES[wanted]).reshape(x.shape)]
 
 
+def _folded(xs: Inputs) -> Any:
+    """The split of COMMITMENTS 2.3, as 10.12 writes it."""
+    if len(xs) == 1:
+        return xs[0]
+    k = 1
+    while 2 * k < len(xs):
+        k = 2 * k
+    return _folded(xs[:k]) + _folded(xs[k:])
+
+
+def _fold(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
+    total = _folded(inputs)
+    return [total / rn32_int(attrs.get("count", len(inputs))) if attrs["mean"] else total]
+
+
 def _elementary(name: str) -> Callable[[Attrs, Inputs], list[np.ndarray]]:
     return lambda _attrs, x: [elementary(name, x[0])]
 
@@ -164,6 +179,7 @@ ELEMENTWISE: dict[str, Callable[[Attrs, Inputs], list[np.ndarray]]] = {
     "aten.square": lambda a, x: [x[0] * x[0]],
     "aten.pow.Tensor_Scalar": _pow,
     "aten._to_copy": _to_copy,
+    "tallystick.fold": _fold,
 }
 for _form in ("Tensor", "Scalar"):
     ELEMENTWISE[f"aten.add.{_form}"] = lambda a, x: _add(a, x, 1)

@@ -8,6 +8,7 @@ says in prose (the letters for shapes) is bound here, per clause.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,13 +87,20 @@ def quantities(root: Quantity) -> Iterator[tuple[Quantity, int]]:
         for k, step in enumerate(path):
             if isinstance(q, Terms):
                 term = step - len(q.needs)
+            elif q.needs and q.needs[0].name == "x[0]":  # one of each operand (OPENING 2.3)
+                term = step
             q = locate(root, path[: k + 1])
         yield q, term
 
 
+def name_in(q: Quantity) -> str:
+    """The quantity's name as the tables write it (OPENING 7.1.3)."""
+    return re.sub(r"^([sx])\[\d+\]$", r"\1[i]", q.name)
+
+
 def reads_of(site: Site, q: Quantity) -> tuple[str, tuple[Read, ...]]:
     """The row of the tables for a quantity of the site."""
-    name = "s[i]" if q.name.startswith("s[") else q.name
+    name = name_in(q)
     op = site.op
     if op == "aten.native_batch_norm_backward" and name == "dx":
         op += " with train" if site.attrs["train"] else " without train"
@@ -135,7 +143,7 @@ def test_reads_are_those_of_the_tables(op: str) -> None:
             for numbers, made in executed(q, whole):
                 stated = _first([(r, _unlearnt(expected, r, numbers)) for r in reads])
                 assert matched(stated, made), (op, site.attrs, q.name, stated, made)
-            seen.add((key, "s[i]" if q.name.startswith("s[") else q.name))
+            seen.add((key, name_in(q)))
     assert seen == {k for k in read_rows() if k[0].split(" ")[0] == op}
 
 

@@ -42,8 +42,12 @@ def notation(q: Quantity) -> str:
     text = f'{type(q).__name__.lower()} {q.dtype} "{q.name}"'
     if isinstance(q, Extremum):
         text += f" {q.kind}"
-    if q.needs:
-        text += f" ({', '.join(map(notation, q.needs))})"
+    needs = [notation(need) for need in q.needs]
+    if needs and needs == [needs[0].replace("[0]", f"[{i}]") for i in range(len(needs))]:
+        # One of each operand (2.3).
+        needs = [needs[0].replace("[0]", "[i]") + " …"] if "[0]" in needs[0] else needs
+    if needs:
+        text += f" ({', '.join(needs)})"
     if isinstance(q, Terms):
         # The number of the term stands in its name (7.1.3, 9.2); a number that is nothing else.
         text += f" [{notation(q.term(7)).replace('[7]', '[i]').replace('term 7', 'term i')}]"
@@ -191,7 +195,8 @@ def stated_tree(site: Site) -> str:
         return exact_tree(site)
     if site.contract != CONTRACTS["published"]:
         return summed_tree(site, site.contract) if rounded else ordered_tree(site)
-    if site.outputs[site.out].dtype != "f32" or site.op in movers():
+    unlogged = movers() | {"tallystick.fold"}
+    if site.outputs[site.out].dtype != "f32" or site.op in unlogged:
         return ordered_tree(site)
     if rounded and not site.op.startswith("aten.mean"):
         return summed_tree(site, site.contract)

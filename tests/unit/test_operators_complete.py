@@ -126,7 +126,7 @@ def row(spec: OpSpec) -> dict[str, str]:
     name = spec.name
     rounded = name in rounded_kernel and name in exact_sum
     on_reals = name in real_graph or name in real_draw
-    unlogged = spec.op_class == "move" or not has_f32(spec)
+    unlogged = spec.is_unlogged or not has_f32(spec)
     return {
         "kernel": "view" if name in view else "yes" * (name in kernel),
         "opening rule": "yes" * (name in opening),

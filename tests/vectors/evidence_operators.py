@@ -29,7 +29,8 @@ LATER = ("aten.cumsum",)
 SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallystick.rank",),
          "operators-whole": ("aten.floor_divide",),
          "operators-whole-bits": ("aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
-                                  "aten.bitwise_right_shift.Tensor")}  # fmt: skip
+                                  "aten.bitwise_right_shift.Tensor"),
+         "operators-fold": ("tallystick.fold",)}  # fmt: skip
 # Groups of golden calls that came after those bundles, for operators that were there.
 SINCE_GROUPS = {"operators-whole-narrow": "whole-narrow"}
 _LATER_GROUPS = {"whole-bits", *SINCE_GROUPS.values()}

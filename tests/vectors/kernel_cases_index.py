@@ -111,3 +111,32 @@ def bits() -> Iterator[Call]:
         yield op, {}, [np.zeros((0, 3), I64), np.zeros(3, I64)]
     yield "aten.bitwise_not", {}, [ends]
     yield "aten.bitwise_not", {}, [g.any_ints(4, 70)]
+
+
+def fold() -> Iterator[Call]:
+    """NUMERICS 10.12: every number of operands up to 9 and about powers of two, the split's order,
+    means with and without a count, zeros' signs, NaN and infinities, no elements."""
+    g = Gen("fold")
+    op = "tallystick.fold"
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 255, 256):
+        yield op, {"mean": False}, [g.mixed(7) for _ in range(n)]
+        yield op, {"mean": True}, [g.floats(3, 2) for _ in range(n)]
+    for count in (1, 2, 3, 257, 1000, 65535, 65536):
+        yield op, {"count": count, "mean": True}, [g.mixed(5), g.mixed(5), g.mixed(5)]
+    # A lone operand keeps its bits, but not a NaN's; a mean of one divides by 1.
+    yield op, {"mean": False}, [SPECIAL.copy()]
+    yield op, {"mean": True}, [SPECIAL.copy()]
+    yield op, {"count": 3, "mean": True}, [SPECIAL.copy()]
+    pairs = np.meshgrid(SPECIAL, SPECIAL)
+    yield op, {"mean": False}, [np.array(x, order="C") for x in pairs]
+    yield op, {"mean": True}, [*(np.array(x, order="C") for x in pairs), pairs[0].copy()]
+    # 2^24 and ones: another order of additions gives another sum.
+    big, one = F32(2.0**24), F32(1)
+    rows = [[big, one, one], [one, one, big], [big, one, one, one, one], [one, big, -big, one, one]]
+    for row in rows:
+        yield op, {"mean": False}, [np.array([x], F32) for x in row]
+    yield op, {"mean": False}, [np.full(2, -0.0, F32), np.full(2, -0.0, F32)]
+    for n in (1, 2, 3, 6):
+        yield op, {"mean": n == 3}, [g.floats() for _ in range(n)]  # 0-d
+        yield op, {"mean": n == 2}, [g.floats(300) for _ in range(n)]
+        yield op, {"mean": n == 6}, [np.zeros((0, 3), F32) for _ in range(n)]

@@ -38,6 +38,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "whole": (index.whole,),
     "whole-bits": (index.bits,),
     "whole-narrow": (index.narrow,),
+    "fold": (index.fold,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

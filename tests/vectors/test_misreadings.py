@@ -188,6 +188,33 @@ def shifted_without_sign(_attrs: Attrs, inputs: Inputs) -> list[Any]:
     return [made.view(np.int64)]
 
 
+def folded(split: Callable[[int], int]) -> Reading:
+    """10.12 with another number of summands on the left."""
+
+    def total(xs: Inputs) -> Any:
+        if len(xs) == 1:
+            return xs[0]
+        return total(xs[: split(len(xs))]) + total(xs[split(len(xs)) :])
+
+    def read(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        count = attrs.get("count", len(inputs)) if attrs["mean"] else 1
+        return [total(inputs) / F32(count)]
+
+    return read
+
+
+def divided_first(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.12 with each operand divided."""
+    count = F32(attrs.get("count", len(inputs)) if attrs["mean"] else 1)
+    given = [np.asarray(x / count, F32) for x in inputs]
+    return REFERENCE["tallystick.fold"]({"mean": False}, given)
+
+
+def without_count(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """10.12 with n in count's place."""
+    return REFERENCE["tallystick.fold"]({"mean": attrs["mean"]}, inputs)
+
+
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -215,6 +242,11 @@ CASES: dict[str, tuple[str, Reading]] = {
     "10.10 the quotient is cut off": ("aten.floor_divide", toward_zero),
     "10.11 a shift modulo 64": ("aten.bitwise_left_shift.Tensor", shifted_modulo),
     "10.11 a shift without sign": ("aten.bitwise_right_shift.Tensor", shifted_without_sign),
+    "10.12 in turn": ("tallystick.fold", folded(lambda n: n - 1)),
+    "10.12 in halves": ("tallystick.fold", folded(lambda n: n // 2)),
+    "10.12 from the right": ("tallystick.fold", folded(lambda n: 1)),
+    "10.12 divided first": ("tallystick.fold", divided_first),
+    "10.12 count is n": ("tallystick.fold", without_count),
     "11.2 decay in binary32": (
         ADAMW,
         adamw(lambda lr, wd: lambda p: p * (F32(1) - F32(lr) * F32(wd))),

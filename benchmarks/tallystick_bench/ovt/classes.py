@@ -25,6 +25,7 @@ _BY_CLASS = {
     "random": "elementwise",
     "optimizer": "optimizer",
     "move": "data movement",
+    "fold": "elementwise",
 }
 CLASSES = (
     "matrix products",

@@ -35,6 +35,13 @@ TS_INLINE double exact_integer(float x, double factor, int width) {
   return width == 8 && m > 127.0 ? 127.0 : m;
 }
 
+// The same as a whole number, read from the sum's bits: a conversion would need a decided range.
+TS_INLINE int exact_whole(float x, double factor, int width) {
+  const double v = static_cast<double>(x) * factor;
+  const int m = static_cast<int>(static_cast<uint32_t>(double_bits(v + 0x1.8p52)));
+  return factor == 0.0 ? 0 : width == 8 && m > 127 ? 127 : m;
+}
+
 // 17.8: the lowest balanced digit of m; m becomes the rest.
 TS_INLINE int exact_digit(int& m) {
   const int d = ((m & 255) ^ 128) - 128;

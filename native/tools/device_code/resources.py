@@ -11,7 +11,7 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _USED = re.compile(r"Used (\d+) registers(.*)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 # Kernels that must not spill: most of a step's time is theirs.
-PRODUCTS = ("gemm", "conv")
+PRODUCTS = ("gemm", "conv", "digits")
 
 
 @dataclass

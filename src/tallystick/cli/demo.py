@@ -15,7 +15,6 @@ from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
 from tallystick.cli.progress import Reporter
-from tallystick.commit.data import batch_indices
 from tallystick.disk.files import make_directory
 from tallystick.disk.regular import is_directory, names, present
 from tallystick.errors import TallystickError, UsageError
@@ -176,8 +175,8 @@ class Demo:
     def batch_bit(self, job: Job, run: Path) -> bool:
         self.title("Flip one bit of one batch in a copy of the run")
         bad = copy_of(run, "run-batch-bit")
-        c = job.commitment
-        record = int(batch_indices(c.order_seed, c.record_count, 0, c.batch_size)[0])
+        timetable = job.commitment.timetable
+        record = int(timetable.indices(timetable.at(0))[0])
         flip_bit(bad / "job" / DATA, "tokens", record * (job.columns["tokens"][0].nbytes) + 80, 0)
         try:
             self._audit(None, bad)

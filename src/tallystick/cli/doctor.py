@@ -16,6 +16,7 @@ from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
+from tallystick.kernels.device import Device
 from tallystick.kernels.devices import find_device
 from tallystick.kernels.environment import environment_holds
 from tallystick.numerics.contracts import CONTRACTS, ORDERED_1, parse_contract
@@ -61,9 +62,22 @@ def _gpu() -> str:
         return "none found; none needed"
     try:
         device.prepare(parse_contract(ORDERED_1))
+        library = _library(device)
     except (TallystickError, MemoryError) as error:
         return f"{device.name} not usable: {error}"
-    return f"{device.name} ({device.architecture}): its kernels have the bits of ordered/1"
+    return (
+        f"{device.name} ({device.architecture}): its kernels have the bits of ordered/1; {library}"
+    )
+
+
+def _library(device: Device) -> str:
+    """The library that multiplies in binary64 there under rounded/1 and exact/1."""
+    from tallystick.kernels.cuda.device import Cuda
+
+    found = device.search() if isinstance(device, Cuda) else None
+    if found is None:
+        return "products in binary64 by its own kernels: no cuBLAS was found, or none is admitted"
+    return f"products in binary64 by {found.name}"
 
 
 def examine() -> tuple[dict[str, Any], str]:

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say
+from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
 from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
+from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
 
 
@@ -56,15 +58,33 @@ def job() -> None:
 @click.option(
     "--checkpoint-interval",
     type=click.IntRange(1, 1 << 32),
-    default=DEFAULT_INTERVAL,
-    show_default=True,
-    help="Steps between committed states; part of the job.",
+    default=None,
+    help=f"Steps between committed states; part of the job [default: {DEFAULT_INTERVAL}, or what "
+    "divides training and validation].",
 )
 @click.option(
     "--evaluate-every",
     type=click.IntRange(0),
     default=None,
     help="Steps between validation losses; 0 is never. Default: ten times a run.",
+)
+@click.option(
+    "--commit-validation",
+    is_flag=True,
+    help="Validation losses are part of the run: committed, audited, disputed.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(1, 1 << 20),
+    default=None,
+    help="Stop after so many committed validation losses without a better one.",
+)
+@click.option(
+    "--min-delta",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="A validation loss is better if it is less than the best one by more than this.",
 )
 @click.option(
     "--set",
@@ -83,13 +103,21 @@ def new(
     contract: str,
     steps: int,
     seed: int,
-    checkpoint_interval: int,
+    checkpoint_interval: int | None,
     evaluate_every: int | None,
+    commit_validation: bool,
+    patience: int | None,
+    min_delta: float,
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Make a job from a RECIPE: logreg, mlp, gpt2 or resnet50. Needs PyTorch."""
     sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
+    rule = None
+    if commit_validation or patience is not None:
+        rule = StopRule(patience, min_delta)
+    elif min_delta:
+        raise UsageError("--min-delta has no meaning without --patience.", "Add --patience N.")
     made = new_job(
         recipe,
         Path(out),
@@ -100,6 +128,7 @@ def new(
         contract=contract,
         checkpoint_interval=checkpoint_interval,
         evaluate_every=evaluate_every,
+        stop_rule=rule,
     )
     found = inspect_job(made.directory)
     if as_json:
@@ -139,9 +168,15 @@ def show(path: str, as_json: bool) -> None:
         print_json(found)
         return
     for key, value in found.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k}={v}" for k, v in value.items())
-        say(f"{key:20}{value.hex() if isinstance(value, bytes) else value}")
+        lines = [_shown(each) for each in value] if isinstance(value, list) else [_shown(value)]
+        for number, line in enumerate(lines):
+            say(f"{'' if number else key:20}{line}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={_shown(v)}" for k, v in value.items())
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 @job.command()

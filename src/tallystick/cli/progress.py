@@ -8,14 +8,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from tallystick.cli.output import note, shown
+from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.run.show.estimate import human_seconds
+from tallystick.run.show.series import decides, trained, trains
 
 _PLAIN_INTERVAL_S = 10.0
 _MEASURED_STEPS = 2
+# The weight of the last step in the speed that is shown.
+_SPEED_SHARE = 0.1
+# Columns of the terminal from which the bar, and then elapsed time, have room.
+_NARROW, _WIDE = 72, 100
+
+
+def _columns(verb: str, width: int) -> list[ProgressColumn]:
+    """What a live line shows in a terminal of `width` columns, the most useful first."""
+    text = "{task.fields[steps]}  {task.fields[loss]}  {task.fields[speed]}"
+    middle = TextColumn(text, markup=False)
+    if width < _NARROW:
+        return [middle, TimeRemainingColumn(compact=True)]
+    bar = BarColumn(bar_width=12 if width < _WIDE else 24)
+    ends: list[ProgressColumn] = [TimeRemainingColumn(compact=True)]
+    if width >= _WIDE:
+        ends = [TimeElapsedColumn(), TextColumn("gone,"), TimeRemainingColumn(), TextColumn("left")]
+    return [TextColumn(verb, markup=False), bar, middle, *ends]
+
+
+def human_speed(steps_a_second: float) -> str:
+    """Steps a second, or seconds a step where that is more than one."""
+    if steps_a_second >= 1:
+        return f"{steps_a_second:.3g} steps/s"
+    return f"{1 / steps_a_second:.3g} s/step" if steps_a_second > 0 else ""
 
 
 class Reporter:
@@ -30,14 +64,17 @@ class Reporter:
         self._seconds: list[float] = []
         self._spoke = 0.0
         self._total = 0
-        self._loss = float("nan")
+        self._mean = 0.0  # seconds of a training step, the last ones weighing most
+        self._loss = ""
         self._validation = ""
+        self._timetable: Timetable | None = None
 
     def notice(self, text: str) -> None:
         if not self._quiet:
             note(text)
 
     def begin(self, job: Job, start: int) -> None:
+        self._timetable = job.commitment.timetable
         self._total = min(self._last, job.steps) if self._last is not None else job.steps
         if self._quiet:
             return
@@ -45,23 +82,45 @@ class Reporter:
             note(f"{self._verb} from step {start} of {self._total}")
         console = Console(stderr=True)
         if console.is_terminal and sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn(self._verb, markup=False),
-                BarColumn(),
-                TextColumn("{task.completed}/{task.total} steps", markup=False),
-                TextColumn("{task.fields[loss]}", markup=False),
-                TimeRemainingColumn(),
-                console=console,
-                transient=False,
-            )
+            columns = _columns(self._verb, console.width)
+            self._bar = Progress(*columns, console=console, transient=False)
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, completed=start, loss="")
+            self._task = self._bar.add_task(
+                "", total=self._total, completed=start, steps=self._done(start), loss="", speed=""
+            )
         self._spoke = time.monotonic()
 
+    def _done(self, steps: int) -> str:
+        """The training steps done, of how many."""
+        assert self._timetable is not None
+        return f"{trained(self._timetable, steps)}/{trained(self._timetable, self._total)}"
+
     def step(self, step: int, loss: float, seconds: float) -> None:
-        self._loss = loss
-        if self._quiet:
+        if self._quiet or self._timetable is None:
             return
+        if trains(self._timetable, step):
+            self._loss = f"loss {loss:.4f}"
+            share = _SPEED_SHARE if self._mean else 1.0
+            self._mean += share * (seconds - self._mean)
+        elif decides(self._timetable, step):
+            self.evaluated(trained(self._timetable, step), loss)
+        self._foretell(step, seconds)
+        speed = human_speed(1 / self._mean) if self._mean > 0 else ""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task,
+                completed=step + 1,
+                steps=self._done(step + 1),
+                loss=f"{self._loss}{self._validation}",
+                speed=speed,
+            )
+        elif time.monotonic() - self._spoke >= _PLAIN_INTERVAL_S or step + 1 == self._total:
+            self._spoke = time.monotonic()
+            done = self._done(step + 1)
+            note(f"{self._verb} step {done} {self._loss}{self._validation}  {speed}")
+
+    def _foretell(self, step: int, seconds: float) -> None:
+        """Say once how long the rest will take, as soon as two steps are measured."""
         if len(self._seconds) < _MEASURED_STEPS:
             self._seconds.append(seconds)
             if len(self._seconds) == _MEASURED_STEPS:
@@ -70,12 +129,6 @@ class Reporter:
                     f"time: about {human_seconds(left)} for {self._total - step - 1} more steps "
                     f"of {human_seconds(self._seconds[-1])}"
                 )
-        if self._bar is not None and self._task is not None:
-            text = f"loss {loss:.4f}{self._validation}"
-            self._bar.update(self._task, completed=step + 1, loss=text)
-        elif time.monotonic() - self._spoke >= _PLAIN_INTERVAL_S or step + 1 == self._total:
-            self._spoke = time.monotonic()
-            note(f"{self._verb} step {step + 1}/{self._total} loss {loss:.4f}{self._validation}")
 
     def evaluated(self, step: int, loss: float) -> None:
         self._validation = f"  validation {loss:.4f}"

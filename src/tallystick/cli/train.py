@@ -128,7 +128,7 @@ def train(
 def _say_finished(result: RunSummary, one_off_key: bool) -> None:
     loss = f"{result.losses[-1]:.4f}" if result.losses else "none"
     say(f"run         {result.directory}")
-    say(f"steps       {result.steps} ({result.reason}), last loss {loss}")
+    say(f"steps       {len(result.losses)} ({result.reason}), last loss {loss}")
     if result.validation:
         say(f"validation  {result.validation[-1][1]:.4f} at step {result.validation[-1][0]}")
     say(f"job digest  {result.job_digest.hex()}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,7 @@ class DataSchema:
     """
 
     fields: tuple[Field, ...]
+    most_bytes: int = field(default=LIMITS.record_bytes, compare=False)
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.fields, key=lambda f: encode_name(f.name)))
@@ -56,10 +57,10 @@ class DataSchema:
         names = [f.name for f in ordered]
         if len(names) > LIMITS.record_fields or len(set(names)) != len(names):
             raise UsageError("Record fields repeat a name or are too many.", "Rename or merge.")
-        if not 1 <= self.record_size <= LIMITS.record_bytes:
+        if not 1 <= self.record_size <= self.most_bytes:
             raise UsageError(
                 f"A record of {self.record_size} bytes is not allowed.",
-                f"Use 1 to {LIMITS.record_bytes} bytes per record.",
+                f"Use 1 to {self.most_bytes} bytes per record.",
             )
 
     @property

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tallystick.commit.encoding import U64_MAX, Writer, check_hash, encode_name, tag
+from tallystick.commit.timetable import (
+    RNG_SEED_MAX,
+    DataSet,
+    JobProgram,
+    Timetable,
+    Turn,
+    check_range,
+    program_seed,
+)
 from tallystick.errors import UnsupportedVersionError, UsageError
 from tallystick.limits import LIMITS
 
 JOB_TAG = tag("job/1")
+JOB2_TAG = tag("job/2")
 SCALARS_TAG = tag("scalars/1")
 FORMAT_VERSION = 1
-# The program reads the random seed as i64 (NUMERICS 8.3), although its layout is wider.
-RNG_SEED_MAX = (1 << 63) - 1
+FORMAT_VERSION_2 = 2
+# The slot that ends a run of format 2 where it is true, and the digest of a job that continues
+# none (COMMITMENTS 7.6.7, 7.6.8).
+STOP_SLOT = "control.stop"
+CONTINUES_NONE = bytes(32)
 
 ScalarTable = float | Sequence[float]
 
@@ -88,13 +102,34 @@ class JobCommitment:
             ("steps", 0, LIMITS.steps),
             ("checkpoint_interval", 1, LIMITS.steps),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise UsageError(
-                    f"The job's {name} is {value!r}.", f"Choose an integer from {low} to {high}."
-                )
+            check_range(name, getattr(self, name), low, high)
         if not isinstance(self.stop_on_non_finite, bool):
             raise UsageError("stop_on_non_finite is neither true nor false.", "Choose one.")
+
+    @property
+    def stop_on_slot(self) -> bool:
+        """A job of format 1 has no slot that stops it."""
+        return False
+
+    @property
+    def ends_early(self) -> bool:
+        """True if a run of the job may end before its last step (COMMITMENTS 6.2)."""
+        return self.stop_on_non_finite
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        """Every step executes the one program (COMMITMENTS 7.6)."""
+        program = JobProgram("step", self.program_digest, 0, self.batch_size)
+        data = DataSet("train", self.data_root, self.record_count, self.order_seed)
+        return Timetable((program,), (data,), (Turn(0, 1),))
+
+    def random_key(self, step: int) -> tuple[int, int]:
+        """The program's random key of a step (NUMERICS 8.3)."""
+        return self.rng_seed, step
+
+    def under(self, contract: str, digests: Sequence[bytes]) -> JobCommitment:
+        """The same under another contract, in which the programs have other `digests`."""
+        return replace(self, contract=contract, program_digest=digests[0])
 
     def digest(self) -> bytes:
         """The job digest, 32 bytes (COMMITMENTS 7.2)."""
@@ -105,3 +140,78 @@ class JobCommitment:
         out.u64(self.steps).u64(self.checkpoint_interval)
         out.hash(self.scalars_digest).u8(int(self.stop_on_non_finite))
         return out.digest()
+
+
+@dataclass(frozen=True)
+class JobCommitment2:
+    """The fields of a job of format 2 that fix its run, and no others (COMMITMENTS 7.6).
+
+    `continues` is the digest of the run that the job continues, 32 zero bytes without one. Raises
+    UsageError for a value that is out of range.
+    """
+
+    contract: str
+    genesis_root: bytes
+    timetable: Timetable
+    rng_seed: int
+    steps: int
+    checkpoint_interval: int
+    scalars_digest: bytes
+    stop_on_non_finite: bool = True
+    stop_on_slot: bool = False
+    continues: bytes = CONTINUES_NONE
+
+    @property
+    def format_version(self) -> int:
+        return FORMAT_VERSION_2
+
+    def __post_init__(self) -> None:
+        encode_name(self.contract)
+        for name in ("genesis_root", "scalars_digest", "continues"):
+            check_hash(getattr(self, name), name.replace("_", " "))
+        check_range("rng_seed", self.rng_seed, 0, RNG_SEED_MAX)
+        check_range("steps", self.steps, 0, LIMITS.steps)
+        check_range("checkpoint_interval", self.checkpoint_interval, 1, LIMITS.steps)
+        for name in ("stop_on_non_finite", "stop_on_slot"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} is neither true nor false.", "Choose one.")
+
+    @property
+    def ends_early(self) -> bool:
+        """True if a run of the job may end before its last step (COMMITMENTS 6.2, 7.6.7)."""
+        return self.stop_on_non_finite or self.stop_on_slot
+
+    def random_key(self, step: int) -> tuple[int, int]:
+        """The random key that a step's program reads (COMMITMENTS 7.6.6)."""
+        at = self.timetable.at(step)
+        return program_seed(self.rng_seed, self.timetable, at.program), at.number
+
+    def under(self, contract: str, digests: Sequence[bytes]) -> JobCommitment2:
+        """The same under another contract, in which the programs have other `digests`."""
+        pairs = zip(self.timetable.programs, digests, strict=True)
+        programs = tuple(replace(program, digest=digest) for program, digest in pairs)
+        return replace(
+            self, contract=contract, timetable=replace(self.timetable, programs=programs)
+        )
+
+    def digest(self) -> bytes:
+        """The job digest, 32 bytes (COMMITMENTS 7.6.2)."""
+        out = Writer(JOB2_TAG).u32(FORMAT_VERSION_2).text(self.contract).hash(self.genesis_root)
+        out.u64(len(self.timetable.data))
+        for data in self.timetable.data:
+            out.text(data.name).hash(data.root).u64(data.record_count).u64(data.order_seed)
+        out.u64(len(self.timetable.programs))
+        for program in self.timetable.programs:
+            reads = 0 if program.data is None else program.data + 1
+            out.text(program.name).hash(program.digest).u64(reads).u64(program.batch_size)
+            out.u64(program.micro_batches).u8(int(program.by_pass)).u64(program.first)
+        out.u64(len(self.timetable.turns))
+        for turn in self.timetable.turns:
+            out.u64(turn.program).u64(turn.steps)
+        out.u64(self.rng_seed).u64(self.steps).u64(self.checkpoint_interval)
+        out.hash(self.scalars_digest)
+        out.u8(int(self.stop_on_non_finite)).u8(int(self.stop_on_slot))
+        return out.hash(self.continues).digest()
+
+
+Commitment = JobCommitment | JobCommitment2

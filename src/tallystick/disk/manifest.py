@@ -35,25 +35,27 @@ def manifest_bytes(body: Manifest) -> bytes:
     return canonical_json({**body, DIGEST_KEY: manifest_digest(body)})
 
 
-def load_manifest(path: Path, what: str, kind: str) -> Manifest:
+def load_manifest(path: Path, what: str, *kinds: str) -> Manifest:
     """The manifest at `path` without its digest member.
 
     Raises StorageError, CorruptFileError, DigestMismatchError, and UnsupportedVersionError when
-    its `format` is another version of `kind` (as `tallystick-job/1`).
+    its `format` is none of `kinds`, which are versions of one format (as `tallystick-job/1`).
     """
     data = read_file(path, LIMITS.manifest_bytes, what, path.parent)
     value = parse_canonical_json(data, f"{what} {path}")
     if not isinstance(value, dict):
         raise CorruptFileError(f"The {what} {path} is not an object.", "Restore it.")
     form = value.get("format")
-    if form != kind:
-        family = kind.rsplit("/", 1)[0]
+    if form not in kinds:
+        family, known = kinds[0].rsplit("/", 1)[0], " and ".join(map(repr, kinds))
         if isinstance(form, str) and form.startswith(family + "/"):
             raise UnsupportedVersionError(
-                f"The {what} {path} has format {form[:80]!r}; this build knows {kind!r}.",
+                f"The {what} {path} has format {form[:80]!r}; this build knows {known}.",
                 "Use a build of Tallystick that knows it.",
             )
-        raise CorruptFileError(f"{path} is not a {what}.", f"Name a directory with a {kind} file.")
+        raise CorruptFileError(
+            f"{path} is not a {what}.", f"Name a directory with a {kinds[0]} file."
+        )
     claimed = value.pop(DIGEST_KEY, None)
     if claimed != manifest_digest(value):
         raise DigestMismatchError(

@@ -7,6 +7,9 @@
     data/validation.safetensors     records for `evaluate`, not part of the run
     eval.txt, forward.txt           programs for `evaluate` and `sample`
 
+A job of format 2 (COMMITMENTS 7.6) has a text `program-NAME.txt` for each of its programs, and
+`data/NAME.safetensors` for each of its data sets.
+
 Every byte is checked before it is used: programs, states and records against the digests in the
 manifest, the manifest against its own digest and the job digest it names.
 """
@@ -22,7 +25,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.commit.data import DataSchema, data_root
-from tallystick.commit.job import JobCommitment, ScalarTable
+from tallystick.commit.job import Commitment, JobCommitment, ScalarTable
+from tallystick.commit.records import records_root
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
@@ -38,6 +42,7 @@ from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, text_digest
 
 FORMAT = "tallystick-job/1"
+FORMAT_2 = "tallystick-job/2"
 MANIFEST = "job.json"
 PROGRAM = "program.txt"
 STATE0 = "state0.safetensors"
@@ -45,7 +50,6 @@ DATA = "data/train.safetensors"
 VALIDATION = "data/validation.safetensors"
 EVAL_PROGRAM = "eval.txt"
 FORWARD_PROGRAM = "forward.txt"
-FILES = (PROGRAM, STATE0, DATA, VALIDATION, EVAL_PROGRAM, FORWARD_PROGRAM, MANIFEST)
 
 DEFAULT_INTERVAL = 20
 
@@ -66,9 +70,9 @@ class Job:
     """A job loaded from a directory; `load_job` says which digests it has checked."""
 
     directory: Path
-    commitment: JobCommitment
+    commitment: Commitment
     scalars: dict[str, ScalarTable]
-    schema: DataSchema
+    schemas: tuple[DataSchema, ...]
     fills: dict[str, float]
     recipe: dict[str, Any] | None
     evaluation: Evaluation | None
@@ -88,15 +92,39 @@ class Job:
     def interval(self) -> int:
         return self.commitment.checkpoint_interval
 
+    @property
+    def schema(self) -> DataSchema:
+        """The fields of the first data set: the only one of a job of format 1."""
+        return self.schemas[0]
+
+    def program_file(self, number: int) -> str:
+        """The file of a program's text, in the directory."""
+        if isinstance(self.commitment, JobCommitment):
+            return PROGRAM
+        return f"program-{self.commitment.timetable.programs[number].name}.txt"
+
+    def data_file(self, number: int) -> str:
+        """The file of a data set, in the directory."""
+        return f"data/{self.commitment.timetable.data[number].name}.safetensors"
+
     @cached_property
-    def program(self) -> Program:
-        """The program. Raises DigestMismatchError when the text is not the job's."""
-        return self._program(PROGRAM, self.commitment.program_digest)
+    def texts(self) -> tuple[Program, ...]:
+        """The programs as their texts have them. Raises DigestMismatchError when a text is not the
+        job's."""
+        return tuple(
+            self._program(self.program_file(number), entry.digest)
+            for number, entry in enumerate(self.commitment.timetable.programs)
+        )
 
     @property
+    def program(self) -> Program:
+        """The program of the first step: the only one of a job of format 1."""
+        return self.loose_terms.program
+
+    @cached_property
     def loose_terms(self) -> Terms:
         """The terms, without the check that the program fits them."""
-        return Terms(self.commitment, self.program, self.scalars, self.schema)
+        return Terms(self.commitment, self.texts, self.scalars, self.schemas)
 
     @cached_property
     @exact_environment()
@@ -127,20 +155,27 @@ class Job:
             altered(path)
         return parse_text(data)
 
-    @cached_property
+    @property
     def columns(self) -> dict[str, Array]:
-        """The records, memory-mapped, one array (N, *field shape) per field; not yet hashed."""
-        return self._columns(DATA, self.commitment.record_count)
+        """The records of the first data set."""
+        return self.columns_of[0]
+
+    @cached_property
+    def columns_of(self) -> tuple[dict[str, Array], ...]:
+        """The records of each data set, memory-mapped, one array (N, *field shape) per field; not
+        yet hashed."""
+        sets = enumerate(zip(self.commitment.timetable.data, self.schemas, strict=True))
+        return tuple(self._columns(self.data_file(n), d.record_count, s) for n, (d, s) in sets)
 
     @cached_property
     def validation_columns(self) -> dict[str, Array]:
         """The validation records."""
         count = self.evaluation.record_count if self.evaluation else 0
-        return self._columns(VALIDATION, count)
+        return self._columns(VALIDATION, count, self.schema)
 
-    def _columns(self, name: str, count: int) -> dict[str, Array]:
+    def _columns(self, name: str, count: int, schema: DataSchema) -> dict[str, Array]:
         path = self.directory / name
-        wanted = {f.name: (f.dtype, (count, *f.shape)) for f in self.schema.fields}
+        wanted = {f.name: (f.dtype, (count, *f.shape)) for f in schema.fields}
 
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
             if metadata or types != wanted:
@@ -180,8 +215,9 @@ class Job:
 
     def verify_data(self) -> None:
         """Hash every record. Raises DigestMismatchError unless the data is the committed data."""
-        if data_root(self.schema, self.columns) != self.commitment.data_root:
-            altered(self.directory / DATA)
+        for number, data in enumerate(self.commitment.timetable.data):
+            if records_root(self.schemas[number], self.columns_of[number]) != data.root:
+                altered(self.directory / self.data_file(number))
 
     def verify(self) -> State:
         """Check every byte of the directory against the job digest. Raises CounterpartyError.
@@ -204,12 +240,14 @@ class Job:
 
     def files(self) -> list[str]:
         """The files of the directory, the manifest last."""
-        absent = set()
-        if self.evaluation is None:
-            absent |= {VALIDATION, EVAL_PROGRAM}
-        if self.forward_digest is None:
-            absent.add(FORWARD_PROGRAM)
-        return [name for name in FILES if name not in absent]
+        timetable = self.commitment.timetable
+        names = [self.program_file(number) for number in range(len(timetable.programs))]
+        names += [STATE0, *(self.data_file(number) for number in range(len(timetable.data)))]
+        if self.evaluation is not None:
+            names += [VALIDATION, EVAL_PROGRAM]
+        if self.forward_digest is not None:
+            names.append(FORWARD_PROGRAM)
+        return [*names, MANIFEST]
 
     @property
     def disk_bytes(self) -> int:

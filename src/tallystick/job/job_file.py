@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tallystick.commit.data import DataSchema, Field
-from tallystick.commit.encoding import float_hex, parse_float_hex
-from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.encoding import JsonValue, float_hex, parse_float_hex
+from tallystick.commit.job import Commitment, JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.members import Members
 from tallystick.commit.tensor import DTYPES
 from tallystick.disk.files import clone_or_copy, make_directory, sync_path
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
+from tallystick.job.format2 import commitment_members, read_commitment
 from tallystick.job.job import (
     FORMAT,
+    FORMAT_2,
     MANIFEST,
     Evaluation,
     Job,
@@ -37,18 +39,14 @@ _SEEDS = ("order_seed", "rng_seed")
 
 
 def job_manifest(job: Job) -> Manifest:
-    c = job.commitment
-    fields: Manifest = {name: getattr(c, name).hex() for name in _DIGESTS}
-    fields.update({name: getattr(c, name) for name in _COUNTS})
-    fields.update({name: str(getattr(c, name)) for name in _SEEDS})
-    fields["contract"] = c.contract
-    fields["stop_on_non_finite"] = c.stop_on_non_finite
+    first = isinstance(job.commitment, JobCommitment)
+    schemas: list[Any] = [_schema_members(schema) for schema in job.schemas]
     body: Manifest = {
         "about": dict(job.about),
-        "commitment": fields,
+        "commitment": _commitment_members(job.commitment),
         "evaluation": None,
         "fills": {name: float_hex(value) for name, value in job.fills.items()},
-        "format": FORMAT,
+        "format": FORMAT if first else FORMAT_2,
         "forward": job.forward_digest.hex() if job.forward_digest else None,
         "job_digest": job.digest.hex(),
         "recipe": job.recipe,
@@ -56,9 +54,7 @@ def job_manifest(job: Job) -> Manifest:
             name: float_hex(t) if isinstance(t, float) else [float_hex(v) for v in t]
             for name, t in job.scalars.items()
         },
-        "schema": [
-            {"dtype": f.dtype, "name": f.name, "shape": list(f.shape)} for f in job.schema.fields
-        ],
+        "schema" if first else "schemas": schemas[0] if first else schemas,
     }
     if job.evaluation is not None:
         e = job.evaluation
@@ -70,6 +66,21 @@ def job_manifest(job: Job) -> Manifest:
             "record_count": e.record_count,
         }
     return body
+
+
+def _commitment_members(c: Commitment) -> Manifest:
+    if not isinstance(c, JobCommitment):
+        return commitment_members(c)
+    fields: Manifest = {name: getattr(c, name).hex() for name in _DIGESTS}
+    fields.update({name: getattr(c, name) for name in _COUNTS})
+    fields.update({name: str(getattr(c, name)) for name in _SEEDS})
+    fields["contract"] = c.contract
+    fields["stop_on_non_finite"] = c.stop_on_non_finite
+    return fields
+
+
+def _schema_members(schema: DataSchema) -> list[Any]:
+    return [{"dtype": f.dtype, "name": f.name, "shape": list(f.shape)} for f in schema.fields]
 
 
 def _malformed(path: Path, why: str) -> NoReturn:
@@ -101,37 +112,33 @@ def load_job(directory: Path) -> Job:
             f"{directory} is not a job: it has no {MANIFEST}.",
             "Make one with `tallystick job new`.",
         )
-    top = Members(load_manifest(path, "job manifest", FORMAT), partial(_malformed, path))
+    content = load_manifest(path, "job manifest", FORMAT, FORMAT_2)
+    top = Members(content, partial(_malformed, path))
+    first = content["format"] == FORMAT
     top.only(
         "about", "commitment", "evaluation", "fills", "format", "forward", "job_digest", "recipe",
-        "scalars", "schema",
+        "scalars", "schema" if first else "schemas",
     )  # fmt: skip
     c = top.child("commitment")
-    c.only(*_DIGESTS, *_COUNTS, *_SEEDS, "contract", "stop_on_non_finite")
     contract = c.of("contract", str)
     parse_contract(contract)
-    members: dict[str, Any] = {name: c.hex(name) for name in _DIGESTS}
-    members |= {name: c.of(name, int) for name in _COUNTS}
-    members |= {name: c.decimal(name, 20) for name in _SEEDS}
     try:
-        commitment = JobCommitment(
-            contract=contract,
-            stop_on_non_finite=c.of("stop_on_non_finite", bool),
-            **members,
-        )
+        commitment = _read_first(c, contract) if first else read_commitment(c, contract)
         scalars = {
             name: _read_scalar(table, top) for name, table in top.child("scalars").value.items()
         }
         if scalars_digest(scalars) != commitment.scalars_digest:
             altered(path)
-        schema = _read_schema(top)
+        schemas = _read_schemas(top, first)
+        if len(schemas) != len(commitment.timetable.data):
+            top.fail("there is not one schema for each data set")
     except UsageError as error:
         top.fail(error.message)
     job = Job(
         Path(directory),
         commitment,
         scalars,
-        schema,
+        schemas,
         {n: parse_float_hex(v, "fill") for n, v in top.child("fills").value.items()},
         _read_recipe(top),
         _read_evaluation(top),
@@ -151,9 +158,30 @@ def _read_scalar(table: object, top: Members) -> ScalarTable:
     return [parse_float_hex(v, "scalar") for v in table]
 
 
-def _read_schema(top: Members) -> DataSchema:
+def _read_first(c: Members, contract: str) -> JobCommitment:
+    c.only(*_DIGESTS, *_COUNTS, *_SEEDS, "contract", "stop_on_non_finite")
+    members: dict[str, Any] = {name: c.hex(name) for name in _DIGESTS}
+    members |= {name: c.of(name, int) for name in _COUNTS}
+    members |= {name: c.decimal(name, 20) for name in _SEEDS}
+    stops = c.of("stop_on_non_finite", bool)
+    return JobCommitment(contract=contract, stop_on_non_finite=stops, **members)
+
+
+def _read_schemas(top: Members, first: bool) -> tuple[DataSchema, ...]:
+    if first:
+        return (_read_schema(top, top.of("schema", list), LIMITS.record_bytes),)
+    most = LIMITS.long_record_bytes
+    schemas = []
+    for fields in top.of("schemas", list):
+        if not isinstance(fields, list):
+            top.fail("a schema is not a list")
+        schemas.append(_read_schema(top, fields, most))
+    return tuple(schemas)
+
+
+def _read_schema(top: Members, items: list[JsonValue], most: int) -> DataSchema:
     fields = []
-    for item in top.of("schema", list):
+    for item in items:
         entry = Members(item, top.fail)
         entry.only("dtype", "name", "shape")
         shape, dtype = entry.of("shape", list), entry.of("dtype", str)
@@ -161,7 +189,7 @@ def _read_schema(top: Members) -> DataSchema:
         if len(sides) != len(shape) or dtype not in DTYPES:
             entry.fail("a field of the schema is malformed")
         fields.append(Field(entry.of("name", str), dtype, sides))
-    return DataSchema(tuple(fields))
+    return DataSchema(tuple(fields), most)
 
 
 def _read_recipe(top: Members) -> dict[str, Any] | None:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallystick.commit.data import DataSchema, Field, batch_columns, batch_indices, data_root
-from tallystick.commit.job import JobCommitment, ScalarTable, scalars_digest
+from tallystick.commit.data import DataSchema, Field, batch_columns, data_root
+from tallystick.commit.job import (
+    Commitment,
+    JobCommitment,
+    JobCommitment2,
+    ScalarTable,
+    scalars_digest,
+)
 from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
@@ -17,12 +23,9 @@ from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.job.job import (
-    DATA,
-    DEFAULT_INTERVAL,
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
     MANIFEST,
-    PROGRAM,
     STATE0,
     VALIDATION,
     Evaluation,
@@ -30,11 +33,23 @@ from tallystick.job.job import (
     check_program_fits,
 )
 from tallystick.job.job_file import job_manifest, load_job
+from tallystick.job.parts import (
+    HELD_OUT,
+    STEP,
+    TRAIN,
+    Part,
+    Parts,
+    Records,
+    interval_for,
+    with_validation,
+)
 from tallystick.kernels.environment import exact_environment
+from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slots
+from tallystick.program.validation import StopRule
 from tallystick.rounding.published.stock import check_program
 
 if TYPE_CHECKING:
@@ -91,7 +106,7 @@ def _schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) -
                 "The batch is the records stacked along its first axis: convert or reshape them.",
             )
         fields.append(Field(name, type_.dtype, type_.shape[1:]))
-    return DataSchema(tuple(fields))
+    return DataSchema(tuple(fields), LIMITS.long_record_bytes)
 
 
 def _batch_size(batch: Mapping[str, TensorType]) -> int:
@@ -124,12 +139,13 @@ def save_job(
     seed: int = 0,
     order_seed: int | None = None,
     batch_size: int | None = None,
-    checkpoint_interval: int = DEFAULT_INTERVAL,
+    checkpoint_interval: int | None = None,
     schedules: Mapping[str, float | Sequence[float]] | None = None,
     initial_state: Mapping[str, Array] | None = None,
     validation: Mapping[str, Any] | None = None,
     eval_program: Program | None = None,
     evaluate_every: int = 0,
+    stop_rule: StopRule | None = None,
     forward_program: Program | None = None,
     stop_on_non_finite: bool = True,
     recipe: Mapping[str, Any] | None = None,
@@ -142,7 +158,8 @@ def save_job(
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
     order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
     optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
-    loss is printed every `evaluate_every` steps.
+    loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
+    commits to it and may end by it (PROGRAM 7).
 
     The first step is compared with the module and torch's optimizer in float64 (PROGRAM 5.9), that
     of a recipe up to `RECIPE_COMPARED` parameters: its module is ours, and the same one whatever
@@ -182,23 +199,31 @@ def save_job(
         raise UsageError(
             error.message, "Every weight needs the captured dtype and shape."
         ) from None
-    slots = {name: np.asarray(state[name], order="C") for name in program.state_types}
+    records = Records(TRAIN, schema, columns, seed if order_seed is None else order_seed)
+    parts = Parts((Part(STEP, program, 0, size),), (records,))
+    evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
+    if stop_rule is not None:
+        if evaluation is None or eval_program is None:
+            raise UsageError(
+                "Committed validation needs held-out records.", "Pass validation=... too."
+            )
+        held = Records(HELD_OUT, schema, held_out, 0)
+        of, every = evaluation.batch_size, evaluation.every
+        parts = with_validation(parts, eval_program, held, of, every, stop_rule)
+        evaluation, held_out = None, {}
+    first_values = {**state, **parts.slots}
+    types = parts.programs[0].program.state_types
+    slots = {name: np.asarray(first_values[name], order="C") for name in types}
     scalars = _scalars(captured.scalars, schedules or {}, steps)
     try:
-        root = data_root(schema, columns)
-        commitment = JobCommitment(
-            contract=program.contract,
-            program_digest=program.digest(),
-            genesis_root=State(slots).root(),
-            data_root=root,
-            record_count=len(next(iter(columns.values()))),
-            batch_size=size,
-            order_seed=seed if order_seed is None else order_seed,
-            rng_seed=seed,
-            steps=steps,
-            checkpoint_interval=checkpoint_interval,
-            scalars_digest=scalars_digest(scalars),
-            stop_on_non_finite=stop_on_non_finite,
+        commitment = _commitment(
+            parts,
+            State(slots).root(),
+            scalars,
+            steps,
+            seed,
+            checkpoint_interval,
+            stop_on_non_finite,
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
@@ -209,31 +234,34 @@ def save_job(
         if recipe and size_of_model > RECIPE_COMPARED:
             not_compared = f"a recipe of more than {RECIPE_COMPARED} parameters"
         elif compare_first_step:
-            indices = batch_indices(commitment.order_seed, commitment.record_count, 0, size)
+            indices = commitment.timetable.indices(commitment.timetable.at(0))
             first = {n: t if isinstance(t, float) else t[0] for n, t in scalars.items()}
+            own = {name: slots[name] for name in program.state_types}
             not_compared = captured.first_step.compare(
-                program.contract, slots, batch_columns(columns, indices), first, (seed, 0)
+                program.contract, own, batch_columns(columns, indices), first, (seed, 0)
             )
         if not_compared is not None:
             notes["first step"] = f"not compared with the module: {not_compared}"
     fills = {n: v for n, a in slots.items() if (v := _repeated_value(a)) is not None}
-    evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
     job = Job(
         directory,
         commitment,
         scalars,
-        schema,
+        tuple(each.schema for each in parts.data),
         fills,
         dict(recipe) if recipe else None,
         evaluation,
         forward_program.digest() if forward_program else None,
         notes,
     )
-    _refuse_unfit(job, program)
+    _refuse_unfit(job, tuple(part.program for part in parts.programs))
     make_directory(directory / "data")
-    write_file(directory / PROGRAM, [program.text().encode("ascii")])
+    for number, part in enumerate(parts.programs):
+        text = part.program.text().encode("ascii")
+        write_file(directory / job.program_file(number), [text])
     write_tensors(directory / STATE0, {n: a for n, a in slots.items() if n not in fills})
-    write_tensors(directory / DATA, columns)
+    for number, data_set in enumerate(parts.data):
+        write_tensors(directory / job.data_file(number), data_set.columns)
     if evaluation is not None and eval_program is not None:
         write_tensors(directory / VALIDATION, held_out)
         write_file(directory / EVAL_PROGRAM, [eval_program.text().encode("ascii")])
@@ -243,8 +271,51 @@ def save_job(
     return load_job(directory)
 
 
-def _refuse_unfit(job: Job, program: Program) -> None:
-    job.__dict__["program"] = program  # the cached property: its file is not written yet
+def _commitment(
+    parts: Parts,
+    genesis: bytes,
+    scalars: Mapping[str, ScalarTable],
+    steps: int,
+    seed: int,
+    interval: int | None,
+    stop_on_non_finite: bool,
+) -> Commitment:
+    """The fields that the job digest covers, in format 1 where that can say them all."""
+    timetable = parts.timetable()
+    contract = parts.programs[0].program.contract
+    if interval is None:
+        interval = interval_for(timetable.cycle)
+    if not parts.simple:
+        return JobCommitment2(
+            contract=contract,
+            genesis_root=genesis,
+            timetable=timetable,
+            rng_seed=seed,
+            steps=timetable.steps_for(0, steps),
+            checkpoint_interval=interval,
+            scalars_digest=scalars_digest(scalars),
+            stop_on_non_finite=stop_on_non_finite,
+            stop_on_slot=parts.stops,
+        )
+    (program,), (data,) = timetable.programs, timetable.data
+    return JobCommitment(
+        contract=contract,
+        program_digest=program.digest,
+        genesis_root=genesis,
+        data_root=data.root,
+        record_count=data.record_count,
+        batch_size=program.batch_size,
+        order_seed=data.order_seed,
+        rng_seed=seed,
+        steps=steps,
+        checkpoint_interval=interval,
+        scalars_digest=scalars_digest(scalars),
+        stop_on_non_finite=stop_on_non_finite,
+    )
+
+
+def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
+    job.__dict__["texts"] = programs  # the cached property: its files are not written yet
     try:
         check_program_fits(job)
     except CorruptFileError as error:

@@ -23,8 +23,11 @@ TypeRule = Callable[[str, Attrs, InTypes], tuple[TensorType, ...]]
 Default = Callable[[Attrs, InTypes], AttrValue | None]
 
 CLASSES = (
-    "dot", "reduction", "scatter", "elementwise", "move", "composite", "random", "optimizer",
+    "dot", "reduction", "scatter", "elementwise", "fold", "move", "composite", "random",
+    "optimizer",
 )  # fmt: skip
+# Classes whose results are `ordered/1`'s under every contract, so that no log has them (14.9).
+_UNLOGGED = ("move", "fold")
 # How R(v*) makes an element of a rounded operator (NUMERICS 13.3): by itself, or by a division.
 SUM, DIVIDED = "sum", "divided"
 
@@ -64,6 +67,11 @@ class OpSpec:
     is_exact: bool = False
     is_random: bool = False
     uncaptured: str = ""
+
+    @property
+    def is_unlogged(self) -> bool:
+        """True if no contract's log covers the f32 results: they have no freedom (14.9)."""
+        return self.op_class in _UNLOGGED
 
     def infer(self, attrs: Attrs, inputs: InTypes) -> tuple[TensorType, ...]:
         """The types of the outputs. Raises UsageError for operands or attributes that do not fit.

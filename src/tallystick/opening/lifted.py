@@ -149,7 +149,7 @@ def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | Non
     """
     if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
         return None
-    if lookup(site.op).op_class == "move":
+    if lookup(site.op).is_unlogged:
         return None
     grid = Grid(parse_contract(site.contract).bits)
     if site.op in real_draw:

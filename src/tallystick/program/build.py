@@ -34,6 +34,7 @@ class Builder:
         self._inputs: list[Input] = []
         self._by_name: dict[str, Value] = {}
         self._nodes: list[Node] = []
+        self._section = 0
 
     def state(self, name: str, type_: TensorType) -> Value:
         """Declare state slot `name`."""
@@ -93,12 +94,21 @@ class Builder:
         (value,) = self.emit(op, inputs, **attrs)
         return value
 
+    def end_section(self) -> None:
+        """The nodes so far are the section of a program with micro-batches, the next ones its tail
+        (PROGRAM 6.2)."""
+        self._section = len(self._nodes)
+
     def commit(self, next_state: Mapping[str, Value]) -> None:
         """Append the commit node over every next-state slot in name order (NUMERICS 12.1)."""
         self.emit(COMMIT, [next_state[name] for name in sorted(next_state)])
 
-    def finish(self, outputs: Mapping[str, Value]) -> Program:
-        """The program, its inputs renumbered into bytewise name order (PROGRAM 1.2)."""
+    def finish(
+        self, outputs: Mapping[str, Value], carried: Mapping[str, Value] | None = None
+    ) -> Program:
+        """The program, its inputs renumbered into bytewise name order (PROGRAM 1.2).
+
+        `carried` are the values of the section that the next micro-batch reads as these slots."""
         order = sorted(range(len(self._inputs)), key=lambda i: self._inputs[i].name)
         place = {old: new for new, old in enumerate(order)}
 
@@ -119,4 +129,6 @@ class Builder:
             tuple(self._inputs[i] for i in order),
             nodes,
             tuple((name, moved(outputs[name])) for name in sorted(outputs)),
+            self._section,
+            tuple((name, moved(value)) for name, value in sorted((carried or {}).items())),
         )

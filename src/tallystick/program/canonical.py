@@ -28,15 +28,20 @@ def _key(node: Node) -> _Key:
 
 
 def merge_equal(program: Program) -> Program:
-    """Every node equal to an earlier one replaced by it; random nodes never (NUMERICS 8.2)."""
+    """Every node equal to an earlier one replaced by it; random nodes never (NUMERICS 8.2), and the
+    tail's by no node of the section, which stands for one in each micro-batch (PROGRAM 6)."""
     nodes: list[Node] = []
     first: dict[_Key, int] = {}
     place: list[int] = []
+    section = 0
 
     def moved(value: Value) -> Value:
         return value if value.is_input else Value(place[value.node], value.out)
 
-    for old in program.nodes:
+    for index, old in enumerate(program.nodes):
+        if index == program.section:
+            first.clear()
+            section = len(nodes)
         inputs = tuple(None if v is None else moved(v) for v in old.inputs)
         node = Node(old.op, inputs, old.attrs, old.out_types)
         mergeable = not op_spec(node.op).is_random and node.op != COMMIT
@@ -48,17 +53,21 @@ def merge_equal(program: Program) -> Program:
             first[_key(node)] = len(nodes)
         place.append(len(nodes))
         nodes.append(node)
+    if program.section == len(program.nodes):
+        section = len(nodes)
     outputs = tuple((name, moved(value)) for name, value in program.outputs)
-    return Program(program.contract, program.inputs, tuple(nodes), outputs)
+    carried = tuple((name, moved(value)) for name, value in program.carried)
+    return Program(program.contract, program.inputs, tuple(nodes), outputs, section, carried)
 
 
 def drop_dead(program: Program) -> Program:
-    """Only nodes that an output or the commit node needs, and `rng` only if a node reads it.
+    """Only nodes that an output, a carried slot or the commit node needs, and `rng` only if a node
+    reads it.
 
     State, batch and scalar inputs stay: they are the program's interface.
     """
     live = [node.op == COMMIT for node in program.nodes]
-    for _, value in program.outputs:
+    for _, value in (*program.outputs, *program.carried):
         if not value.is_input:
             live[value.node] = True
     used_inputs: set[int] = set()
@@ -94,7 +103,10 @@ def drop_dead(program: Program) -> Program:
         for node in (program.nodes[i] for i in kept)
     )
     outputs = tuple((name, moved(value)) for name, value in program.outputs)
-    return Program(program.contract, tuple(program.inputs[i] for i in kept_inputs), nodes, outputs)
+    carried = tuple((name, moved(value)) for name, value in program.carried)
+    inputs = tuple(program.inputs[i] for i in kept_inputs)
+    section = sum(live[: program.section])
+    return Program(program.contract, inputs, nodes, outputs, section, carried)
 
 
 def canonicalize(program: Program) -> Program:

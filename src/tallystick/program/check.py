@@ -22,6 +22,7 @@ from tallystick.program.ir import (
     Value,
     op_spec,
 )
+from tallystick.program.section import check_section
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/\-]+", re.ASCII)
 _STRING = re.compile(r"[A-Za-z0-9_.:/\-]*", re.ASCII)
@@ -163,3 +164,4 @@ def check_program(program: Program) -> None:
             raise type(error)(f"Node {index}: {error.message}", error.next_action) from error
     _check_outputs(program)
     _check_commit(program)
+    check_section(program)

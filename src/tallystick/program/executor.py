@@ -25,7 +25,7 @@ from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.blocks import Part
 from tallystick.program.faults import NodeError, NodeFaultError
-from tallystick.program.ir import COMMIT, Node, Program, op_spec
+from tallystick.program.ir import BATCH_PREFIX, COMMIT, Node, Program, op_spec
 from tallystick.program.layout import Place, new_tensor
 from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
 from tallystick.program.staging import Staged, item
@@ -65,7 +65,7 @@ class _Bound:
     """The tensors of one plan over one set of state tensors.
 
     `keeping` are the calls before the first that writes into the state, `writing` the others; a
-    tapped step has `calls` instead. `state_copies` are (slot, next value, whether that value lies
+    tapped step has `calls` only. `state_copies` are (slot, next value, whether that value lies
     in state memory itself).
     """
 
@@ -89,7 +89,8 @@ class Executor:
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
     program is a part of another program (part.py).
 
-    Raises UnsupportedOperatorError where the device has no kernel for an operator.
+    Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
+    program with micro-batches (sectioned.py executes those).
     """
 
     def __init__(
@@ -99,6 +100,11 @@ class Executor:
         kernels: KernelHook | None = None,
         numbers: Sequence[int] | None = None,
     ) -> None:
+        if program.section:
+            raise UsageError(
+                "A program with micro-batches is executed for a number of them.",
+                "Use executor_of(program, micro_batches), or expand it.",
+            )
         self.program = program
         self.context = context
         self.contract = parse_contract(program.contract)
@@ -144,7 +150,27 @@ class Executor:
         if self.program.next_state and not self._device.writable(tensor):
             raise UsageError(f"State slot {name} is read-only.", "Pass a writable copy.")
 
+    def check_state(self, state: Mapping[str, Tensor]) -> None:
+        """Raises UsageError where a slot is missing, of another type or place, or read-only."""
+        self._state_tensors(state)
+
+    @property
+    def staged(self) -> dict[str, Tensor]:
+        """The memory that the batch is copied into, by name. What a caller has written there, and
+        gives as batch, is not copied."""
+        prefix = len(BATCH_PREFIX)
+        return {
+            name[prefix:]: tensor
+            for name, tensor in self._staged.tensors.items()
+            if name.startswith(BATCH_PREFIX)
+        }
+
     # -- memory --------------------------------------------------------------------------------
+
+    def use_arena(self, arena: Buffer) -> None:
+        """Execute in this memory, of at least `arena_bytes`, which another executor may use between
+        two steps. Called before the first step."""
+        self._arena = arena
 
     def _bind(self, plan: Plan, arena: Buffer, state: Sequence[Tensor], tapped: bool) -> _Bound:
         """Bind every tensor of every call, as views of the arena, the state, and staged inputs."""
@@ -170,12 +196,9 @@ class Executor:
         def optional(place: Place | None) -> Tensor | None:
             return None if place is None else tensor(place)
 
-        def copy(_attrs: Attrs, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-            device.copy(inputs[0], outputs[0])
-
         def calls_of(step: Step) -> list[_Call]:
             calls: list[_Call] = [
-                (copy, {}, [tensor(source)], [tensor(target)], step.index)
+                (self._copy, {}, [tensor(source)], [tensor(target)], step.index)
                 for source, target in step.copies
             ]
             parts = step.parts or [Part(step.index, step.inputs, step.outputs)]
@@ -202,7 +225,7 @@ class Executor:
         if first_write < 0:
             first_write = len(calls)
         return _Bound(
-            calls if tapped else [],
+            calls,
             _Stretch(device, [] if tapped else calls[:first_write]),
             _Stretch(device, [] if tapped else calls[first_write:]),
             taps,
@@ -212,6 +235,10 @@ class Executor:
                 for slot, place in plan.state_copies
             ],
         )
+
+    def _copy(self, _attrs: Attrs, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """A call that copies an operand into scratch, for a kernel that takes no strides."""
+        self._device.copy(inputs[0], outputs[0])
 
     def _kernel(self, index: int, node: Node) -> Run:
         spec = op_spec(node.op)

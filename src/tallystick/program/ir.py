@@ -6,6 +6,7 @@ its canonical text (`text.py`). PROGRAM 1 defines the parts named here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -58,12 +59,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs and outputs are in bytewise name order; nodes are in topological order."""
+    """Inputs and outputs are in bytewise name order; nodes are in topological order.
+
+    A *text 2* (PROGRAM 6) has a `section`: its first so many nodes compute one micro-batch, and are
+    repeated. `carried` are slots with the section's value that the next micro-batch reads in their
+    place. Its nodes are not the steps that a run executes: those are `expand(program, V)`'s.
+    """
 
     contract: str
     inputs: tuple[Input, ...]
-    nodes: tuple[Node, ...]
+    nodes: Sequence[Node]
     outputs: tuple[tuple[str, Value], ...]
+    section: int = 0
+    carried: tuple[tuple[str, Value], ...] = ()
 
     @cached_property
     def input_index(self) -> dict[str, int]:

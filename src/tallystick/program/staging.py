@@ -47,8 +47,8 @@ class Staged:
         scalars: Mapping[str, float],
         rng: Sequence[int] | np.ndarray | None,
     ) -> None:
-        """Copy a step's inputs into `tensors`. Raises UsageError where one is missing, is of
-        another type, or lies on another device."""
+        """Copy a step's inputs into `tensors`; a tensor that is there already stays. Raises
+        UsageError where one is missing, is of another type, or lies on another device."""
         for spec in self._batch:
             self._give(spec, item(batch, spec.name[len(BATCH_PREFIX) :], "batch"))
         at = 0
@@ -70,6 +70,8 @@ class Staged:
     def _give(self, spec: Input, given: Any) -> None:
         dtype, shape = spec.type.dtype, spec.type.shape
         staged = self.tensors[spec.name]
+        if given is staged:
+            return
         if not isinstance(given, np.ndarray) and not self._device.problem(given, dtype, shape):
             self._device.copy(given, staged)
             return

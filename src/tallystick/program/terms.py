@@ -11,47 +11,105 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tallystick.commit.data import DataSchema
-from tallystick.commit.job import JobCommitment, ScalarTable
+from tallystick.commit.job import STOP_SLOT, Commitment, JobCommitment, ScalarTable
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
+from tallystick.program.expand import expand
 from tallystick.program.ir import Program
+
+STOP_TYPE = TensorType("bool", ())
 
 
 @dataclass(frozen=True)
 class Terms:
-    """A job's commitment, and the values behind its digests: program, scalar tables, data schema.
+    """A job's commitment, and the values behind its digests.
 
-    The caller that makes one has checked that program and scalars hash to the commitment's digests.
+    These are the programs as their texts have them, the scalar tables, and the schemas of the data
+    sets, in the order of the commitment's timetable. The caller that makes one has checked that
+    they hash to the commitment's digests.
     """
 
-    commitment: JobCommitment
-    program: Program
+    commitment: Commitment
+    texts: tuple[Program, ...]
     scalars: Mapping[str, ScalarTable]
-    schema: DataSchema
+    schemas: tuple[DataSchema, ...]
 
     @cached_property
     def digest(self) -> bytes:
-        """The job digest (COMMITMENTS 7.2)."""
+        """The job digest (COMMITMENTS 7.2, 7.6.2)."""
         return self.commitment.digest()
 
-    def misfit(self) -> str | None:
-        """The reason why the parts do not fit; None where they fit.
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs as they are executed: a section once for each micro-batch (PROGRAM 6.7)."""
+        given = zip(self.texts, self.commitment.timetable.programs, strict=True)
+        return tuple(expand(text, entry.micro_batches) for text, entry in given)
 
-        They are contract, state, loss, batch and scalars (COMMITMENTS 7.4).
-        """
-        program, c = self.program, self.commitment
+    @property
+    def program(self) -> Program:
+        """The program of the first step: the only one of a job of format 1."""
+        return self.programs[self.commitment.timetable.at(0).program]
+
+    def program_at(self, step: int) -> Program:
+        """The program that a step executes."""
+        return self.programs[self.commitment.timetable.at(step).program]
+
+    def schema_of(self, program: int) -> DataSchema | None:
+        """The schema of the records that a program reads; None for a program without a batch."""
+        data = self.commitment.timetable.programs[program].data
+        return None if data is None else self.schemas[data]
+
+    def scalar(self, name: str, step: int) -> float:
+        """The value of a scalar in a step (COMMITMENTS 7.3, 7.6.5)."""
+        table, timetable = self.scalars[name], self.commitment.timetable
+        return table if isinstance(table, float) else table[timetable.row(timetable.at(step))]
+
+    def misfit(self) -> str | None:
+        """The reason why the parts do not fit; None where they fit (COMMITMENTS 7.4, 7.6.9)."""
+        used: set[str] = set()
+        for number, program in enumerate(self.texts):
+            why = self._misfit_of(number, program)
+            if why is not None:
+                name = self.commitment.timetable.programs[number].name
+                return why if len(self.texts) == 1 else f"{name}: {why}"
+            used |= set(program.scalar_names)
+        if used != set(self.scalars):
+            return "the scalars are not the program's"
+        if isinstance(self.commitment, JobCommitment):
+            if self.schemas[0].record_size > LIMITS.record_bytes:
+                return f"a record is longer than {LIMITS.record_bytes} bytes"
+        elif len(self.texts) > 1 and parse_contract(self.commitment.contract).keeps_log:
+            return "a contract that keeps logs has one program"
+        elif self.commitment.stop_on_slot and self._slots.get(STOP_SLOT) != STOP_TYPE:
+            return f"its state has no slot {STOP_SLOT} of type {STOP_TYPE}"
+        return None
+
+    @property
+    def _slots(self) -> dict[str, TensorType]:
+        return self.texts[0].state_types
+
+    def _misfit_of(self, number: int, program: Program) -> str | None:
+        c, entry = self.commitment, self.commitment.timetable.programs[number]
         if program.contract != c.contract:
             return "the program is written for another contract"
         if not program.next_state:
             return "its program has no next state"
+        if program.state_types != self._slots:
+            return "its state is not that of the other programs"
         loss = program.output_values.get("loss")
         if loss is None or program.type_of(loss) != TensorType("f32", ()):
             return "its program has no scalar f32 output `loss`"
-        fields = {f.name: TensorType(f.dtype, (c.batch_size, *f.shape)) for f in self.schema.fields}
-        if program.batch_types != fields:
+        if entry.micro_batches > 1 and not program.section:
+            return f"its text has no section for {entry.micro_batches} micro-batches"
+        size = entry.batch_size // entry.micro_batches
+        schema = self.schema_of(number)
+        fields = () if schema is None else schema.fields
+        if program.batch_types != {f.name: TensorType(f.dtype, (size, *f.shape)) for f in fields}:
             return "the program's batch is not a batch of the data's records"
-        if set(program.scalar_names) != set(self.scalars):
-            return "the scalars are not the program's"
-        for name, table in self.scalars.items():
-            if not isinstance(table, float) and len(table) != c.steps:
-                return f"the table {name} has {len(table)} values for {c.steps} steps"
+        rows = c.timetable.rows(number, c.steps)
+        for name in set(program.scalar_names) & set(self.scalars):
+            table = self.scalars[name]
+            if not isinstance(table, float) and len(table) != rows:
+                return f"the table {name} has {len(table)} values for {rows} steps"
         return None

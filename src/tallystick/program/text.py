@@ -17,7 +17,9 @@ from tallystick.program.check import check_program
 from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
 
 HEADER = "tallystick program 1"
+HEADER_2 = "tallystick program 2"  # with micro-batches (PROGRAM 6)
 DIGEST_TAG = b"tallystick/program/1\0"
+DIGEST_TAG_2 = b"tallystick/program/2\0"
 
 # NUMERICS 13.1, 14.1: the numbers of a contract follow its name.
 _CONTRACT = re.compile(
@@ -70,8 +72,11 @@ def _format_node(program: Program, index: int, node: Node) -> str:
 
 def to_text(program: Program) -> str:
     """The canonical text (PROGRAM 2): ASCII, one line per input, node and output."""
-    lines = [HEADER, f"contract {program.contract}"]
+    lines = [HEADER_2 if program.section else HEADER, f"contract {program.contract}"]
     lines += [f"input {spec.kind} {spec.name} {spec.type}" for spec in program.inputs]
+    if program.section:
+        lines += [f"micro {program.section}"]
+        lines += [f"carry {name} {_format_value(program, v)}" for name, v in program.carried]
     lines += [_format_node(program, i, node) for i, node in enumerate(program.nodes)]
     lines += [f"output {name} {_format_value(program, v)}" for name, v in program.outputs]
     return "\n".join(lines) + "\nend\n"
@@ -79,7 +84,8 @@ def to_text(program: Program) -> str:
 
 def text_digest(text: bytes) -> bytes:
     """32 bytes: SHA-256 of the domain tag and the canonical text (PROGRAM 4.1)."""
-    return hashlib.sha256(DIGEST_TAG + text).digest()
+    is_second = text.startswith(HEADER_2.encode() + b"\n")
+    return hashlib.sha256((DIGEST_TAG_2 if is_second else DIGEST_TAG) + text).digest()
 
 
 def program_digest(program: Program) -> bytes:
@@ -151,9 +157,13 @@ def _parse_attrs(op: str, text: str) -> dict[str, AttrValue]:
 
 
 class _Parser:
-    """Line by line; the order input, node, output is checked by the final comparison."""
+    """Line by line; the order input, micro, carry, node, output is checked by the final
+    comparison."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_section: bool) -> None:
+        self.has_section = has_section
+        self.section = 0
+        self.carries: list[tuple[int, str, str]] = []  # with the number of the line
         self.inputs: list[Input] = []
         self.nodes: list[Node] = []
         self.outputs: list[tuple[str, Value]] = []
@@ -184,6 +194,34 @@ class _Parser:
             raise _MalformedError(f"more than {LIMITS.slots} inputs")
         self.by_name[parts[2]] = len(self.inputs)
         self.inputs.append(Input(parts[1], parts[2], _parse_type(parts[3])))
+
+    def micro(self, line: str) -> None:
+        if not self.has_section or self.section:
+            raise _MalformedError("a line `micro` stands once in a program 2, and in no other")
+        self.section = _integer(line[6:])
+        if not 1 <= self.section <= LIMITS.nodes:
+            raise _MalformedError("a section has at least one node")
+
+    def carry(self, line: str, number: int) -> None:
+        parts = line.split(" ")
+        if len(parts) != 3:
+            raise _MalformedError("a carry line is `carry NAME VALUE`")
+        if len(self.carries) >= LIMITS.slots:
+            raise _MalformedError(f"more than {LIMITS.slots} carried slots")
+        self.carries.append((number, parts[1], parts[2]))
+
+    def carried(self) -> tuple[tuple[str, Value], ...]:
+        """The carried slots, whose values are nodes that come after their lines."""
+        found = []
+        for number, name, text in self.carries:
+            try:
+                value = self.value(text)
+            except _MalformedError as error:
+                raise _corrupt(number, str(error)) from None
+            if value is None or value.is_input:
+                raise _corrupt(number, "a carried value is an output of a node")
+            found.append((name, value))
+        return tuple(found)
 
     def node(self, line: str) -> None:
         if len(self.nodes) >= LIMITS.nodes:
@@ -241,7 +279,7 @@ def parse_text(data: bytes) -> Program:
         lines = data.decode("ascii").split("\n")
     except UnicodeDecodeError:
         raise CorruptFileError("The program text is not ASCII.", _AUTHOR) from None
-    if lines[0] != HEADER:
+    if lines[0] not in (HEADER, HEADER_2):
         if re.fullmatch(r"tallystick program [0-9]{1,9}", lines[0]):
             raise UnsupportedVersionError(
                 f"Program format {lines[0][19:]!r} is not known to this build.",
@@ -258,16 +296,29 @@ def parse_text(data: bytes) -> Program:
         raise UnsupportedVersionError(
             f"Contract {contract!r} is not known to this build.", "Upgrade tallystick."
         )
-    parser = _Parser()
-    handlers = {"input": parser.input, "output": parser.output}
+    parser = _Parser(lines[0] == HEADER_2)
+    handlers = {"input": parser.input, "output": parser.output, "micro": parser.micro}
     for number, line in enumerate(lines[2:-2], start=3):
         try:
-            handlers.get(line.split(" ", 1)[0], parser.node)(line)
+            word = line.split(" ", 1)[0]
+            if word == "carry" and parser.section:
+                parser.carry(line, number)
+            else:
+                handlers.get(word, parser.node)(line)
         except _MalformedError as error:
             raise _corrupt(number, str(error)) from None
         except TallystickError as error:
             raise _corrupt(number, error.message.rstrip(".")) from error
-    program = Program(contract, tuple(parser.inputs), tuple(parser.nodes), tuple(parser.outputs))
+    if parser.has_section and not parser.section:
+        raise _corrupt(len(lines), "a program 2 has a line `micro N`")
+    program = Program(
+        contract,
+        tuple(parser.inputs),
+        tuple(parser.nodes),
+        tuple(parser.outputs),
+        parser.section,
+        parser.carried(),
+    )
     try:
         check_program(program)
     except TallystickError as error:

@@ -82,6 +82,15 @@ class RecordBody(Body):
 
 
 @dataclass(frozen=True)
+class PartBody(Body):
+    """Kind 16."""
+
+    part: bytes
+    inner: Hashes
+    proof: Hashes
+
+
+@dataclass(frozen=True)
 class LogBody(Body):
     """Kind 13: the log chain before the step, the section digests, and proofs of the chain."""
 

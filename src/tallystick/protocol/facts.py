@@ -1,14 +1,16 @@
 """Facts about a job's steps that follow from its terms alone: slots, nodes, operands, log sections.
 
-Referee, sizes and provers all take them from here, so that they cannot differ about them.
+Referee, sizes and provers all take them from here, so that they cannot differ about them. What
+depends on the program that a step executes is asked of `Facts.at(step)`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tallystick.commit.job import JobCommitment
+from tallystick.commit.data import DataSchema
+from tallystick.commit.job import Commitment
 from tallystick.commit.log import Section
 from tallystick.commit.state import (
     CHAIN_SLOTS,
@@ -38,19 +40,40 @@ def header_of_type(type_: TensorType) -> TensorHeader:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a job that follow from its terms."""
+    """The facts of a job that follow from its terms, for steps that execute program `number`."""
 
     terms: Terms
+    number: int = 0
 
     @property
-    def job(self) -> JobCommitment:
+    def job(self) -> Commitment:
         """The fields that the job digest covers."""
         return self.terms.commitment
 
+    @cached_property
+    def all(self) -> tuple[Facts, ...]:
+        """These facts for each of the job's programs."""
+        numbers = range(len(self.terms.programs))
+        return tuple(self if n == self.number else replace(self, number=n) for n in numbers)
+
+    def at(self, step: int) -> Facts:
+        """These facts for the program that `step` executes."""
+        return self.all[self.job.timetable.at(step).program]
+
     @property
     def program(self) -> Program:
-        """The job's program."""
-        return self.terms.program
+        """The program of these steps."""
+        return self.terms.programs[self.number]
+
+    @property
+    def program_digest(self) -> bytes:
+        """The digest of the program's text, which the node digests cover (COMMITMENTS 4.1)."""
+        return self.job.timetable.programs[self.number].digest
+
+    @property
+    def schema(self) -> DataSchema | None:
+        """The fields of the records that these steps read."""
+        return self.terms.schema_of(self.number)
 
     # -- the state (COMMITMENTS 5) -------------------------------------------------------------
 

@@ -17,7 +17,7 @@ def commitments(game: Game, _: None) -> Rounds:
     """3.2: the run ends at a step at which the job lets it end."""
     terms, guilt = game.facts.job, {}
     for party, run in enumerate(game.runs):
-        early = terms.stop_on_non_finite and 1 <= run.final_step < terms.steps
+        early = terms.ends_early and 1 <= run.final_step < terms.steps
         count = checkpoint_count(run.final_step, terms.checkpoint_interval)
         if run.final_step != terms.steps and not early:
             guilt[party] = (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tallystick.commit import merkle
+from tallystick.commit.job import STOP_SLOT
 from tallystick.commit.state import (
     LOSS_CHAIN_SLOT,
     SlotProof,
@@ -14,9 +15,10 @@ from tallystick.commit.state import (
     extend_loss_chain,
     loss_bits,
 )
+from tallystick.commit.tensor import tensor_digest
 from tallystick.protocol.game import BOTH, Asking, Game, Guilty, Next, Rounds, ask, convict, shorts
 from tallystick.protocol.phase0 import checkpoint_step, prove
-from tallystick.protocol.queries import Loss, States
+from tallystick.protocol.queries import Loss, Slot, States
 from tallystick.protocol.results import Between, DisputedStep, Ends, Interval
 
 Fetch = Callable[[Sequence[int]], Asking[object]]
@@ -143,6 +145,8 @@ def stop(game: Game, _: None) -> Rounds:
     """4.7 to 4.10: the loss of the step after which only one run ends."""
     ends = [run.final_step for run in game.runs]
     end = min(ends)
+    if not game.facts.job.stop_on_non_finite:
+        return Next("slot_stop")
     body = (yield from ask({0: Loss(end - 1)}))[0]
     loss = np.uint32(body.bits).view(np.float32)
     digest = chain_digest(extend_loss_chain(body.chain, end - 1, loss))
@@ -154,11 +158,43 @@ def stop(game: Game, _: None) -> Rounds:
         convict({0: ("4.10", "the loss it has proved does not give the agreed state")}, "0")
     finite = bool(np.isfinite(loss))
     game.story.note(1, "4.7", f"the loss of step {end - 1} is {loss}")
+    if finite and game.facts.job.stop_on_slot:
+        return Next("slot_stop")
+    value = f"loss {loss} (0x{body.bits:08x})"
     if finite:
-        party, clause, why = ends.index(end), "4.9", f"its run ends although the loss {loss} is"
-        sentence = f"{why} finite"
-    else:
-        party, clause = ends.index(max(ends)), "4.8"
-        sentence = f"its run goes on after step {end - 1}, whose loss is {loss}"
-    claimed = (f"ends after {ends[0]} steps", f"ends after {ends[1]} steps")
-    raise Guilty({party: (clause, sentence)}, "0", claimed, f"loss {loss} (0x{body.bits:08x})")
+        raise _early(ends, "4.9", f"the loss {loss} is finite", value)
+    raise _late(ends, "4.8", f"loss is {loss}", value)
+
+
+def slot_stop(game: Game, _: None) -> Rounds:
+    """4.11: the slot that ends a run, in the state after which only one run ends."""
+    ends = [run.final_step for run in game.runs]
+    end = min(ends)
+    body = (yield from ask({0: Slot(end, STOP_SLOT)}))[0]
+    index, size = game.facts.slots.index(STOP_SLOT), len(game.facts.slots)
+    proof = SlotProof(STOP_SLOT, body.digest, index, size, body.proof)
+    if not proof.proves(game.states[0][end], STOP_SLOT, index, size):
+        why = f"its proof of slot {STOP_SLOT} does not give the agreed state"
+        convict({0: ("4.11", why)}, "0")
+    true = body.digest == tensor_digest(np.array(True))
+    game.story.note(1, "4.11", f"{STOP_SLOT} after step {end - 1} is {str(true).lower()}")
+    value = f"{STOP_SLOT} {str(true).lower()}"
+    if true:
+        raise _late(ends, "4.11", f"{STOP_SLOT} is true", value)
+    raise _early(ends, "4.11", f"{STOP_SLOT} is not true", value)
+
+
+def _claims(ends: Sequence[int]) -> tuple[str, str]:
+    return f"ends after {ends[0]} steps", f"ends after {ends[1]} steps"
+
+
+def _early(ends: Sequence[int], clause: str, why: str, value: str) -> Guilty:
+    """The shorter run ends without a reason."""
+    sentence = f"its run ends although {why}"
+    return Guilty({ends.index(min(ends)): (clause, sentence)}, "0", _claims(ends), value)
+
+
+def _late(ends: Sequence[int], clause: str, why: str, value: str) -> Guilty:
+    """The longer run goes on where it has to end."""
+    sentence = f"its run goes on after step {min(ends) - 1}, whose {why}"
+    return Guilty({ends.index(max(ends)): (clause, sentence)}, "0", _claims(ends), value)

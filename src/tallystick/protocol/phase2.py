@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from tallystick.commit.data import RecordProof, batch_indices
 from tallystick.commit.state import (
     LOG_CHAIN_SLOT,
     LOSS_CHAIN_SLOT,
@@ -18,8 +17,8 @@ from tallystick.commit.state import (
 )
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.errors import CounterpartyError
-from tallystick.program.ir import BATCH_PREFIX, COMMIT, SCALAR_PREFIX, Value
-from tallystick.protocol.facts import CHAIN, LOSS, header_of_type
+from tallystick.program.ir import COMMIT, SCALAR_PREFIX, Value
+from tallystick.protocol.facts import CHAIN, LOSS, Facts, header_of_type
 from tallystick.protocol.game import (
     BOTH,
     Game,
@@ -34,7 +33,8 @@ from tallystick.protocol.game import (
     show,
 )
 from tallystick.protocol.phase_log import opened_logs
-from tallystick.protocol.queries import INPUT, NodeHashes, NodeRecord, Nodes, Record, Slot
+from tallystick.protocol.queries import INPUT, NodeHashes, NodeRecord, Nodes, Slot
+from tallystick.protocol.records import record_query, record_value, wanted_record
 from tallystick.protocol.results import (
     DisputedInput,
     DisputedLeaf,
@@ -49,7 +49,8 @@ from tallystick.protocol.tensors import descend, first_element, open_operand, pa
 
 def nodes(game: Game, at: DisputedStep) -> Rounds:
     """5.1 to 5.3: node trees, and the COMMIT nodes that tie them to the states of phase 1."""
-    size, last, step = len(game.facts.program.nodes), game.facts.last_node, at.step
+    step, facts = at.step, game.facts.at(at.step)
+    size, last = len(facts.program.nodes), facts.last_node
     stated = yield from ask({p: Nodes(step) for p in BOTH})
     convict(
         {
@@ -65,9 +66,9 @@ def nodes(game: Game, at: DisputedStep) -> Rounds:
     trees = DisputedTrees(at, roots, (bodies[0], bodies[1]))
     false, odd, lost = {}, {}, {}
     for party, body in bodies.items():
-        why = misfit(game.facts, last, body)
+        why = misfit(facts, last, body)
         after = game.states[party][step + 1]
-        if not trees.node_proved(game.facts, party, last, body):
+        if not trees.node_proved(facts, party, last, body):
             false[party] = ("5.3", "its COMMIT node is not in the node tree it has stated")
         elif why is not None:
             odd[party] = ("5.3", f"its COMMIT node is not the program's: {why}")
@@ -83,7 +84,8 @@ def nodes(game: Game, at: DisputedStep) -> Rounds:
 
 def descent(game: Game, at: DisputedTrees) -> Rounds:
     """5.4: the first differing leaf. The trees differ: the third outputs of COMMIT do (5.3)."""
-    first, count = 0, len(game.facts.program.nodes)
+    program = game.facts.at(at.step).program
+    first, count = 0, len(program.nodes)
     hashes: tuple[bytes, ...] = at.roots
     while count > 1:
         query = NodeHashes(at.step, first, count)
@@ -91,7 +93,7 @@ def descent(game: Game, at: DisputedTrees) -> Rounds:
         convict(part_guilt(count, bodies, {p: hashes[p] for p in BOTH}, "5.4"))
         parts = (bodies[0].hashes, bodies[1].hashes)
         first, count, hashes = descend(count, parts, first)
-    operator = game.facts.program.nodes[first].op
+    operator = program.nodes[first].op
     game.story.found(node=first, operator=operator)
     game.story.note(2, "5.4", f"first differing node: {first}, {operator}", shorts(hashes))
     return Next("records", DisputedLeaf(at, first, hashes))
@@ -100,34 +102,35 @@ def descent(game: Game, at: DisputedTrees) -> Rounds:
 def records(game: Game, leaf: DisputedLeaf) -> Rounds:
     """5.5 to 5.7: the first input or output that differs."""
     trees, node = leaf.trees, leaf.node
+    facts = game.facts.at(trees.step)
     stated = trees.commits  # opened by 5.3 already
-    if node != game.facts.last_node:
+    if node != facts.last_node:
         bodies = yield from ask({p: NodeRecord(trees.step, node) for p in BOTH})
         false, odd = {}, {}
         for party, body in bodies.items():
-            why = misfit(game.facts, node, body)
+            why = misfit(facts, node, body)
             # The descent has bound the leaf to the tree, so the record needs no proof of its own.
-            if trees.leaf(game.facts, node, body) != leaf.hashes[party]:
+            if trees.leaf(facts, node, body) != leaf.hashes[party]:
                 false[party] = ("5.5", f"its record of node {node} is not the one in its tree")
             elif why is not None:
                 odd[party] = ("5.5", f"its node {node} is not the program's: {why}")
         convict({**false, **odd}, "1" if odd else "")
         stated = (bodies[0], bodies[1])
     at, (a, b) = DisputedNode(trees, node, stated), stated
-    for k, (number, source, _) in enumerate(game.facts.operands(node)):
+    for k, (number, source, _) in enumerate(facts.operands(node)):
         if source == LOG_CHAIN_SLOT and trees.at.log_chains:
             _own_chains(game, at, k, trees.at.log_chains)
         elif a.inputs[k] != b.inputs[k]:
             game.story.found(side="input", operand=number)
             pair = (a.inputs[k], b.inputs[k])
             game.story.note(2, "5.6", f"input {number} of node {node}", shorts(pair))
-            return Next(_decided_by(game, source), DisputedInput(at, number))
+            return Next(_decided_by(facts, source), DisputedInput(at, number))
     # The records differ, since their leaves do; operator and attributes are the program's.
     output = next(k for k in range(len(a.outputs)) if a.outputs[k] != b.outputs[k])
     pair = (a.outputs[output], b.outputs[output])
     game.story.found(side="output", operand=output)
     game.story.note(2, "5.7", f"equal inputs; output {output} of node {node}", shorts(pair))
-    commits = game.facts.program.nodes[node].op == COMMIT
+    commits = facts.program.nodes[node].op == COMMIT
     return Next("commit" if commits else "output", DisputedOutput(at, output))
 
 
@@ -141,31 +144,33 @@ def _own_chains(game: Game, at: DisputedNode, k: int, chains: Sequence[bytes]) -
         raise Guilty(dict.fromkeys(wrong, ("5.6.1", why)), "2a", shorts(stated))
 
 
-def _decided_by(game: Game, source: Value | str) -> str:
+def _decided_by(facts: Facts, source: Value | str) -> str:
     """The state that decides on an operand from `source` (5.6.1 to 5.6.5)."""
     if isinstance(source, str):
         return "slot"
     if not source.is_input:
         return "producer"
-    kind = game.facts.program.inputs[source.out].kind
+    kind = facts.program.inputs[source.out].kind
     return {"state": "slot", "batch": "batch"}.get(kind, "derived")
 
 
 def _source(game: Game, given: DisputedInput) -> Value | str:
     """The source of the disputed operand."""
-    operands = game.facts.operands(given.at.node)
+    operands = game.facts.at(given.at.step).operands(given.at.node)
     return next(s for number, s, _ in operands if number == given.operand)
 
 
 def _input_name(game: Game, given: DisputedInput) -> str:
     """The program input, or the chain, that the disputed operand is."""
     source = _source(game, given)
-    return source if isinstance(source, str) else game.facts.program.inputs[source.out].name
+    program = game.facts.at(given.at.step).program
+    return source if isinstance(source, str) else program.inputs[source.out].name
 
 
 def _stated(game: Game, given: DisputedInput) -> tuple[bytes, bytes]:
     """The digests of the disputed operand that the two records state."""
-    digest = partial(given.at.input_digest, game.facts, operand=given.operand)
+    facts = game.facts.at(given.at.step)
+    digest = partial(given.at.input_digest, facts, operand=given.operand)
     return digest(party=0), digest(party=1)
 
 
@@ -195,12 +200,12 @@ def slot(game: Game, given: DisputedInput) -> Rounds:
 
 def producer(game: Game, given: DisputedInput) -> Rounds:
     """5.6.2: the operand is an output of an earlier node, whose leaf is the same in both trees."""
-    source = _source(game, given)
+    source, facts = _source(game, given), game.facts.at(given.at.step)
     assert isinstance(source, Value)
     body = (yield from ask({0: NodeRecord(given.at.step, source.node)}))[0]
-    if not given.at.trees.node_proved(game.facts, 0, source.node, body):
+    if not given.at.trees.node_proved(facts, 0, source.node, body):
         convict({0: ("5.6.6", f"its record of node {source.node} is not the one in its tree")})
-    why = misfit(game.facts, source.node, body)
+    why = misfit(facts, source.node, body)
     if why is not None:
         # Both trees have this leaf, and an honest tree none of another structure.
         sentence = f"node {source.node}, as both have it, is not the program's: {why}"
@@ -211,28 +216,21 @@ def producer(game: Game, given: DisputedInput) -> Rounds:
 
 def batch(game: Game, given: DisputedInput) -> Rounds:
     """5.6.3: the operand is a batch tensor: one element of it, and that element's record."""
-    name = _input_name(game, given)[len(BATCH_PREFIX) :]
-    number, terms = given.operand, game.facts.job
-    header = header_of_type(game.facts.program.batch_types[name])
-    where = (given.at.step, given.at.node)
+    name, facts = _input_name(game, given), game.facts.at(given.at.step)
+    number, step = given.operand, given.at.step
+    header = header_of_type(facts.program.inputs[facts.program.input_index[name]].type)
+    where = (step, given.at.node)
     element, claims = yield from first_element(where, INPUT, number, header, _stated(game, given))
     game.story.found(element=element)
-    at, fields = 0, game.facts.terms.schema.fields
-    field = next(f for f in fields if f.name == name)
-    for before in fields[: fields.index(field)]:
-        at += before.header.nbytes
-    place, inside = divmod(element, field.header.elements)
-    order = batch_indices(terms.order_seed, terms.record_count, given.at.step, terms.batch_size)
-    index = int(order[place])
-    body = (yield from ask({0: Record(index)}))[0]
-    proof = RecordProof(body.record, index, body.proof)
+    wanted = wanted_record(facts, step, name, element)
+    body = (yield from ask({0: record_query(facts, wanted)}))[0]
     try:
-        proof.verify(game.facts.terms.schema, terms.record_count, terms.data_root, index)
+        value = record_value(wanted, body)
     except CounterpartyError as error:
-        raise Guilty({0: ("5.6.6", f"its proof of record {index}: {error.message}")}) from None
-    at += inside * field.header.itemsize
-    value = np.frombuffer(body.record[at : at + field.header.itemsize], claims[0].dtype)[0]
-    what = f"the batch: element {element} is {show(value)} (record {index}, field {name})"
+        sentence = f"its proof of record {wanted.index}: {error.message}"
+        raise Guilty({0: ("5.6.6", sentence)}) from None
+    record = f"record {wanted.index}, field {wanted.field.name}"
+    what = f"the batch: element {element} is {show(value)} ({record})"
     guilt = {
         p: ("5.6.3", f"input {number} of its node {given.at.node} is not {what}")
         for p in BOTH
@@ -246,28 +244,27 @@ def derived(game: Game, given: DisputedInput) -> Rounds:
     name = _input_name(game, given)
     value: Array
     if name.startswith(SCALAR_PREFIX):
-        table = game.facts.terms.scalars[name[len(SCALAR_PREFIX) :]]
-        scalar = table if isinstance(table, int | float) else table[given.at.step]
+        scalar = game.facts.terms.scalar(name[len(SCALAR_PREFIX) :], given.at.step)
         value, what = np.array(scalar, np.float64), f"{name} = {float(scalar)!r}"
     else:
-        key = (game.facts.job.rng_seed, given.at.step)
-        value, what = np.array(key, np.int64), f"the key (seed {key[0]}, step {key[1]})"
+        key = game.facts.job.random_key(given.at.step)
+        value, what = np.array(key, np.int64), f"the key (seed {key[0]}, number {key[1]})"
     raise _rule(game, given, tensor_digest(value), "5.6.4", "2d", f"{what} that the job says")
     yield {}  # a generator that asks nothing
 
 
 def commit(game: Game, given: DisputedOutput) -> Rounds:
     """5.8: chains and state root after the step, from inputs on which both agree."""
-    where = (given.step, given.node)
-    at = len(game.facts.program.nodes[given.node].inputs)
-    agreed = partial(given.at.input_digest, game.facts, 0)  # both state the same inputs
+    where, facts = (given.step, given.node), game.facts.at(given.step)
+    at = len(facts.program.nodes[given.node].inputs)
+    agreed = partial(given.at.input_digest, facts, 0)  # both state the same inputs
     opened = []
     for number, type_ in ((at, LOSS), (at + 1, CHAIN)):
         header = header_of_type(type_)
         opening = yield from open_operand(where, number, header, [0], agreed(number))
         opened.append(opening.read(0, header.elements))
     loss, chain = opened[0][0], opened[1].tobytes()
-    after = dict(zip(game.facts.program.state_types, given.at.records[0].inputs, strict=False))
+    after = dict(zip(facts.program.state_types, given.at.records[0].inputs, strict=False))
     after[LOSS_CHAIN_SLOT] = chain_digest(extend_loss_chain(chain, given.step, float(loss)))
     game.story.terms += 1
     before = agreed(at + 2)

@@ -17,7 +17,7 @@ from tallystick.opening.quantity import (
     rules,
 )
 from tallystick.protocol.element import Ask, Open, Outcome, Resolving, examine, resolve
-from tallystick.protocol.facts import header_of_type
+from tallystick.protocol.facts import Facts, header_of_type
 from tallystick.protocol.game import (
     BOTH,
     Asking,
@@ -48,19 +48,20 @@ def output(game: Game, at: DisputedOutput) -> Rounds:
     """6.1: the first element of the disputed output whose bytes differ."""
     a, b = at.at.records
     digests = (a.outputs[at.output], b.outputs[at.output])
-    header = at.header(game.facts)
+    facts = game.facts.at(at.step)
+    header = at.header(facts)
     place = (at.step, at.node)
     element, claims = yield from first_element(place, OUTPUT, at.output, header, digests)
     game.story.found(element=element)
     stated = (show(claims[0]), show(claims[1]))
     game.story.note(3, "6.1", f"element {element} of output {at.output}", stated)
-    logged = game.facts.section_of(at.node, at.output) is not None
+    logged = facts.section_of(at.node, at.output) is not None
     return Next("log" if logged else "element", ClaimedElement(at, element, NO_ENTRIES, claims))
 
 
 def _quantity(game: Game, at: DisputedElement) -> Quantity:
     """The disputed element's quantity by the contract (6.2)."""
-    site = game.facts.site(at.at.node, at.at.output, at.element)
+    site = game.facts.at(at.at.step).site(at.at.node, at.at.output, at.element)
     if site.op not in rules():
         raise UnsupportedVersionError(
             f"This build has no opening rule for {site.op}.", "Use a newer build."
@@ -92,15 +93,15 @@ def _split(data: bytes, dtypes: Sequence[np.dtype[np.generic]]) -> tuple[np.gene
     return tuple(values)
 
 
-def _sources(game: Game, node: int) -> tuple[SparseSource, dict[int, TensorHeader]]:
-    headers = {number: header_of_type(type_) for number, _, type_ in game.facts.operands(node)}
+def _sources(facts: Facts, node: int) -> tuple[SparseSource, dict[int, TensorHeader]]:
+    headers = {number: header_of_type(type_) for number, _, type_ in facts.operands(node)}
     return SparseSource(headers), headers
 
 
 def element(game: Game, at: ClaimedElement) -> Rounds:
     """6.2 to 6.12: down to the contract's own partials, and at most 256 executed terms."""
     published = game.facts.log_form == "published"
-    source, headers = _sources(game, at.at.node)
+    source, headers = _sources(game.facts.at(at.at.step), at.at.node)
     play = resolve(_quantity(game, at), at.claims, source, (), at.entries, published)
     outcome = yield from _played(game, at, play, source, headers)
     claimed = _convicted_below(game, at, outcome)
@@ -114,8 +115,9 @@ def entry(game: Game, at: DisputedElement) -> Rounds:
     quantity = _logged(game, at)
     if quantity is None:
         return past
-    source, headers = _sources(game, output.node)
-    header, place = output.header(game.facts), (output.step, output.node)
+    facts = game.facts.at(output.step)
+    source, headers = _sources(facts, output.node)
+    header, place = output.header(facts), (output.step, output.node)
     digest = output.at.records[0].outputs[output.output]
     value = yield from agreed_element(place, output.output, header, at.element, digest)
     play = examine(quantity, at.entries, value, source, game.facts.log_form == "published")
@@ -129,7 +131,7 @@ def _logged(game: Game, at: DisputedElement) -> Logged | None:
 
     Convicts at once a party with an entry for an element that does not exist (NUMERICS 14.7).
     """
-    if at.element >= at.at.header(game.facts).elements:
+    if at.element >= at.at.header(game.facts.at(at.at.step)).elements:
         why = f"its log has an entry for element {at.element}, which does not exist"
         raise Guilty({p: ("6.13", why) for p in BOTH if at.entries[p] is not None}, "3")
     quantity = _quantity(game, at)
@@ -146,6 +148,7 @@ def _played(
     """Fetch and verify the values and elements that `play` asks for, up to its outcome."""
     reply: object = None
     node, place = at.at.at, (at.at.step, at.at.node)
+    facts = game.facts.at(at.at.step)
     while True:
         try:
             wanted = play.send(reply)
@@ -164,7 +167,7 @@ def _played(
         if isinstance(wanted, Open):
             leaves = source.missing(wanted.operand, wanted.flat)
             number = wanted.operand
-            digest = node.input_digest(game.facts, 0, number)  # both state the same inputs
+            digest = node.input_digest(facts, 0, number)  # both state the same inputs
             opening = yield from open_operand(place, number, headers[number], leaves, digest)
             source.add(number, opening)
             reply = None

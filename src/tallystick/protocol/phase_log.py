@@ -66,8 +66,9 @@ def _chain_after(step: int, body: LogBody) -> bytes:
 
 def _unfit(game: Game, step: int, party: int, body: LogBody) -> str | None:
     """The reason why an opened log does not fit the party's commitments; None if it fits."""
-    if len(body.sections) != len(game.facts.sections):
-        return f"it opens {len(body.sections)} sections, the program has {len(game.facts.sections)}"
+    sections = game.facts.at(step).sections
+    if len(body.sections) != len(sections):
+        return f"it opens {len(body.sections)} sections, the program has {len(sections)}"
     index, size = game.facts.slots.index(LOG_CHAIN_SLOT), len(game.facts.slots)
     ends = (
         ("before", step, body.chain, body.before),
@@ -91,7 +92,7 @@ def _opened_blocks(
     """6.10: both open one block of section `number`."""
     query = LogBlock(step, number, block)
     bodies = yield from ask(dict.fromkeys(BOTH, query))
-    section, guilt, found = game.facts.sections[number], {}, []
+    section, guilt, found = game.facts.at(step).sections[number], {}, []
     for party, body in bodies.items():
         leaf = merkle.leaf_hash(body.data)
         root = merkle.inclusion_root(leaf, block, section.blocks, body.proof)
@@ -128,9 +129,10 @@ def log(game: Game, at: ClaimedElement) -> Rounds:
     """6.10: each party's entry for the disputed element."""
     step, output, element = at.at.step, at.at, at.element
     logs, _ = yield from opened_logs(game, step)
-    number = game.facts.section_of(output.node, output.output)
+    facts = game.facts.at(step)
+    number = facts.section_of(output.node, output.output)
     assert number is not None  # phase3.output enters only then
-    section = game.facts.sections[number]
+    section = facts.sections[number]
     blocks = yield from _opened_blocks(game, step, logs, number, section.block_of(element))
     said = blocks[0].get(element), blocks[1].get(element)
     return Next("element", replace(at, entries=said))
@@ -141,7 +143,7 @@ def entries(game: Game, given: DisputedLogs) -> Rounds:
     a, b = (body.sections for body in given.logs)
     # Equal sections would have made equal chains, and 5.8 a conviction.
     number = next(k for k in range(len(a)) if a[k] != b[k])
-    section = game.facts.sections[number]
+    section = game.facts.at(given.trees.step).sections[number]
     block = yield from _differing_block(game, given, number)
     game.story.note(3, "6.13", f"section {number} of the logs", shorts((a[number], b[number])))
     blocks = yield from _opened_blocks(game, given.trees.step, given.logs, number, block)
@@ -153,7 +155,7 @@ def entries(game: Game, given: DisputedLogs) -> Rounds:
 
 def _differing_block(game: Game, given: DisputedLogs, number: int) -> Asking[int]:
     """The first block of a section that differs between the logs."""
-    section = game.facts.sections[number]
+    section = game.facts.at(given.trees.step).sections[number]
     first, count = 0, section.blocks
     if not count:  # the program alone gives the digest of an empty section
         true = section.digest(merkle.EMPTY_ROOT)
@@ -178,17 +180,17 @@ def _at_output(
     game: Game, trees: DisputedTrees, section: Section, element: int
 ) -> Asking[DisputedOutput]:
     """The game is now about an output on which both agree, of a node before COMMIT."""
-    node = section.node
+    node, facts = section.node, game.facts.at(trees.step)
     body = (yield from ask({0: NodeRecord(trees.step, node)}))[0]
-    if not trees.node_proved(game.facts, 0, node, body):
+    if not trees.node_proved(facts, 0, node, body):
         why = f"its record of node {node} is not the one in its tree"
         raise Guilty({0: ("6.13", why)})
-    why_not = misfit(game.facts, node, body)
+    why_not = misfit(facts, node, body)
     if why_not is not None:
         # Both trees have this leaf, and an honest tree none of another structure.
         sentence = f"node {node}, as both have it, is not the program's: {why_not}"
         raise Guilty(dict.fromkeys(BOTH, ("6.13", sentence)), "1")
-    operator = game.facts.program.nodes[node].op
+    operator = facts.program.nodes[node].op
     game.story.found(
         node=node, operator=operator, side="output", operand=section.output, element=element
     )

@@ -13,7 +13,9 @@ from typing import Any, cast
 
 from tallystick.commit import merkle
 from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, tag
+from tallystick.commit.job import JobCommitment
 from tallystick.commit.log import Section
+from tallystick.commit.records import is_long, part_count
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.state import CHAIN_SLOTS
 from tallystick.commit.tensor import LEAF_BYTES
@@ -143,11 +145,48 @@ class Record(Query[b.RecordBody]):
     index: int
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
+        if not isinstance(facts.job, JobCommitment):
+            raise UsageError("A job of format 2 is asked for parts of records.", "Ask kind 16.")
         below(self.index, facts.job.record_count, "record")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        record = facts.terms.schema.record_size
-        return U64_BYTES + record + path_bytes(facts.job.record_count)
+        return record_answer_bytes(facts)
+
+
+def record_answer_bytes(facts: Facts, data: int | None = None) -> int:
+    """Bytes of the answer with a record of data set `data`, at most; by default of the one that the
+    steps of `facts` read."""
+    timetable = facts.job.timetable
+    data = timetable.programs[facts.number].data if data is None else data
+    if data is None:
+        return 0
+    schema, path = facts.terms.schemas[data], path_bytes(timetable.data[data].record_count)
+    if isinstance(facts.job, JobCommitment):
+        return U64_BYTES + schema.record_size + path
+    if is_long(schema):
+        return U64_BYTES + LIMITS.record_part_bytes + path_bytes(part_count(schema)) + path
+    return U64_BYTES + schema.record_size + list_bytes(0) + path
+
+
+@dataclass(frozen=True)
+class RecordPart(Query[b.PartBody]):
+    """One part of a record of a data set, proved (COMMITMENTS 8.6)."""
+
+    KIND = 16
+    layout = Layout(b.PartBody, (blob(LIMITS.record_bytes), hashes(), hashes()))
+    data: int
+    index: int
+    part: int
+
+    def check(self, facts: Facts, run: RunCommitment) -> None:
+        if isinstance(facts.job, JobCommitment):
+            raise UsageError("A job of format 1 is asked for whole records.", "Ask kind 12.")
+        below(self.data, len(facts.job.timetable.data), "data set")
+        below(self.index, facts.job.timetable.data[self.data].record_count, "record")
+        below(self.part, part_count(facts.terms.schemas[self.data]), "part of a record")
+
+    def most(self, facts: Facts, run: RunCommitment) -> int:
+        return record_answer_bytes(facts, self.data)
 
 
 # --- nodes of a step ------------------------------------------------------------------------------
@@ -178,7 +217,7 @@ class NodeHashes(Query[b.HashesBody]):
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
         below(self.step, run.final_step, "step")
-        subtree(len(facts.program.nodes), self.first, self.count)
+        subtree(len(facts.at(self.step).program.nodes), self.first, self.count)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         return _parts_bytes(self.count)
@@ -216,13 +255,15 @@ class NodeRecord(Query[b.NodeBody]):
         _check_node(self.step, self.node, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        return record_bytes(facts, self.node)
+        return record_bytes(facts.at(self.step), self.node)
 
 
 # --- tensors of a node ----------------------------------------------------------------------------
-def _check_node(step: int, node: int, facts: Facts, run: RunCommitment) -> None:
+def _check_node(step: int, node: int, facts: Facts, run: RunCommitment) -> Facts:
     below(step, run.final_step, "step")
-    below(node, len(facts.program.nodes), "node")
+    there = facts.at(step)
+    below(node, len(there.program.nodes), "node")
+    return there
 
 
 @dataclass(frozen=True)
@@ -239,8 +280,8 @@ class TensorHashes(Query[b.HashesBody]):
     count: int
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        _check_node(self.step, self.node, facts, run)
-        header = facts.header_at(self.node, self.side, self.operand)
+        there = _check_node(self.step, self.node, facts, run)
+        header = there.header_at(self.node, self.side, self.operand)
         subtree(header.leaves, self.first, self.count)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
@@ -260,8 +301,8 @@ class Leaf(Query[b.BytesBody]):
     leaf: int
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        _check_node(self.step, self.node, facts, run)
-        below(self.leaf, facts.header_at(self.node, self.side, self.operand).leaves, "leaf")
+        there = _check_node(self.step, self.node, facts, run)
+        below(self.leaf, there.header_at(self.node, self.side, self.operand).leaves, "leaf")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
         return U64_BYTES + LEAF_BYTES
@@ -279,13 +320,13 @@ class Opening(Query[b.BytesBody]):
     leaves: tuple[int, ...]
 
     def check(self, facts: Facts, run: RunCommitment) -> None:
-        _check_node(self.step, self.node, facts, run)
-        ascending(self.leaves, facts.header_at(self.node, INPUT, self.operand).leaves, "leaf")
+        there = _check_node(self.step, self.node, facts, run)
+        ascending(self.leaves, there.header_at(self.node, INPUT, self.operand).leaves, "leaf")
         if len(self.leaves) > LIMITS.opening_leaves:
             raise UsageError(f"{len(self.leaves)} leaves are too many.", "Ask for fewer.")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        header = facts.header_at(self.node, INPUT, self.operand)
+        header = facts.at(self.step).header_at(self.node, INPUT, self.operand)
         proof = merkle.multi_proof_length(self.leaves, header.leaves) if self.leaves else 0
         data = sum(U64_BYTES + header.leaf_size(leaf) for leaf in self.leaves)
         return U64_BYTES + OPENING_HEAD + data + list_bytes(proof)
@@ -309,7 +350,7 @@ class Values(Query[b.BytesBody]):
         _check_node(self.step, self.node, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        rule = opening_rule(facts.site(self.node, self.output, self.element))
+        rule = opening_rule(facts.at(self.step).site(self.node, self.output, self.element))
         dtypes = view_dtypes(locate(rule, self.path), self.view)
         return sum(VALUE_DTYPES[name].itemsize for name in dtypes)
 
@@ -323,9 +364,10 @@ def _check_log(step: int, facts: Facts, run: RunCommitment) -> None:
 
 def _section(number: int, step: int, facts: Facts, run: RunCommitment) -> Section:
     _check_log(step, facts, run)
-    if number >= len(facts.sections):
+    sections = facts.at(step).sections
+    if number >= len(sections):
         raise UsageError(f"There is no section {number}.", "Name a section of the program.")
-    return facts.sections[number]
+    return sections[number]
 
 
 @dataclass(frozen=True)
@@ -340,7 +382,7 @@ class Log(Query[b.LogBody]):
         _check_log(self.step, facts, run)
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        return HASH_BYTES + 2 * _slot_path(facts) + list_bytes(len(facts.sections))
+        return HASH_BYTES + 2 * _slot_path(facts) + list_bytes(len(facts.at(self.step).sections))
 
 
 @dataclass(frozen=True)
@@ -376,7 +418,7 @@ class LogBlock(Query[b.BlockBody]):
             raise UsageError(f"There is no block {self.block}.", "Name a block of the section.")
 
     def most(self, facts: Facts, run: RunCommitment) -> int:
-        blocks = facts.sections[self.section].blocks
+        blocks = facts.at(self.step).sections[self.section].blocks
         return U64_BYTES + LIMITS.log_block_bytes + path_bytes(blocks)
 
 
@@ -385,7 +427,7 @@ KINDS: dict[int, type[Query[Any]]] = {
     kind.KIND: kind
     for kind in (
         Checkpoints, States, Loss, Nodes, NodeHashes, NodeRecord, Slot, TensorHashes, Leaf,
-        Values, Opening, Record, Log, LogHashes, LogBlock,
+        Values, Opening, Record, Log, LogHashes, LogBlock, RecordPart,
     )
 }  # fmt: skip
 # By the declared type of a field.

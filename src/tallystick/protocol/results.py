@@ -76,7 +76,7 @@ class DisputedTrees:
     def leaf(self, facts: Facts, node: int, body: NodeBody) -> bytes:
         """Leaf hash of a node record in the node tree (COMMITMENTS 4.1, 4.2)."""
         digest = node_digest(
-            facts.job.program_digest,
+            facts.program_digest,
             self.step,
             node,
             body.operator,

@@ -24,7 +24,13 @@ from tallystick.protocol.answers import ANSWER_TAG, SIGNATURE_BYTES
 from tallystick.protocol.facts import Facts, header_of_type
 from tallystick.protocol.game import Game, Round
 from tallystick.protocol.layouts import U64_BYTES, list_bytes, path_bytes
-from tallystick.protocol.queries import DEPTH, OPENING_HEAD, encode_query, record_bytes
+from tallystick.protocol.queries import (
+    DEPTH,
+    OPENING_HEAD,
+    encode_query,
+    record_answer_bytes,
+    record_bytes,
+)
 from tallystick.protocol.query import Query
 
 _PARTS = 1 << DEPTH
@@ -54,7 +60,8 @@ def _logarithm(count: int, base: int) -> int:
 
 
 def _game_parts(facts: Facts, arity: int) -> Iterable[tuple[int, int]]:
-    """(messages, bytes of each at most) of every kind that a game of these terms may have."""
+    """(messages, bytes of each at most) of every kind that a game about a step of `facts` may
+    have."""
     c, program = facts.job, facts.program
     checkpoints = checkpoint_count(c.steps, c.checkpoint_interval)
     searches = _logarithm(checkpoints, arity)
@@ -73,8 +80,7 @@ def _game_parts(facts: Facts, arity: int) -> Iterable[tuple[int, int]]:
     yield 4 * plays, _message(HASH_BYTES + 4 + slots, small)  # loss, number of nodes, a slot
     yield 2 * plays, _message(record_bytes(facts, facts.last_node), small)
     yield 4 * plays, _message(max(record_bytes(facts, n) for n in range(nodes)), small)
-    record = facts.terms.schema.record_size
-    yield plays, _message(U64_BYTES + record + path_bytes(c.record_count), small)
+    yield plays, _message(record_answer_bytes(facts), small)
     types = [t for n in range(nodes) for _, _, t in facts.operands(n)]
     types += [t for node in program.nodes for t in node.out_types if node.op != COMMIT]
     headers = {header_of_type(t) for t in types}
@@ -121,6 +127,16 @@ def game_bounds(facts: Facts, arity: int) -> GameBounds:
     Raises CannotCheckError where a node of the program has a record that no answer can hold: a
     liar would choose that node.
     """
+    messages, size = 0, 0
+    for there in facts.all:
+        _check_nodes(there)
+        parts = list(_game_parts(there, arity))
+        messages = max(messages, sum(count for count, _ in parts))
+        size = max(size, sum(count * (U64_BYTES + 1 + each) for count, each in parts))
+    return GameBounds(messages, min(size, LIMITS.game_bytes))
+
+
+def _check_nodes(facts: Facts) -> None:
     for node in range(len(facts.program.nodes)):
         if _message(record_bytes(facts, node), LIMITS.query_bytes) > LIMITS.answer_bytes:
             raise CannotCheckError(
@@ -128,9 +144,6 @@ def game_bounds(facts: Facts, arity: int) -> GameBounds:
                 "can hold.",
                 "No game about this job can be played; make the program of smaller operators.",
             )
-    parts = list(_game_parts(facts, arity))
-    size = sum(count * (U64_BYTES + 1 + size) for count, size in parts)
-    return GameBounds(sum(count for count, _ in parts), min(size, LIMITS.game_bytes))
 
 
 def check_room(game: Game, bounds: GameBounds, round_: Round, messages: int, received: int) -> None:

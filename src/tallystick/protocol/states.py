@@ -52,7 +52,8 @@ TABLE: dict[str, State] = {
     ),
     "search": State(1, "4.3", "two neighbouring checkpoints", ("interval",), phase1.search),
     "shorter": State(1, "4.7", "where the shorter run ends", ("interval", "stop"), phase1.shorter),
-    "stop": State(1, "4.7-4.10", "was the last loss finite?", (), phase1.stop),
+    "stop": State(1, "4.7-4.10", "was the last loss finite?", ("slot_stop",), phase1.stop),
+    "slot_stop": State(1, "4.11", "does the state end the run?", (), phase1.slot_stop),
     "interval": State(
         1, "4.4-4.5", "the step between the checkpoints", ("nodes",), phase1.interval
     ),

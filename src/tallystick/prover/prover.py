@@ -20,7 +20,7 @@ import numpy as np
 
 from tallystick.commit import merkle
 from tallystick.commit.checkpoint import run_tree
-from tallystick.commit.data import record_bytes, record_leaf_hashes
+from tallystick.commit.records import PartProof, leaf_hashes, prove_part
 from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
 from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain, loss_of
 from tallystick.errors import (
@@ -45,6 +45,7 @@ from tallystick.protocol.bodies import (
     LossBody,
     NodeBody,
     NodesBody,
+    PartBody,
     RecordBody,
     RootsBody,
     SlotBody,
@@ -113,7 +114,7 @@ class Prover:
         except BaseException:
             self._states.close()
             raise
-        self._records: merkle.Tree | None = None
+        self._records: dict[int, merkle.Tree] = {}
         self._sound = False
         self._said: dict[bytes, bytes] = {}
         self._begin()
@@ -230,7 +231,7 @@ class Prover:
 
     def _check_data(self) -> None:
         """Hash the job's records once: an execution on damaged records would convict the prover."""
-        if not self._sound and self.job.schema.fields:
+        if not self._sound:
             self.job.verify_data()
         self._sound = True
 
@@ -272,11 +273,20 @@ class Prover:
         return LossBody(chain, bits, proof)
 
     def _record(self, query: q.Record) -> RecordBody:
-        columns, schema = self.job.columns, self.job.schema
-        if self._records is None:
-            self._records = merkle.Tree(record_leaf_hashes(schema, columns))
-        values = {name: np.asarray(column[query.index]) for name, column in columns.items()}
-        return RecordBody(record_bytes(schema, values), tuple(self._records.inclusion(query.index)))
+        proof = self._part(0, query.index, 0)
+        return RecordBody(proof.data, proof.path)
+
+    def _record_part(self, query: q.RecordPart) -> PartBody:
+        proof = self._part(query.data, query.index, query.part)
+        return PartBody(proof.data, proof.inner, proof.path)
+
+    def _part(self, data: int, index: int, part: int) -> PartProof:
+        """A part of a record, proved; the tree of its data set is kept."""
+        columns, schema = self.job.columns_of[data], self.job.schemas[data]
+        if data not in self._records:
+            self._records[data] = merkle.Tree(leaf_hashes(schema, columns))
+        values = {name: np.asarray(column[index]) for name, column in columns.items()}
+        return prove_part(schema, values, self._records[data], index, part)
 
     # -- a step ----------------------------------------------------------------------------------
 
@@ -307,7 +317,7 @@ class Prover:
         return BytesBody(operand.opening(query.leaves))
 
     def _values(self, query: q.Values) -> BytesBody:
-        at = self._steps.quantity(query.node, query.output, query.element, query.path)
+        at = self._steps.quantity(query.step, query.node, query.output, query.element, query.path)
         return BytesBody(self._steps.values(query.step, query.node, at, query.view))
 
     def _log(self, query: q.Log) -> LogBody:
@@ -334,6 +344,7 @@ _ANSWERS: dict[type[Query[Any]], Callable[[Prover, Any], Body]] = {
     q.Values: Prover._values,
     q.Opening: Prover._opening,
     q.Record: Prover._record,
+    q.RecordPart: Prover._record_part,
     q.Log: Prover._log,
     q.LogHashes: Prover._log_hashes,
     q.LogBlock: Prover._log_block,

@@ -97,7 +97,6 @@ class Steps:
 
     def __init__(self, states: RunStates, facts: Facts) -> None:
         self.states, self._facts = states, facts
-        self.program = facts.program
         self._tree: tuple[int, StepTree] | None = None
         self._capture: Capture | None = None
 
@@ -151,7 +150,7 @@ class Steps:
         else:
             capture = Capture(step, node)
         known = set(capture.tensors)
-        if self.program.nodes[node].op == COMMIT:
+        if self._facts.at(step).program.nodes[node].op == COMMIT:
             self._capture_commit(capture, wanted)
         else:
             self._capture_node(capture)
@@ -165,7 +164,7 @@ class Steps:
         Raises MachineFaultError.
         """
         record = self.tree(capture.step).records[capture.node]
-        present = (number for number, _, _ in self._facts.operands(capture.node))
+        present = (number for number, _, _ in self._facts.at(capture.step).operands(capture.node))
         stated = {(INPUT, n): digest for n, digest in zip(present, record.inputs, strict=True)}
         stated |= {(OUTPUT, n): digest for n, digest in enumerate(record.outputs)}
         for place in new:
@@ -194,8 +193,9 @@ class Steps:
 
     def _capture_commit(self, capture: Capture, wanted: set[tuple[int, int]]) -> None:
         """Capture only the wanted operands: all of them together are the whole state."""
-        count = len(self.program.nodes[capture.node].inputs)
-        loss = self.program.output_values["loss"]
+        program = self._facts.at(capture.step).program
+        count = len(program.nodes[capture.node].inputs)
+        loss = program.output_values["loss"]
 
         def keep(number: int, array: Array) -> None:
             if (INPUT, number) in wanted:
@@ -228,12 +228,13 @@ class Steps:
 
     # -- below an element (PROTOCOL 6) -------------------------------------------------------------
 
-    def quantity(self, node: int, output: int, element: int, path: Path) -> Quantity:
+    def quantity(self, step: int, node: int, output: int, element: int, path: Path) -> Quantity:
         """The quantity of an output element or of a part of it. Raises UsageError where there is
         none."""
-        if element >= self._facts.type_at(node, OUTPUT, output).numel:
+        facts = self._facts.at(step)
+        if element >= facts.type_at(node, OUTPUT, output).numel:
             raise UsageError(f"Output {output} of node {node} has no element {element}.")
-        site = self._facts.site(node, output, element)
+        site = facts.site(node, output, element)
         if site.op not in rules():
             raise CannotCheckError(
                 f"This build has no opening rule for {site.op}.", "Use a newer build."
@@ -251,7 +252,7 @@ class Steps:
             view_dtypes(quantity, view)
         except LookupError as error:
             raise UsageError(f"Node {node}: {error}.", "Ask the rule.") from None
-        inputs = self.program.nodes[node].inputs
+        inputs = self._facts.at(step).program.nodes[node].inputs
         there = {(INPUT, n) for n, value in enumerate(inputs) if value is not None}
         tensors = self._captured(step, node, there).tensors
         arrays = [tensors[INPUT, n].array if v is not None else None for n, v in enumerate(inputs)]

@@ -80,7 +80,8 @@ def _operator(program: Program, number: int) -> Safe:
 
 def stages(facts: DisputeFacts) -> list[Stage]:
     """The stages that the dispute reached, widest first."""
-    place, job, program = facts.verdict.place, facts.terms.commitment, facts.terms.program
+    place, job = facts.verdict.place, facts.terms.commitment
+    program = facts.terms.program_at(place.step or 0)
     last = max(run.final_step for run in facts.runs)
     low, high = place.interval or (place.step, None)
     span = (high - low) if low is not None and high is not None else 1

@@ -11,6 +11,7 @@ from tallystick.report.html import Safe, el, join
 from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
 from tallystick.run.show.inspect import parameter_count
+from tallystick.run.show.series import trained
 
 _MOST_SETTINGS = 60
 
@@ -32,7 +33,8 @@ def run_page(run: RunFacts) -> str:
 
 def _how_it_ended(run: RunFacts) -> str:
     found = run.found
-    done, whole = len(found["loss"]), run.job.steps
+    timetable = run.job.commitment.timetable
+    done, whole = len(found["loss"]), trained(timetable, run.job.steps)
     if not found["finished"]:
         return f"stopped after {count(done)} of {count(whole, 'step')}; it can be taken up again"
     if done < whole:
@@ -69,8 +71,11 @@ def _loss(run: RunFacts) -> Safe:
     found = run.found
     if not found["loss"]:
         return section("Loss", paragraph("No step has been made yet."))
-    hashed = tuple(c["step"] for c in found["checkpoints"])
-    stored = tuple(s for s in found["stored_checkpoints"] if s in set(hashed))
+    timetable = run.job.commitment.timetable
+    hashed = tuple(trained(timetable, c["step"]) for c in found["checkpoints"])
+    committed = {c["step"] for c in found["checkpoints"]}
+    kept = (s for s in found["stored_checkpoints"] if s in committed)
+    stored = tuple(trained(timetable, step) for step in kept)
     odd = sum(not math.isfinite(v) for v in found["loss"])
     caption = (
         f"{count(len(hashed), 'state')} hashed (every {count(run.job.interval, 'step')} and at the "
@@ -83,18 +88,20 @@ def _loss(run: RunFacts) -> Safe:
 
 def _what(run: RunFacts) -> Safe:
     job, found = run.job, run.found
-    c = job.commitment
+    c, timetable = job.commitment, job.commitment.timetable
+    data = timetable.data_of(0)
+    records, order = (data.record_count, data.order_seed) if data else (0, 0)
     rows: dict[str, object] = {
         "Job digest": digest(job.digest),
         "Contract": code(c.contract),
         "Recipe": found["recipe"] or "none: captured from the author's own module",
-        "Steps": f"{count(len(found['loss']))} of {count(job.steps)}",
-        "Batch": f"{count(c.batch_size, 'record')} of {count(c.record_count)}",
-        "Seeds": f"random key {c.rng_seed}, order of data {c.order_seed}",
+        "Steps": f"{count(len(found['loss']))} of {count(trained(timetable, job.steps))}",
+        "Batch": f"{count(timetable.programs[0].batch_size, 'record')} of {count(records)}",
+        "Seeds": f"random key {c.rng_seed}, order of data {order}",
         "Program": join(f"{count(len(job.program.nodes), 'operator')} a step, ",
-                        digest(c.program_digest)),
+                        digest(timetable.programs[0].digest)),
         "Initial state": digest(c.genesis_root),
-        "Data": digest(c.data_root),
+        "Data": digest(data.root) if data else "none",
     }  # fmt: skip
     settings = job.recipe["settings"] if job.recipe else {}
     chosen = [f"{k} = {v}" for k, v in sorted(settings.items())][:_MOST_SETTINGS]

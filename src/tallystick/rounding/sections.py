@@ -20,9 +20,8 @@ def is_logged(node: Node, output: int, contract: Contract) -> bool:
         return False
     if contract.form == "bounded":
         return node.op in contract.rounded_operators
-    # Comparisons and masks have bool outputs. Operators that only move bits are a class of their
-    # own.
-    return op_spec(node.op).op_class != "move"
+    # Comparisons and masks have bool outputs.
+    return not op_spec(node.op).is_unlogged
 
 
 def sections_of(program: Program, contract: Contract) -> tuple[Section, ...]:

@@ -11,7 +11,11 @@ import kernel_format as fmt
 import numpy as np
 from check.jobs import JOBS, SMALL, entry, make
 from check.where import ROOT, Where
-from device_calls import call, check_vectors
+from device_calls import KINDS, call, check_cases, check_vectors
+from make_exact_vectors import CONTRACTS as EXACT
+from make_exact_vectors import ROOT as EXACT_ROOT
+from make_rounded_vectors import CONTRACTS as ROUNDED
+from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import calls, expected, operands
 
 from tallystick.kernels.context import ExecutionContext
@@ -26,8 +30,13 @@ NASTY_SEED = 14
 
 
 def vectors(where: Where) -> Figures:
-    """Every golden vector of every operator."""
+    """Every golden vector of every operator, and those of the other contracts."""
     found = check_vectors(where.device, _SMALL_GROUPS if where.small else None)
+    for contracts, root in ((ROUNDED, ROUNDED_ROOT), (EXACT, EXACT_ROOT)):
+        where.device.search()
+        for group, contract in contracts.items():
+            cases = fmt.load(group, KINDS, root, contract)[: 9 if where.small else None]
+            found.add(check_cases(where.device, group, cases, contract=contract))
     return {
         "ok": not found.wrong and not found.missing,
         "operators": len(found.operators),

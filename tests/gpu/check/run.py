@@ -56,6 +56,7 @@ def parts(device: str) -> list[Part]:
         one("bounded", 60),
         Part("replay", 100, [sys.executable, "-m", "pytest", "-q", "-x", *_REPLAY]),
         one("gemm", 40),
+        one("exact", 60),
         one("step", 90),
         Part("racecheck", 90, [*sanitizer, *one("products", 0).command]),
     ]

@@ -14,6 +14,8 @@ from dot_shapes import Call, convolution, numbers
 
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.cuda.exact_ways import DIGITS, ways
+from tallystick.kernels.cuda.exact_ways import FORCED as WAY
 from tallystick.kernels.cuda.tiles import FORCED, GATHERED, TILES
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
@@ -22,12 +24,12 @@ from tallystick.program.executor import Executor
 from tallystick.program.layout import new_tensor
 
 Figures = dict[str, Any]
-_SIDES = (1024, 2048, 4096, 8192)
+SIDES = (1024, 2048, 4096, 8192)
 _TARGET = 1.15  # of cuBLAS's time
 _STEP_TARGET = 1.1
 
 
-def _torch() -> Any:
+def device_torch() -> Any:
     """torch, if it has a GPU here; TF32 off."""
     try:
         import torch
@@ -40,7 +42,7 @@ def _torch() -> Any:
     return torch
 
 
-def _torch_seconds(torch: Any, work: Any, samples: int = 9) -> float:
+def torch_seconds(torch: Any, work: Any, samples: int = 9) -> float:
     for _ in range(3):
         work()
     taken = []
@@ -56,10 +58,10 @@ def _torch_seconds(torch: Any, work: Any, samples: int = 9) -> float:
 
 def gemm(where: Where) -> Figures:
     """Square products of ordered/1, beside torch.mm with TF32 off."""
-    torch, rows = _torch() if not where.small else None, []
+    torch, rows = device_torch() if not where.small else None, []
     rng = np.random.default_rng(0)
     kernel = where.device.kernels(find_contract("ordered/1"))["aten.mm"]
-    for side in (48,) if where.small else _SIDES:
+    for side in (48,) if where.small else SIDES:
         a, b = (
             there(where.device, rng.standard_normal((side, side), dtype=np.float32))
             for _ in range(2)
@@ -70,7 +72,7 @@ def gemm(where: Where) -> Figures:
         row = {"side": side, "seconds": ours, "tflops": 2 * side**3 / ours / 1e12}
         if torch is not None:
             x, y = (torch.randn(side, side, device="cuda") for _ in range(2))
-            theirs = _torch_seconds(torch, partial(torch.mm, x, y))
+            theirs = torch_seconds(torch, partial(torch.mm, x, y))
             row |= {"torch_seconds": theirs, "ratio": ours / theirs}
         rows.append(row)
     met = all(row.get("ratio", 0.0) <= _TARGET for row in rows)
@@ -79,8 +81,8 @@ def gemm(where: Where) -> Figures:
 
 
 def products(where: Where) -> Figures:
-    """Every tile of the product kernels, whole and split, and convolutions, in small: what
-    racecheck looks at."""
+    """Every tile of the product kernels, whole and split, and convolutions, and every way of
+    `exact/1`, in small: what racecheck looks at."""
     rng = np.random.default_rng(0)
     todo: list[Call] = [("aten.mm", {}, [numbers(rng, 70, 300), numbers(rng, 300, 68)])]
     for _ in range(2):
@@ -97,6 +99,17 @@ def products(where: Where) -> Figures:
                     FORCED.tile, FORCED.split = None, None
                 if different:
                     wrong.append(f"{op} {tile} split={split}: {different}")
+        for width in DIGITS:
+            contract = f"exact/1;b={width}"
+            wanted = call(CPU, op, attrs, arrays, contract)
+            for way in ways(width):
+                WAY.way = way.name
+                try:
+                    different = compared(wanted, where.device, op, attrs, arrays, contract=contract)
+                finally:
+                    WAY.way = None
+                if different:
+                    wrong.append(f"{op} {contract} {way.name}: {different}")
     return {"ok": not wrong, "tiles": len(TILES), "calls": len(todo), "wrong": wrong[:20]}
 
 
@@ -127,7 +140,7 @@ def step(where: Where) -> Figures:
         if turn > 2 or where.small:
             taken.append(time.perf_counter() - began)
     found: Figures = {"ok": True, "seconds": statistics.median(taken), "target": _STEP_TARGET}
-    torch = None if where.small else _torch()
+    torch = None if where.small else device_torch()
     if torch is None:
         return found
     free, total = torch.cuda.mem_get_info()
@@ -139,7 +152,7 @@ def step(where: Where) -> Figures:
     torch.cuda.reset_peak_memory_stats()
     for variant in theirs.VARIANTS:
         theirs.use(variant)
-        found[f"torch_eager_{variant}_seconds"] = _torch_seconds(torch, theirs, 15)
+        found[f"torch_eager_{variant}_seconds"] = torch_seconds(torch, theirs, 15)
     fastest = min(v for k, v in found.items() if k.startswith("torch_eager_"))
     found |= {
         "torch_peak_bytes": torch.cuda.max_memory_reserved(),

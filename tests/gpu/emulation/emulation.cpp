@@ -40,8 +40,13 @@ enum class State { ready, at_block_barrier, at_warp_barrier, ended };
 // Copies to shared memory that have been started and not waited for.
 struct Copy { void* to; const void* from; uint32_t bytes, inside; };
 
+// What a lane gives to its warp: one of two in turn, so that a lane that goes on does not overwrite
+// what others still read.
+struct Gifts { uint64_t words[2][3]; uint32_t turn; };
+
 struct Fiber {
   std::unique_ptr<char[]> stack;
+  Gifts gifts;
   ucontext_t first;
   jmp_buf at;
   bool started = false;
@@ -95,42 +100,70 @@ void resume(Fiber& fiber) {
   setcontext(&fiber.first);
 }
 
-// Releases the warps whose lanes have all arrived. A lane that has ended never arrives.
-bool release_warps() {
-  bool any = false;
-  for (uint32_t first = 0; first < block.threads; first += kWarp) {
-    const uint32_t end = std::min(first + kWarp, block.threads);
-    bool all = true;
-    for (uint32_t i = first; i < end; ++i)
-      all = all && block.fibers[i].state == State::at_warp_barrier;
-    if (!all) continue;
-    for (uint32_t i = first; i < end; ++i) block.fibers[i].state = State::ready;
-    any = true;
+uint32_t warps_of(uint32_t threads) { return (threads + kWarp - 1) / kWarp; }
+uint32_t end_of(uint32_t warp) { return std::min((warp + 1) * kWarp, block.threads); }
+
+// True if the lanes of a warp can go on: some may run, or all have arrived. A lane that has ended
+// never arrives.
+bool can_go_on(uint32_t warp) {
+  bool all = true;
+  for (uint32_t i = warp * kWarp; i < end_of(warp); ++i) {
+    if (block.fibers[i].state == State::ready) return true;
+    all = all && block.fibers[i].state == State::at_warp_barrier;
   }
-  return any;
+  return all;
 }
 
-bool release_block() {
+bool all_are(State state) {
   for (uint32_t i = 0; i < block.threads; ++i)
-    if (block.fibers[i].state != State::at_block_barrier) return false;
-  for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
+    if (block.fibers[i].state != state) return false;
   return true;
 }
 
+// Who runs next: the lanes of some warps that can go on. Mostly that is one warp, and mostly the one
+// that ran before, so that warps are far apart where no barrier of the block holds them; else all.
+class Turns {
+ public:
+  explicit Turns(uint32_t threads) : warps_(warps_of(threads)) {
+    for (uint32_t i = 0; i < warps_.size(); ++i) warps_[i] = i;
+    std::shuffle(warps_.begin(), warps_.end(), random_bits);
+  }
+  // Empty where nobody can go on.
+  const std::vector<uint32_t>& next() {
+    const uint64_t chance = random_bits();
+    if (chance % 16 == 0) alone_ = (chance >> 8) % 4 != 0;
+    if ((chance >> 16) % 16 == 0)
+      std::swap(warps_[0], warps_[(chance >> 24) % warps_.size()]);
+    lanes_.clear();
+    for (uint32_t warp : warps_) {
+      if (!can_go_on(warp)) continue;
+      for (uint32_t i = warp * kWarp; i < end_of(warp); ++i) {
+        State& state = block.fibers[i].state;
+        if (state == State::at_warp_barrier) state = State::ready;
+        if (state == State::ready) lanes_.push_back(i);
+      }
+      if (alone_) break;
+    }
+    std::shuffle(lanes_.begin(), lanes_.end(), random_bits);
+    return lanes_;
+  }
+
+ private:
+  std::vector<uint32_t> warps_, lanes_;
+  bool alone_ = true;
+};
+
 // Runs one block to its end. False where some threads wait for others that never arrive.
-bool run_block(std::vector<uint32_t>& order) {
+bool run_block() {
   for (Shared& array : block.arrays) fill_pattern(array.data.get(), array.bytes);
   fill_pattern(block.dynamic.data(), block.dynamic.size() * 8);
   for (;;) {
-    std::shuffle(order.begin(), order.end(), random_bits);
-    bool open = false;
-    for (uint32_t i : order) {
-      Fiber& fiber = block.fibers[i];
-      if (fiber.state == State::ready) resume(fiber);
-      open = open || fiber.state != State::ended;
-    }
-    if (!open) return true;
-    if (!release_warps() && !release_block()) return false;
+    Turns turns(block.threads);
+    for (const auto* lanes = &turns.next(); !lanes->empty(); lanes = &turns.next())
+      for (uint32_t i : *lanes) resume(block.fibers[i]);
+    if (all_are(State::ended)) return true;
+    if (!all_are(State::at_block_barrier)) return false;
+    for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
   }
 }
 
@@ -211,6 +244,57 @@ void async_wait(uint32_t newest) {
   groups.erase(groups.begin(), groups.begin() + static_cast<ptrdiff_t>(committed - newest));
 }
 
+// Gives three words to the warp; in `use`, given(lane) are those of a lane.
+template <class Use>
+void together(uint64_t first, uint64_t second, uint64_t third, const Use& use) {
+  Gifts& own = block.now->gifts;
+  const uint32_t turn = own.turn ^= 1;
+  own.words[turn][0] = first, own.words[turn][1] = second, own.words[turn][2] = third;
+  warp_barrier();
+  const uint32_t base = here().thread / kWarp * kWarp;
+  use([&](uint32_t lane) { return block.fibers[base + lane].gifts.words[turn]; });
+}
+void matrix_load4(uint32_t* to, const void* row) {
+  if (misaligned(row, 16)) fault = "a row of a matrix is misaligned";
+  const uint32_t lane = here().thread % kWarp;
+  together(reinterpret_cast<uintptr_t>(row), 0, 0, [&](const auto& given) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      const auto* at = reinterpret_cast<const char*>(given(8 * i + lane / 4)[0]);
+      std::memcpy(to + i, at + 4 * (lane % 4), 4);
+    }
+  });
+}
+// The 32 bytes of a line of a matrix: of lanes 4·line to +3, each with two words.
+struct Line { int8_t of[32]; };
+// The sum of the products; 32 of 2^14 fit.
+int32_t product(const Line& a, const Line& b) {
+  int32_t sum = 0;
+  for (int k = 0; k < 32; ++k) sum += static_cast<int32_t>(a.of[k]) * b.of[k];
+  return sum;
+}
+void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1) {
+  const auto two = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
+  const uint32_t lane = here().thread % kWarp, row = lane / 4, column = lane % 4 * 2;
+  // Bytes 0 to 15 of a line are in the first words, 16 to 31 in the second ones.
+  together(two(a[0], a[2]), two(a[1], a[3]), two(b0, b1), [&](const auto& given) {
+    const auto line = [&](uint32_t number, int word) {
+      Line found;
+      for (uint32_t u = 0; u < 4; ++u) {
+        const uint64_t bytes = given(4 * number + u)[word];
+        std::memcpy(found.of + 4 * u, &bytes, 4);
+        std::memcpy(found.of + 16 + 4 * u, reinterpret_cast<const char*>(&bytes) + 4, 4);
+      }
+      return found;
+    };
+    const Line left[2] = {line(row, 0), line(row, 1)};
+    const Line right[2] = {line(column, 2), line(column + 1, 2)};
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t more = static_cast<uint32_t>(product(left[i / 2], right[i % 2]));
+      sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) + more);
+    }
+  });
+}
+
 }  // namespace emulation
 
 #define TS_EXPORT extern "C" __attribute__((visibility("default")))
@@ -250,19 +334,18 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
   std::vector<uint64_t> blocks(count);
   for (uint64_t i = 0; i < count; ++i) blocks[i] = i;
   std::shuffle(blocks.begin(), blocks.end(), random_bits);
-  std::vector<uint32_t> order(threads);
-  for (uint32_t i = 0; i < threads; ++i) order[i] = i;
   for (uint64_t b : blocks) {
     for (uint32_t i = 0; i < threads; ++i) {
       Fiber& fiber = block.fibers[i];
       fiber.state = State::ready;
       fiber.copies.clear();
+      fiber.gifts.turn = 0;
       fiber.where = {i, threads,
                      {static_cast<uint32_t>(b % grid[0]), static_cast<uint32_t>(b / grid[0] % grid[1]),
                       static_cast<uint32_t>(b / grid[0] / grid[1])},
                      {grid[0], grid[1], grid[2]}};
     }
-    if (!run_block(order)) {
+    if (!run_block()) {
       block.fibers.clear();  // they stand in the middle of the body
       return fail("some threads of a block wait for threads that never arrive");
     }

@@ -1,6 +1,6 @@
 // A small emulation of a GPU, for native/cuda/device.hpp: grids, blocks, shared memory, barriers and
 // warp shuffles. Threads are fibers. Between two barriers the threads of a block run one after the
-// other in a random order, and blocks run in a random order: a kernel whose result depends on either
+// other in a random order, warps far apart or together, and blocks run in a random order: a kernel whose result depends on either
 // gives other bits with another seed. Shared memory starts as a pattern, so that a read before the
 // write is seen.
 #pragma once
@@ -47,6 +47,9 @@ uint32_t ballot(bool mine);
 void async_copy(void* to, const void* from, uint32_t bytes, uint32_t inside);
 void async_commit();
 void async_wait(uint32_t newest);
+// Of device.hpp, by all lanes of a warp together.
+void matrix_load4(uint32_t* to, const void* row);
+void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1);
 
 }  // namespace emulation
 
@@ -87,6 +90,13 @@ TS_INLINE void async_copy4(float* to, const float* from, int inside = 4) {
 TS_INLINE void async_commit() { ::emulation::async_commit(); }
 template <int Newest>
 TS_INLINE void async_wait() { ::emulation::async_wait(Newest); }
+
+TS_INLINE void matrix_load4(uint32_t (&to)[4], const int8_t* row) {
+  ::emulation::matrix_load4(to, row);
+}
+TS_INLINE void matrix_multiply(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  ::emulation::matrix_multiply(sum, a, b0, b1);
+}
 
 // Fibers of one host thread take turns, so a plain operation is an atomic one.
 TS_INLINE void atomic_min(uint32_t* at, uint32_t value) { if (value < *at) *at = value; }

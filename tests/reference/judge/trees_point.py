@@ -85,6 +85,19 @@ def clip(x: Element) -> Q:
     return Q("local", "f32", "coefficient", f, [norm], lifted=real)
 
 
+def fold(x: Element) -> Q:
+    def element(i: int) -> Q:
+        def f(read: Any) -> Any:
+            return (yield from read(i, [x.e]))[0]
+
+        return Q("local", "f32", f"x[{i}]", f)
+
+    def f(_read: Any, *given: Any) -> Any:
+        return done(REFERENCE[x.op](x.attrs, [np.asarray(v, F32) for v in given])[0][()])
+
+    return Q("local", "f32", "out", f, [element(i) for i in range(len(x.operands))])
+
+
 def random(x: Element) -> Q:
     def f(read: Any) -> Any:
         rng = yield from read(0, [0, 1])
@@ -105,5 +118,6 @@ def done(value: Any) -> Any:
 POINT: dict[str, Any] = dict.fromkeys(NAMES, pointwise)
 POINT["aten.mse_loss_backward"] = mse_backward
 POINT["tallystick.clip_coef"] = clip
+POINT["tallystick.fold"] = fold
 for _name in ("dropout_mask", "uniform", "normal"):
     POINT[f"tallystick.{_name}"] = random

@@ -401,7 +401,7 @@ def losses(p: Place) -> Expected:
 def norms(p: Place) -> Expected:
     if p.q.name.startswith("s["):
         return simple({"i": p.term})
-    return simple(pointwise_env(p))
+    return simple({**pointwise_env(p), "i": p.term})
 
 
 # What keeps the rows of 7.4, where a reduction leaves one element of each.

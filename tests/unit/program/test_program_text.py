@@ -100,7 +100,7 @@ def test_anything_else_is_refused(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("program 1", "program 2"), ("ordered/1-draft.1", "ordered/9")]
+    ("old", "new"), [("program 1", "program 3"), ("ordered/1-draft.1", "ordered/9")]
 )
 def test_versions_of_the_future_are_named(old: str, new: str) -> None:
     with pytest.raises(UnsupportedVersionError):

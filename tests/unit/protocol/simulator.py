@@ -12,14 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from tallystick.commit import merkle
+from tallystick.commit import records as r
 from tallystick.commit.checkpoint import checkpoint_steps, run_root, run_tree
-from tallystick.commit.data import (
-    batch_columns,
-    batch_indices,
-    prove_record,
-    record_bytes,
-    record_leaf_hashes,
-)
+from tallystick.commit.data import batch_columns
+from tallystick.commit.job import STOP_SLOT
 from tallystick.commit.node import node_digest, node_tree
 from tallystick.commit.signing import PrivateKey, RunCommitment, sign_run
 from tallystick.commit.state import (
@@ -49,6 +45,7 @@ from tallystick.protocol.bodies import (
     LossBody,
     NodeBody,
     NodesBody,
+    PartBody,
     RecordBody,
     RootsBody,
     SlotBody,
@@ -100,16 +97,18 @@ class Party:
         c = job.commitment
         state = job.genesis()
         lie.genesis(state)
-        executor = Executor(job.program)
+        executors = [Executor(program) for program in job.terms.programs]
         self.states.append(state.digests())
         for step in range(lie.final_step(job)):
             lie.before(step, state)
-            order = batch_indices(c.order_seed, c.record_count, lie.data_step(step), c.batch_size)
-            batch = batch_columns(job.columns, order)
+            occasion = c.timetable.at(step)
+            executor = executors[occasion.program]
+            batch = self._batch(lie.data_step(step))
             lie.batch(step, batch)
-            scalars = {n: t if isinstance(t, float) else t[step] for n, t in job.scalars.items()}
+            names = executor.program.scalar_names
+            scalars = {name: job.terms.scalar(name, step) for name in names}
             lie.scalars(step, scalars)
-            key = lie.random_key(step, (c.rng_seed, step))
+            key = lie.random_key(step, c.random_key(step))
             self.inputs.append([])
             self.outputs.append([])
 
@@ -143,8 +142,17 @@ class Party:
             self.states.append(state.digests())
             self.outputs[step][-1] = [made]  # digests of the state the nodes make
             stops = c.stop_on_non_finite and not np.isfinite(loss)
+            stops = stops or (c.stop_on_slot and bool(state.slots[STOP_SLOT]))
             if stops and lie.final_step(job) == job.steps:
                 break
+
+    def _batch(self, step: int) -> dict[str, Array]:
+        timetable = self.job.commitment.timetable
+        occasion = timetable.at(step)
+        data = timetable.programs[occasion.program].data
+        if data is None:
+            return {}
+        return batch_columns(self.job.columns_of[data], timetable.indices(occasion))
 
     def logged(
         self,
@@ -165,7 +173,7 @@ class Party:
         raise LookupError("the contract keeps no log")
 
     def _record(self, step: int, index: int) -> NodeBody:
-        node = self.job.program.nodes[index]
+        node = self.job.terms.program_at(step).nodes[index]
         inputs = tuple(tensor_digest(a) for a in self.inputs[step][index] if a is not None)
         outputs: tuple[bytes, ...]
         if node.op == COMMIT:
@@ -184,8 +192,10 @@ class Party:
         return self.tamper(step, index, NodeBody(node.op, attributes, inputs, outputs, ()))
 
     def _tree(self, step: int) -> tuple[list[NodeBody], merkle.Tree]:
-        records = [self._record(step, i) for i in range(len(self.job.program.nodes))]
-        program = self.job.commitment.program_digest
+        nodes = len(self.job.terms.program_at(step).nodes)
+        records = [self._record(step, i) for i in range(nodes)]
+        timetable = self.job.commitment.timetable
+        program = timetable.programs[timetable.at(step).program].digest
         return records, node_tree(
             [
                 node_digest(program, step, i, r.operator, r.attributes, r.inputs, r.outputs)
@@ -201,7 +211,6 @@ class Party:
 
     def facts(self, query: q.Query) -> Body:
         """What an honest party answers."""
-        job = self.job
         if isinstance(query, q.Checkpoints):
             roots = tuple(self.checkpoints[i][1] for i in query.indices)
             return RootsBody(roots, tuple(run_tree(self.checkpoints).multi(query.indices)))
@@ -214,11 +223,11 @@ class Party:
             proof = prove_slot(self.states[query.step], query.name)
             return SlotBody(proof.digest, proof.path)
         if isinstance(query, q.Record):
-            columns = job.columns
-            values = {n: np.asarray(a[query.index]) for n, a in columns.items()}
-            data = record_bytes(job.schema, values)
-            hashes = record_leaf_hashes(job.schema, columns)
-            return RecordBody(data, prove_record(data, hashes, query.index).path)
+            proof = self._part(0, query.index, 0)
+            return RecordBody(proof.data, proof.path)
+        if isinstance(query, q.RecordPart):
+            proof = self._part(query.data, query.index, query.part)
+            return PartBody(proof.data, proof.inner, proof.path)
         if isinstance(query, q.TensorHashes):
             tree = merkle.Tree(leaf_hashes(self._tensor(query)))
             return HashesBody(tuple(tree.parts(query.first, query.count, q.DEPTH)))
@@ -242,8 +251,14 @@ class Party:
             return HashesBody(tuple(tree.parts(query.first, query.count, q.DEPTH)))
         return replace(records[query.node], proof=tuple(tree.inclusion(query.node)))
 
+    def _part(self, data: int, index: int, part: int) -> r.PartProof:
+        columns, schema = self.job.columns_of[data], self.job.schemas[data]
+        values = {n: np.asarray(a[index]) for n, a in columns.items()}
+        tree = merkle.Tree(r.leaf_hashes(schema, columns))
+        return r.prove_part(schema, values, tree, index, part)
+
     def _values(self, query: q.Values) -> Body:
-        program = self.job.program
+        program = self.job.terms.program_at(query.step)
         node = program.nodes[query.node]
         types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
         site = quantity.Site(

@@ -22,6 +22,7 @@ from unit.protocol.scenarios import (
     liar,
 )
 from unit.protocol.simulator import Party, judged, play
+from unit.protocol.validated import lies, make_validated_job
 
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
@@ -182,6 +183,7 @@ def test_every_state_is_reached(
 
     watch(game_job, SCENARIOS)
     watch(diverging_job, ENDINGS)
+    watch(make_validated_job(tmp_path / "validated"), lies())
     logs = make_log_job(tmp_path / "logs", wide=4)
     for name in ("a forged entry, followed", "a forged entry, not followed"):
         forger = LogParty(logs, lie(BOUNDED[name]))
@@ -209,5 +211,6 @@ def test_every_clause_that_convicts_is_tested() -> None:
     convicting = set(re.findall(r'\(\s*"(\d\.\d[\d.]*)",\s*(?:f?"|why|sentence)', text))
     convicting |= set(re.findall(r'clause = [^"]*"(\d\.\d+)"', text))
     scenarios = [*SCENARIOS.values(), *ENDINGS.values(), *BOUNDED.values(), *PUBLISHED.values()]
+    scenarios += lies().values()
     tested = {s.clause for s in scenarios} | {"2.9", "2.10"}
     assert convicting <= tested and len(convicting) > 15

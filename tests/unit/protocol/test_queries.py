@@ -49,6 +49,12 @@ EXAMPLES: list[tuple[Query[Any], str, b.Body, bytes]] = [
     ),
     (q.LogHashes(1, 2, 3, 4), "1 2 3 4", b.BlocksBody(9, (H,)), b"\t" + bytes(7) + H),
     (q.LogBlock(1, 2, 3), "1 2 3", b.BlockBody(b"x", ()), b"\1" + bytes(7) + b"x" + bytes(8)),
+    (
+        q.RecordPart(1, 2, 3),
+        "1 2 3",
+        b.PartBody(b"x", (H,), ()),
+        b"\1" + bytes(7) + b"x\1" + bytes(7) + H + bytes(8),
+    ),
 ]
 
 
@@ -87,9 +93,9 @@ def test_a_view_that_is_none() -> None:
 
 
 def test_every_kind_is_there() -> None:
-    """2.1: kinds 1 to 15; each has an example here, a layout, and a method of the prover's."""
+    """2.1: kinds 1 to 16; each has an example here, a layout, and a method of the prover's."""
     assert [type(e[0]).KIND for e in sorted(EXAMPLES, key=lambda e: e[0].KIND)] == list(q.KINDS)
-    assert sorted(q.KINDS) == list(range(1, 16))
+    assert sorted(q.KINDS) == list(range(1, 17))
     assert set(_ANSWERS) == set(q.KINDS.values())
     for query, _, body, _ in EXAMPLES:
         sent = len(query.layout.items)

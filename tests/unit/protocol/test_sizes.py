@@ -104,7 +104,7 @@ def test_an_output_that_no_node_reads_counts(game_job: Job) -> None:
     node = program.nodes[0]
     large = replace(node, out_types=(*node.out_types, TensorType("f32", (2**28,))))
     terms = game_job.terms
-    longer = replace(terms, program=replace(program, nodes=(large, *program.nodes[1:])))
+    longer = replace(terms, texts=(replace(program, nodes=(large, *program.nodes[1:])),))
     before, after = (sizes.game_bounds(Facts(t), 20) for t in (terms, longer))
     assert after.messages > before.messages and after.size > before.size + LEAF_BYTES
 

@@ -17,7 +17,7 @@ from tallystick.program.ir import Program
 def with_program(job: Job, program: Program) -> Job:
     """`job` with another program; its file and digest are not looked at here."""
     other = replace(job)
-    other.__dict__["program"] = program
+    other.__dict__["texts"] = (program,)
     return other
 
 
@@ -36,7 +36,7 @@ def without_next_state(p: Program) -> Program:
 
 
 def fields_but(job: Job, change: Callable[[list[Field]], list[Field]]) -> Job:
-    return replace(job, schema=DataSchema(tuple(change(list(job.schema.fields)))))
+    return replace(job, schemas=(DataSchema(tuple(change(list(job.schema.fields)))),))
 
 
 def table_of(job: Job, more: int) -> Job:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tallystick.commit.data import batch_columns, batch_indices
+from tallystick.commit.data import batch_columns
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.run.execute.engine import Engine
@@ -14,10 +14,8 @@ from tallystick.run.execute.engine import Engine
 
 def batch_of(job: Job, step: int) -> dict[str, Array]:
     """The batch tensors of `step` (COMMITMENTS 8.4, 8.5), for sides that have their own state."""
-    c = job.commitment
-    return batch_columns(
-        job.columns, batch_indices(c.order_seed, c.record_count, step, c.batch_size)
-    )
+    timetable = job.commitment.timetable
+    return batch_columns(job.columns, timetable.indices(timetable.at(step)))
 
 
 @dataclass(frozen=True)

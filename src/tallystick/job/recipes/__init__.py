@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tallystick.commit.tensor import Array
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
-from tallystick.job.job import DEFAULT_INTERVAL, Job
+from tallystick.job.job import Job
+from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
 from tallystick.job.recipes.base import Built, Recipe, Sources, under
 from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
@@ -17,7 +19,9 @@ from tallystick.job.save import save_job
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.types import TensorType
+from tallystick.program.ir import Program
 from tallystick.program.state import State
+from tallystick.program.validation import StopRule, rule_of
 
 RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50)}
 DEFAULT_STEPS = 200
@@ -66,8 +70,9 @@ def new_job(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     contract: str = "ordered/1",
-    checkpoint_interval: int = DEFAULT_INTERVAL,
+    checkpoint_interval: int | None = None,
     evaluate_every: int | None = None,
+    stop_rule: StopRule | None = None,
 ) -> Job:
     """Make a job from a recipe. This needs torch, which only traces: no weight comes from it.
 
@@ -109,6 +114,7 @@ def new_job(
         validation=data.validation,
         eval_program=built.eval_program,
         evaluate_every=every,
+        stop_rule=stop_rule,
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
         about=data.about,
@@ -134,7 +140,8 @@ def rederive(job: Job) -> Built:
     recipe = find_recipe(str(job.recipe["name"]))
     settings: Any = build(recipe.settings, job.recipe["settings"], recipe.name)
     fields = {f.name: TensorType(f.dtype, f.shape) for f in job.schema.fields}
-    built = recipe.build(settings, fields, job.steps, job.commitment.rng_seed)
+    steps = job.commitment.timetable.count(0, job.steps)
+    built = recipe.build(settings, fields, steps, job.commitment.rng_seed)
     return under(job.commitment.contract, built)
 
 
@@ -158,9 +165,13 @@ def verify_job(job: Job) -> list[str]:
             )
         return what
 
-    compared = [
-        same("program", built.captured.program.digest(), c.program_digest),
-        same("initial state", State(built.initial_state).root(), c.genesis_root),
+    programs, slots = _programs_of(job, built)
+    compared = []
+    for entry, mine in zip(c.timetable.programs, programs, strict=True):
+        what = "program" if len(programs) == 1 else f"program {entry.name}"
+        compared.append(same(what, mine.digest(), entry.digest))
+    compared += [
+        same("initial state", State({**built.initial_state, **slots}).root(), c.genesis_root),
         same("learning rate", _table(built.schedules["lr"]), _table(job.scalars["lr"])),
     ]
     if job.evaluation is not None:
@@ -170,6 +181,23 @@ def verify_job(job: Job) -> list[str]:
         digest = built.forward_program.digest()
         compared.append(same("forward program", digest, job.forward_digest))
     return compared
+
+
+def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array]]:
+    """The programs that the recipe gives, those of committed validation too, and their slots'
+    first values."""
+    step, timetable = built.captured.program, job.commitment.timetable
+    if len(timetable.programs) == 1:
+        return [step], {}
+    records = [
+        Records(data.name, schema, columns, data.order_seed)
+        for data, schema, columns in zip(timetable.data, job.schemas, job.columns_of, strict=True)
+    ]
+    parts = Parts((Part(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],))
+    every, size = timetable.turns[0].steps, timetable.programs[1].batch_size
+    rule = rule_of(job.texts[-1])
+    parts = with_validation(parts, built.eval_program, records[1], size, every, rule)
+    return [part.program for part in parts.programs], dict(parts.slots)
 
 
 def _table(values: Any) -> list[float]:

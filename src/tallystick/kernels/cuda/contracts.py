@@ -7,13 +7,19 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from tallystick.kernels.cuda.marks import Rounding
-from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, rounded_kernel
+from tallystick.kernels.cuda.table import (
+    Outputs,
+    Tensors,
+    cuda_kernel,
+    exact_kernel,
+    rounded_kernel,
+)
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.table import Kernel, Run
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 
-_COMPLETE = ("ordered/1", "rounded/1")
+_COMPLETE = ("ordered/1", "rounded/1", "exact/1")
 
 
 def _rounded(exact: Run, ordinary: Run) -> Run:
@@ -33,6 +39,10 @@ def _alone(how: Rounding, op: str, attrs: Attrs, inputs: Tensors, outputs: Outpu
     rounded_kernel[op](how, attrs, inputs, outputs)
 
 
+def _by_integers(width: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    exact_kernel[op](width, attrs, inputs, outputs)
+
+
 @lru_cache(maxsize=64)
 def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
     """Operator name to kernel; none under a contract that has no kernels here.
@@ -47,4 +57,6 @@ def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
     for op in contract.rounded_operators & table.keys() & rounded_kernel.keys():
         exact = partial(_alone, Rounding(contract.bits), op)
         table[op] = replace(table[op], run=_rounded(exact, table[op].run))
+    for op in contract.exact_operators & table.keys() & exact_kernel.keys():
+        table[op] = replace(table[op], run=partial(_by_integers, contract.width, op))
     return table

@@ -35,7 +35,7 @@ class Cuda:
         self.scratch_memory: Memory | None = None
         self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
-        # The library that multiplies in binary64 for rounded operators; None: native/cuda does.
+        # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
         self.products: Products | None = None
         self._searched = False
         self._turn = RLock()
@@ -53,11 +53,17 @@ class Cuda:
 
     def prepare(self, contract: Contract) -> None:
         """Probe the device, once for each contract."""
-        if contract.rounded_operators and not self._searched:
-            self.products, self._searched = admitted(self.driver), True
+        if contract.rounded_operators or contract.exact_operators:
+            self.search()
         if contract not in self._probed:
             check_device(self, contract)
             self._probed.add(contract)
+
+    def search(self) -> Products | None:
+        """The library that multiplies in binary64, looked for once; None where none is admitted."""
+        if not self._searched:
+            self.products, self._searched = admitted(self.driver), True
+        return self.products
 
     def alone(self) -> AbstractContextManager[object]:
         return self._turn

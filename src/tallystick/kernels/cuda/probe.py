@@ -15,9 +15,11 @@ import numpy as np
 from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.cuda.exact_ways import FORCED as FORCED_WAY
+from tallystick.kernels.cuda.exact_ways import ways
 from tallystick.kernels.cuda.tiles import FORCED, TILES
 from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import Contract
+from tallystick.numerics.contracts import BLOCK_LENGTHS, Contract
 from tallystick.numerics.operators.elementary import FUNCTIONS
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, type_of
@@ -99,15 +101,7 @@ def differing(device: Cuda, contract: Contract) -> list[str]:
     recordings, digests, rounding logs."""
     table = device.kernels(contract)
     found = [case[0] for case in _cases() if case[0] in table and not _same(device, contract, case)]
-    product = next(case for case in _cases() if case[0] == "aten.mm")
-    for name in TILES:
-        for split in (False, True):
-            FORCED.tile, FORCED.split = name, split
-            try:
-                if not _same(device, contract, product):
-                    found.append(f"aten.mm by tiles {name}")
-            finally:
-                FORCED.tile = FORCED.split = None
+    found += _by_integers(device, contract) if contract.width else _by_tiles(device, contract)
     if not _replays(device):
         found.append("a recording")
     if not _hashes(device):
@@ -118,6 +112,40 @@ def differing(device: Cuda, contract: Contract) -> list[str]:
         if logs_differ(device, contract.bits):
             found.append("a rounding log")
     return found
+
+
+def _by_tiles(device: Cuda, contract: Contract) -> Iterator[str]:
+    """The tiles of products that give other bits."""
+    product = next(case for case in _cases() if case[0] == "aten.mm")
+    for name in TILES:
+        for split in (False, True):
+            FORCED.tile, FORCED.split = name, split
+            try:
+                if not _same(device, contract, product):
+                    yield f"aten.mm by tiles {name}"
+            finally:
+                FORCED.tile = FORCED.split = None
+
+
+def _by_integers(device: Cuda, contract: Contract) -> Iterator[str]:
+    """The ways to multiply integers (NUMERICS 17.8) that give other bits: on several blocks of
+    terms of very different sizes, with ties, the largest integers, and infinities."""
+    rng, length = np.random.default_rng(17), BLOCK_LENGTHS[contract.width]
+    shapes = ((70, 2 * length + 70), (2 * length + 70, 35))
+    a, b = (
+        (rng.standard_normal(s) * np.exp2(rng.integers(-20, 20, s))).astype(np.float32)
+        for s in shapes
+    )
+    a[:2] = np.nextafter(np.float32(1), np.float32(0)) * np.array([[1], [-1]], np.float32)
+    a[2] = np.float32(2.0**-contract.width) * rng.integers(-99, 99, shapes[0][1])
+    a[2, 0], b[:, 0], a[3, 5], b[9, 3] = 0.75, a[0, 0], np.inf, -np.inf
+    try:
+        for way in ways(contract.width):
+            FORCED_WAY.way = way.name
+            if not _same(device, contract, ("aten.mm", {}, [a, b])):
+                yield f"aten.mm by {way.name}"
+    finally:
+        FORCED_WAY.way = None
 
 
 def _same(device: Cuda, contract: Contract, case: _Case) -> bool:

@@ -6,8 +6,6 @@ at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.dots import (
     LIMITS_OF,
@@ -22,112 +20,15 @@ from tallystick.kernels.cuda.dots import (
     wide_bytes,
 )
 from tallystick.kernels.cuda.folds import BLOCK, Layout, Plan, Room, columns, rows, turned
-from tallystick.kernels.cuda.launch import THREADS, over, whole
 from tallystick.kernels.cuda.marks import Rounding
 from tallystick.kernels.cuda.rounded_sum import sum_bytes, sum_lines
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, optional, rounded_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.kernels.cuda.windows import Window, backward, forward, plain
+from tallystick.numerics.operators.dot import output_mask
 from tallystick.numerics.types import Attrs
 
-_MOST_ROWS = 65535  # along an axis of a grid
 _ALIGNED = 256  # places
-
-
-@dataclass(frozen=True)
-class Side:
-    """One spatial axis of a window, as kernels/rounded/patches.py has it."""
-
-    size: int
-    spread: int
-    places: int
-    step: int
-    taps: int
-    tap: int
-    edge: int
-
-    def slots(self) -> bytes:
-        """The slots Side."""
-        return whole(self.size, self.spread, self.places, self.step, self.taps, self.tap, self.edge)
-
-
-@dataclass(frozen=True)
-class Window:
-    """x [n,C,H,W] seen through taps, by `groups` groups of channels."""
-
-    x: DeviceTensor
-    groups: int
-    rows: Side
-    columns: Side
-
-    @property
-    def channels(self) -> int:
-        """Channels of a group."""
-        return self.x.shape[1] // self.groups
-
-    @property
-    def taps(self) -> int:
-        """Taps of a place, in one group."""
-        return self.channels * self.rows.taps * self.columns.taps
-
-    @property
-    def plane(self) -> int:
-        """Places of one image."""
-        return self.rows.places * self.columns.places
-
-    @property
-    def places(self) -> int:
-        """Places of all images."""
-        return self.x.shape[0] * self.plane
-
-    def slots(self) -> bytes:
-        """The slots Window."""
-        area = self.x.shape[2] * self.x.shape[3]
-        image = self.x.shape[1] * area
-        strides = whole(self.x.address, image, self.channels * area, area)
-        return strides + self.rows.slots() + self.columns.slots()
-
-    def lay(self, first: int, count: int, address: int) -> None:
-        """Write the taps of `count` places: f32 [groups, taps, count]."""
-        lines = self.groups * self.taps
-        params = self.slots() + whole(self.groups, self.taps, first, count, address)
-        grid = (over(count)[0], max(1, min(lines, _MOST_ROWS)), 1)
-        self.x.device.launch("rounded_patches", grid, THREADS, params)
-
-    def squares(self, address: int) -> None:
-        """Write SUM64 of the squares of each 256 places of a tap: f64 [groups*taps, blocks]."""
-        lines, blocks = self.groups * self.taps, -(-self.places // BLOCK)
-        params = self.slots() + whole(self.taps, lines, self.places, blocks, address)
-        self.x.device.launch("replay_tap_squares", over(32 * lines * blocks), THREADS, params)
-
-
-def _forward(attrs: Attrs, op: str, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> Window:
-    """The window through which a convolution reads its input (2.6)."""
-    stride, padding, dilation, groups = geometry(op, attrs)
-    sides = [
-        Side(x.shape[2 + a], 1, y.shape[2 + a], stride[a], w.shape[2 + a], dilation[a], padding[a])
-        for a in range(2)
-    ]
-    return Window(x, groups, sides[0], sides[1])
-
-
-def _backward(attrs: Attrs, op: str, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> Window:
-    """The window through which the input gradient reads the gradient: row (h + pad − i·dil)/stride
-    (2.7)."""
-    stride, padding, dilation, groups = geometry(op, attrs)
-    sides = [
-        Side(
-            y.shape[2 + a], stride[a], x.shape[2 + a], 1, w.shape[2 + a], -dilation[a], -padding[a]
-        )
-        for a in range(2)
-    ]
-    return Window(y, groups, sides[0], sides[1])
-
-
-def _plain(x: DeviceTensor, groups: int) -> Window:
-    """One tap: the elements themselves."""
-    sides = [Side(x.shape[2 + a], 1, x.shape[2 + a], 1, 1, 1, 0) for a in range(2)]
-    return Window(x, groups, sides[0], sides[1])
 
 
 def _at_a_time(places: int, patches: int, results: int) -> int:
@@ -236,7 +137,7 @@ def _weight_gradient(
     for number, first in enumerate(starts):
         here = min(count, terms - first)
         window.lay(first, here, patches)
-        _plain(grad, 1).lay(first, here, gradients)
+        plain(grad, 1).lay(first, here, gradients)
         if not whole_squares:
             Plan("rounded_squares", rows(groups * n, here)).run(
                 device, b_squares + 8 * groups * n * number, patches, scratch=scratch
@@ -271,7 +172,7 @@ def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTe
 @rounded_kernel("aten.convolution")
 def _convolution(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
-    window = _forward(attrs, "aten.convolution", x, w, out)
+    window = forward(attrs, "aten.convolution", x, w, out)
     _images(how, 0, window, _grouped(w, window.groups, backward=False), out, bias)
 
 
@@ -282,13 +183,13 @@ def _convolution_backward(how: Rounding, attrs: Attrs, inputs: Tensors, outputs:
     want_input, want_weight, want_bias = output_mask(attrs)
     remaining = iter(enumerate(outputs))
     if want_input:
-        window = _backward(attrs, op, x, w, grad)
+        window = backward(attrs, op, x, w, grad)
         weight = _grouped(w, window.groups, backward=True)
         output, out = next(remaining)
         _images(how, output, window, weight, out)
     if want_weight:
         output, out = next(remaining)
-        _weight_gradient(how, output, _forward(attrs, op, x, w, grad), grad, out)
+        _weight_gradient(how, output, forward(attrs, op, x, w, grad), grad, out)
     if want_bias:
         output, out = next(remaining)
         _bias_gradient(how, output, grad, out)

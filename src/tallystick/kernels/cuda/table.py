@@ -1,5 +1,5 @@
 """The tables of the kernels on a GPU: those of `ordered/1`, and those that replace some of them
-under `rounded/1` and bounded `replay/1`."""
+under `rounded/1`, bounded `replay/1` and `exact/1`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ cuda_kernel: Attachments[Kernel] = Attachments(
 # The rounded operators (NUMERICS 13.1). The functions have one more argument first.
 rounded_kernel: Attachments[Callable[[Rounding, Attrs, Tensors, Outputs], None]] = Attachments(
     "rounded CUDA kernel", "tallystick.kernels.cuda.rounded_*"
+)
+
+# The operators of the dot class by sums of integers (NUMERICS 17.1); the first argument is B.
+exact_kernel: Attachments[Callable[[int, Attrs, Tensors, Outputs], None]] = Attachments(
+    "exact CUDA kernel", "tallystick.kernels.cuda.exact_*"
 )
 
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from tallystick.kernels.rounded.engines import ProductEngine
 
 Multiply = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
-# The size of a thread's share: OpenBLAS gives a product one thread for each 64³ terms.
-_ROWS, _TERMS, _COLUMNS = 64, 64, 64
+# The size of a thread's share. OpenBLAS gives a product one thread for each 64³ terms, but with
+# AVX-512 it computes one of up to 100³ terms in the calling thread, which shows nothing.
+_ROWS, _TERMS, _COLUMNS = 128, 128, 128
 
 
 def _power(exponent: int, high: int = 0) -> int:

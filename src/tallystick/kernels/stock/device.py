@@ -82,7 +82,7 @@ class TorchDevice:
             # the ordinary kernel may share. It gets the operands that a form gets on the processor.
             return replace(kernel[spec.name], run=self._by_form(spec, contract))
         made = exact[spec.name]
-        if spec.op_class == "move" or contract.bits == MAX_BITS:
+        if spec.is_unlogged or contract.bits == MAX_BITS:
             return replace(made, run=torch.no_grad()(made.run))
         return replace(made, run=_to_grid(made.run, contract.bits))
 

@@ -98,7 +98,7 @@ class CheatingEngine(Engine):
 
     def _inputs(self) -> Inputs:
         lie, step = self.override, self.step
-        key = (self.job.commitment.rng_seed, step)
+        key = self.job.commitment.random_key(step)
         batch, scalars = self.batch(lie.data_step(step)), self.scalars(step)
         lie.batch(step, batch)
         lie.scalars(step, scalars)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.signing import PublicKey
-from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
     StorageError,
@@ -191,7 +190,7 @@ class _Audit:
         extra = ""
         if self._node is not None:
             step, node, _ = self._node
-            operator = self.job.program.nodes[node].op
+            operator = self.job.loose_terms.program_at(step).nodes[node].op
             extra = f" It begins in step {step} at node {node} ({operator})."
         elif self._loss_step is not None and kind == "state":
             extra = f" The loss first differs in step {self._loss_step}."
@@ -227,9 +226,9 @@ class _Audit:
         raise _FoundError
 
     def _check_end(self, engine: Engine, agreed: int) -> None:
-        """The run may end before the job's last step only on a non-finite loss (6.2)."""
+        """The run may end before the job's last step only where the job stops it (6.2, 7.6.7)."""
         losses = self.claim.journal.losses
-        stopped = bool(losses) and not is_finite(losses[-1])
+        stopped = bool(losses) and engine.stops(losses[-1])
         if engine.step < self.job.steps and not stopped:
             self._ended(engine, agreed, "has more steps")
 

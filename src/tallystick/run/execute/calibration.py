@@ -18,13 +18,9 @@ from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import FileTypes, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import (
-    DATA,
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
     MANIFEST,
-    PROGRAM,
-    STATE0,
-    VALIDATION,
     Job,
 )
 from tallystick.job.job_file import job_manifest, load_job
@@ -164,7 +160,9 @@ def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     def under(program: Program) -> Program:
         return replace(program, contract=contract.text)
 
-    programs = {PROGRAM: under(job.program)}
+    texts = {job.program_file(n): under(text) for n, text in enumerate(job.texts)}
+    commitment = job.commitment.under(contract.text, [text.digest() for text in texts.values()])
+    programs = dict(texts)
     evaluation, forward = job.evaluation, job.forward_digest
     if job.eval_program is not None and evaluation is not None:
         programs[EVAL_PROGRAM] = under(job.eval_program)
@@ -172,9 +170,6 @@ def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     if job.forward_program is not None:
         programs[FORWARD_PROGRAM] = under(job.forward_program)
         forward = programs[FORWARD_PROGRAM].digest()
-    commitment = replace(
-        job.commitment, contract=contract.text, program_digest=programs[PROGRAM].digest()
-    )
     made = replace(
         job,
         directory=directory,
@@ -184,7 +179,7 @@ def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     )
     make_directory(directory / "data")
     for name in job.files():
-        if name in (STATE0, DATA, VALIDATION):
+        if name not in programs and name != MANIFEST:
             clone_or_copy(job.directory / name, directory / name, job.directory)
     for name, program in programs.items():
         write_file(directory / name, [program.text().encode("ascii")])

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tallystick.commit.data import batch_columns, batch_indices
+from tallystick.commit.data import batch_columns
+from tallystick.commit.job import STOP_SLOT
 from tallystick.commit.state import (
     extend_log_chain,
     extend_loss_chain,
@@ -33,6 +34,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import Node
+from tallystick.program.sectioned import SectionedExecutor, executor_of
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.nodes import NodeTracer
@@ -91,8 +93,8 @@ class Engine:
             )
         if self.log is not None:
             self.log.move_to(self.context.device)
-        hook = None if self.log is None else self.log.kernels
-        self._executor = Executor(self.job.program, self.context, hook)
+        self._executors: dict[int, Executor | SectionedExecutor] = {}
+        self._executor_at(self.step)
         with self.context.entered():
             self.state.move_to(self.context.device)
         self.last_log: bytes | None = None  # the digest of the last step's log
@@ -100,26 +102,36 @@ class Engine:
 
     @property
     def arena_bytes(self) -> int:
-        """Working memory of a step beside the state."""
-        return self._executor.arena_bytes
+        """Working memory of the programs executed so far, beside the state."""
+        return sum(executor.arena_bytes for executor in self._executors.values())
+
+    def _executor_at(self, step: int) -> Executor | SectionedExecutor:
+        """The executor of the program of `step`, made at its first use."""
+        number = self.job.commitment.timetable.at(step).program
+        if number not in self._executors:
+            hook = None if self.log is None else self.log.kernels
+            entry = self.job.commitment.timetable.programs[number]
+            text = self.job.texts[number]
+            made = executor_of(text, entry.micro_batches, self.context, hook)
+            self._executors[number] = made
+        return self._executors[number]
 
     def batch(self, step: int) -> dict[str, Array]:
-        """The batch tensors of `step` (COMMITMENTS 8.4, 8.5)."""
-        c = self.job.commitment
-        if not self.job.schema.fields:
+        """The batch tensors of `step` (COMMITMENTS 7.6.4, 8.4, 8.5)."""
+        timetable = self.job.commitment.timetable
+        occasion = timetable.at(step)
+        data = timetable.programs[occasion.program].data
+        if data is None:
             return {}
-        indices = batch_indices(c.order_seed, c.record_count, step, c.batch_size)
-        columns = batch_columns(self.job.columns, indices)
+        columns = batch_columns(self.job.columns_of[data], timetable.indices(occasion))
         for name, array in columns.items():
             check_canonical(array, f"batch tensor {name}")
         return columns
 
     def scalars(self, step: int) -> dict[str, float]:
-        """The per-step scalars of `step` (COMMITMENTS 7.3)."""
-        return {
-            name: table if isinstance(table, float) else table[step]
-            for name, table in self.job.scalars.items()
-        }
+        """The per-step scalars of `step` (COMMITMENTS 7.3, 7.6.5)."""
+        terms = self.job.loose_terms
+        return {name: terms.scalar(name, step) for name in terms.program_at(step).scalar_names}
 
     @in_its_context
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
@@ -149,8 +161,10 @@ class Engine:
 
     def tracer(self) -> NodeTracer:
         """Make a tracer, which digests the nodes of the next step through a tap."""
-        digest = self.job.commitment.program_digest
-        return NodeTracer(self.job.program, digest, self.step, self.context.device)
+        timetable, terms = self.job.commitment.timetable, self.job.loose_terms
+        number = timetable.at(self.step).program
+        program, digest = terms.programs[number], timetable.programs[number].digest
+        return NodeTracer(program, digest, self.step, self.context.device)
 
     @in_its_context
     def look(self, tap: Tap) -> tuple[int, int]:
@@ -177,17 +191,18 @@ class Engine:
     def _inputs(self) -> Inputs:
         """The next step's inputs beside the state: batch, scalars, random key."""
         step = self.step
-        return self.batch(step), self.scalars(step), (self.job.commitment.rng_seed, step)
+        return self.batch(step), self.scalars(step), self.job.commitment.random_key(step)
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
         """Execute the program on the next step's batch, scalars and key."""
         step, (batch, scalars, key) = self.step, self._inputs()
+        executor = self._executor_at(step)
         if self.log is None:
-            return self._executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
+            return executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
         self.log.begin(step)
         try:
             slots = self.state.slots
-            result = self._executor.run_step(slots, batch, scalars, key, tap, advance)
+            result = executor.run_step(slots, batch, scalars, key, tap, advance)
             self.last_log = self.log.finish()
         except BaseException as error:
             self.log.abort()
@@ -207,8 +222,12 @@ class Engine:
         return self.step == self.last_step or stopped or self.step % self.job.interval == 0
 
     def stops(self, bits: int) -> bool:
-        """True if a loss with these bits ends the run (COMMITMENTS 6.2)."""
-        return self.job.commitment.stop_on_non_finite and not is_finite(bits)
+        """True if the run ends after the last step, whose loss has these bits (COMMITMENTS 6.2,
+        7.6.7)."""
+        c = self.job.commitment
+        if c.stop_on_non_finite and not is_finite(bits):
+            return True
+        return c.stop_on_slot and bool(self.context.device.host(self.state.slots[STOP_SLOT]))
 
 
 def _bits_of(result: StepResult) -> int:

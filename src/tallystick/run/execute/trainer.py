@@ -19,7 +19,7 @@ from pathlib import Path
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
-from tallystick.commit.state import loss_bits
+from tallystick.commit.state import is_finite, loss_bits
 from tallystick.disk.files import locked
 from tallystick.errors import (
     CounterpartyError,
@@ -253,7 +253,8 @@ class _Training:
             self._checkpoint(force=True)
         if step and step not in self.store.stored_steps():
             self._store(step)
-        reason = REASONS[1] if step and self.engine.stops(bits) else REASONS[0]
+        stopped = bool(step) and self.engine.stops(bits)
+        reason = REASONS[0] if not stopped else REASONS[1 if not is_finite(bits) else 2]
         root = run_root(self.job.digest, self.journal.content.checkpoints)
         self._drop_pauses()
         self.journal.end(step, reason, root)

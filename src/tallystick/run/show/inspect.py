@@ -11,6 +11,7 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.logs.report import follow_report
+from tallystick.run.show.series import series
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
@@ -20,21 +21,41 @@ from tallystick.run.store.journal import loss_value
 def inspect_job(directory: Path) -> dict[str, Any]:
     """The job at `directory`: its digest and all that it fixes."""
     job = load_job(directory)
-    c = job.commitment
+    c, timetable = job.commitment, job.commitment.timetable
+    first = timetable.programs[0]
+    data = timetable.data_of(0)
     return {
         "kind": "job",
         "job_digest": job.digest,
         "contract": c.contract,
         "steps": c.steps,
         "checkpoint_interval": c.checkpoint_interval,
-        "batch_size": c.batch_size,
-        "records": c.record_count,
+        "format_version": c.format_version,
+        "batch_size": first.batch_size,
+        "records": data.record_count if data else 0,
         "seed": c.rng_seed,
-        "order_seed": c.order_seed,
+        "order_seed": data.order_seed if data else 0,
         "stop_on_non_finite": c.stop_on_non_finite,
-        "program_digest": c.program_digest,
+        "stop_on_slot": c.stop_on_slot,
+        "program_digest": first.digest,
         "genesis_root": c.genesis_root,
-        "data_root": c.data_root,
+        "data_root": data.root if data else None,
+        "programs": [
+            {
+                "name": p.name,
+                "program_digest": p.digest,
+                "data": None if p.data is None else timetable.data[p.data].name,
+                "batch_size": p.batch_size,
+                "micro_batches": p.micro_batches,
+                "by_pass": p.by_pass,
+                "first": p.first,
+            }
+            for p in timetable.programs
+        ],
+        "schedule": [
+            {"program": timetable.programs[t.program].name, "steps": t.steps}
+            for t in timetable.turns
+        ],
         "scalars_digest": c.scalars_digest,
         "recipe": job.recipe["name"] if job.recipe else None,
         "settings": job.recipe["settings"] if job.recipe else {},
@@ -72,6 +93,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     followed = follow_report(journal)
     session = journal.sessions[-1] if journal.sessions else {}
     last = journal.checkpoints[-1][1] if journal.checkpoints else None
+    evaluations = [(step, loss_value(bits)) for step, bits in journal.evaluations]
+    found = series(job, [loss_value(bits) for bits in journal.losses], evaluations)
     return {
         "kind": "run",
         "job_digest": job.digest,
@@ -90,8 +113,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "final_state_root": last if journal.finished else None,
         "signer": signer,
         "signature": "valid" if envelope is not None else "absent",
-        "loss": [loss_value(bits) for bits in journal.losses],
-        "validation": [{"step": s, "loss": loss_value(b)} for s, b in journal.evaluations],
+        "loss": list(found.training),
+        "validation": [{"step": s, "loss": loss} for s, loss in found.validation],
         "log_bytes": store.log_bytes(),
         "followed": followed and followed.as_dict(),
         "isa": session.get("isa"),

@@ -10,13 +10,18 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.job.job import Job
 from tallystick.run.logs.report import FollowReport, follow_report
+from tallystick.run.show.series import series
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal, loss_value
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A finished run, or one that was interrupted (`finished` false, roots so far)."""
+    """A finished run, or one that was interrupted (`finished` false, roots so far).
+
+    `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
+    of a number of training steps and a loss.
+    """
 
     directory: Path
     job_digest: bytes
@@ -41,6 +46,8 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
     """The summary of a run, from its journal."""
     content = journal.content
     session: dict[str, Any] = content.sessions[-1] if content.sessions else {}
+    evaluations = [(step, loss_value(bits)) for step, bits in content.evaluations]
+    found = series(job, [loss_value(bits) for bits in content.losses], evaluations)
     return RunSummary(
         directory=store.directory,
         job_digest=job.digest,
@@ -51,8 +58,8 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         checkpoints=tuple(content.checkpoints),
         run_root=run_root(job.digest, content.checkpoints),
         final_state_root=content.checkpoints[-1][1],
-        losses=tuple(loss_value(bits) for bits in content.losses),
-        validation=tuple((s, loss_value(bits)) for s, bits in content.evaluations),
+        losses=found.training,
+        validation=found.validation,
         signer=signer,
         isa=str(session.get("isa", _core.isa())),
         threads=int(session.get("threads", _core.threads())),

@@ -12,7 +12,7 @@ from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.job.job import Job
 from tallystick.run.logs.shape import keeps_log
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.journal import JournalContent
+from tallystick.run.store.journal import REASONS, JournalContent
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,12 @@ def claim_problem(commitment: RunCommitment, journal: JournalContent, job: Job) 
         return "the signed final state is not the journal's"
     if journal.checkpoints[0][1] != job.commitment.genesis_root:
         return "the run does not begin with the job's initial state"
+    c = job.commitment
     stopped = bool(journal.losses) and not is_finite(journal.losses[-1])
     early = any(not is_finite(bits) for bits in journal.losses[:-1])
-    stops = job.commitment.stop_on_non_finite
-    if last > job.steps or (last < job.steps and not (stops and stopped)) or (stops and early):
+    stops = c.stop_on_non_finite
+    # A journal does not hold the slot that may have stopped the run: an audit sees that.
+    may_end = (stops and stopped) or (c.stop_on_slot and journal.reason == REASONS[2])
+    if last > job.steps or (last < job.steps and not may_end) or (stops and early):
         return "the run does not end where the job says"
     return ""

@@ -348,9 +348,10 @@ class RunStore:
     def load_trace(self, job: Job, step: int) -> NodeTrace:
         """Load the node trace of `step`."""
         path = self.trace_path(step)
-        return load_trace(
-            path, job.commitment.program_digest, step, len(job.program.nodes), self.directory
-        )
+        number = job.commitment.timetable.at(step).program
+        digest = job.commitment.timetable.programs[number].digest
+        nodes = len(job.loose_terms.programs[number].nodes)
+        return load_trace(path, digest, step, nodes, self.directory)
 
     def save_trace(self, trace: NodeTrace) -> None:
         """Write the node trace of one step."""

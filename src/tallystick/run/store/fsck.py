@@ -17,7 +17,7 @@ from tallystick.commit.state import (
 )
 from tallystick.disk.regular import names, present
 from tallystick.errors import TallystickError
-from tallystick.job.job import FILES, MANIFEST, Job
+from tallystick.job.job import MANIFEST, STATE0, Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.state import State
@@ -93,11 +93,11 @@ def _check_job(checker: Checker, directory: Path) -> Job | None:
     checker.foreign(directory, names | {"data"})
     data = {Path(name).name for name in job.files() if "/" in name}
     checker.foreign(directory / "data", data)
-    checker.checked += [str((directory / n).relative_to(checker.root)) for n in FILES[:-1]]
+    checker.checked += [str((directory / n).relative_to(checker.root)) for n in job.files()[:-1]]
     checks: list[tuple[str, Callable[[], object]]] = [
-        ("program.txt", lambda: job.program),
-        ("state0.safetensors", job.genesis),
-        ("data/train.safetensors", job.verify_data),
+        (job.program_file(0), lambda: job.texts),
+        (STATE0, job.genesis),
+        (job.data_file(0) if job.schemas else "data", job.verify_data),
     ]
     sound = True
     for name, check in checks:

@@ -47,7 +47,7 @@ _STEP_BITS = struct.Struct("<QI")
 _STEP_BITS_LOG = struct.Struct("<QI32s")
 _STEP_ROOT = struct.Struct("<Q32s")
 _END = struct.Struct("<QB32s")
-REASONS = ("complete", "non-finite loss")
+REASONS = ("complete", "non-finite loss", "early stop")
 
 
 def loss_value(bits: int) -> float:

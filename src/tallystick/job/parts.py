@@ -1,0 +1,144 @@
+"""The parts of a job to be written: programs, data sets and turns, before they have digests.
+
+One step program and one data set make a job of format 1. Validation whose numbers are committed,
+micro-batches and long records make one of format 2 (COMMITMENTS 7.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tallystick.commit.data import DataSchema
+from tallystick.commit.records import is_long, records_root
+from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import DataSet, JobProgram, Timetable, Turn
+from tallystick.errors import UsageError
+from tallystick.job.job import DEFAULT_INTERVAL
+from tallystick.program.ir import Program
+from tallystick.program.validation import (
+    StopRule,
+    decision_program,
+    metric_names,
+    pass_program,
+    validation_slots,
+    with_slots,
+)
+
+STEP, VALIDATE, DECIDE = "step", "validate", "decide"
+TRAIN, HELD_OUT = "train", "validation"
+# An interval between checkpoints below this many steps hashes too often.
+_LEAST_INTERVAL = 5
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program, and what it reads (COMMITMENTS 7.6.1)."""
+
+    name: str
+    program: Program
+    data: int | None
+    batch_size: int
+    micro_batches: int = 1
+    by_pass: bool = False
+    first: int = 0
+
+    def entry(self) -> JobProgram:
+        """The program as the commitment names it."""
+        return JobProgram(
+            self.name,
+            self.program.digest(),
+            self.data,
+            self.batch_size,
+            self.micro_batches,
+            self.by_pass,
+            self.first,
+        )
+
+
+@dataclass(frozen=True)
+class Records:
+    """A data set: its columns, one array (N, *field shape) for each field of `schema`."""
+
+    name: str
+    schema: DataSchema
+    columns: Mapping[str, Array]
+    order_seed: int
+
+    def entry(self) -> DataSet:
+        """The data set as the commitment names it."""
+        count = len(next(iter(self.columns.values())))
+        root = records_root(self.schema, self.columns)
+        return DataSet(self.name, root, count, self.order_seed)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All programs and data sets of a job, its turns, and the slots that the step's own state does
+    not have, with their first values."""
+
+    programs: tuple[Part, ...]
+    data: tuple[Records, ...]
+    turns: tuple[Turn, ...] = (Turn(0, 1),)
+    slots: Mapping[str, Array] = field(default_factory=dict)
+    stops: bool = False
+
+    def timetable(self) -> Timetable:
+        """The timetable, with the digests of programs and records. Raises UsageError."""
+        programs = tuple(part.entry() for part in self.programs)
+        return Timetable(programs, tuple(records.entry() for records in self.data), self.turns)
+
+    @property
+    def simple(self) -> bool:
+        """True where a job of format 1 can say all this."""
+        (first, *more), (records, *others) = self.programs, self.data
+        plain = first.micro_batches == 1 and not first.first and not is_long(records.schema)
+        return plain and not more and not others and not self.slots
+
+
+def interval_for(cycle: int) -> int:
+    """A checkpoint interval for a cycle of turns, so that every pass ends on a checkpoint."""
+    if cycle == 1:
+        return DEFAULT_INTERVAL
+    divisors = [d for d in range(_LEAST_INTERVAL, DEFAULT_INTERVAL + 1) if cycle % d == 0]
+    return max(divisors, default=cycle)
+
+
+def with_validation(
+    parts: Parts,
+    evaluation: Program,
+    held_out: Records,
+    batch_size: int,
+    every: int,
+    rule: StopRule,
+) -> Parts:
+    """`parts` of one step program, with a pass over `held_out` after every `every` steps.
+
+    The pass takes the whole batches of `batch_size` records, in their order. Raises UsageError.
+    """
+    (step,) = parts.programs
+    if every < 1:
+        raise UsageError(
+            "Committed validation needs a number of steps between passes.",
+            "Pass evaluate_every=N, on the command line --evaluate-every N.",
+        )
+    if step.program.contract != evaluation.contract:
+        raise UsageError("Step and evaluation are under two contracts.", "Capture both under one.")
+    batches = len(next(iter(held_out.columns.values()))) // batch_size
+    metrics = metric_names(evaluation)
+    slots = validation_slots(metrics)
+    trained = with_slots(step.program, {name: type_ for name, (type_, _) in slots.items()})
+    state = trained.state_types
+    passed = pass_program(evaluation, state)
+    decided = decision_program(trained.contract, state, metrics, batches, rule)
+    return Parts(
+        (
+            Part(STEP, trained, step.data, step.batch_size, step.micro_batches, False, step.first),
+            Part(VALIDATE, passed, len(parts.data), batch_size, by_pass=True),
+            Part(DECIDE, decided, None, 1, by_pass=True),
+        ),
+        (*parts.data, held_out),
+        (Turn(0, every), Turn(1, batches), Turn(2, 1)),
+        {name: first for name, (_, first) in slots.items()},
+        rule.patience is not None,
+    )

@@ -1,0 +1,137 @@
+"""The section of a program with micro-batches as a program of its own, executed again and again.
+
+One plan and one binding serve every micro-batch. What differs is in the calls: a random node's draw
+id, a hook's kernel, and the numbers of the nodes (PROGRAM 6.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.device import Buffer, Tensor
+from tallystick.kernels.table import Run
+from tallystick.program.executor import Executor, KernelHook, Tap, _Bound, _Call, _Stretch
+from tallystick.program.expand import ExpandedNodes
+from tallystick.program.ir import Node, Program, op_spec
+from tallystick.program.plan import Plan, PlanOptions, make_plan
+
+# Calls that are kept prepared, over all micro-batches: a GPU replays a recording of each.
+_KEPT_CALLS = 1 << 16
+
+
+@dataclass
+class _Tapped:
+    """The plan, memory and binding of one tapped step."""
+
+    plan: Plan
+    arena: Buffer
+    bound: _Bound
+
+
+class RepeatedSection(Executor):
+    """Executes `program`, the section's nodes, for one micro-batch at a time. It changes no state.
+
+    `nodes` are those of the expanded program, which hooks and taps see.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        nodes: ExpandedNodes,
+        context: ExecutionContext,
+        kernels: KernelHook | None,
+    ) -> None:
+        self._all = nodes
+        super().__init__(program, context, kernels)
+        self._random = frozenset(
+            i for i, node in enumerate(program.nodes) if op_spec(node.op).is_random
+        )
+        self._stretches: dict[int, _Stretch] = {}
+        self._of: _Bound | None = None  # the binding that the stretches are of
+        self._tapped: _Tapped | None = None
+
+    def turn(
+        self,
+        part: int,
+        state: Mapping[str, Tensor],
+        batch: Mapping[str, Any],
+        scalars: Mapping[str, float],
+        rng: Sequence[int] | np.ndarray | None,
+        tap: Tap | None = None,
+    ) -> dict[str, Tensor]:
+        """Execute micro-batch `part`. Returns the outputs, which may be strided views, and which
+        are valid until the next turn. Arguments and errors are as for Executor.run_step; the
+        caller has entered the context and prepared the device. A tapped turn needs `begin_tapped`.
+        """
+        size = self._all.numbers.section
+        self._numbers = range(part * size, (part + 1) * size)
+        tensors = self._state_tensors(state)
+        self._staged.give(batch, scalars, rng)
+        if tap is None:
+            bound = self._ready(tensors)
+            self._run_stretch(self._stretch(bound, part))
+            return bound.results
+        assert self._tapped is not None
+        tapped = self._tapped
+
+        def seen(
+            index: int, _: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+        ) -> None:
+            tap(index, self._all[index], inputs, outputs)
+
+        calls = [self._own(call, part) for call in tapped.bound.calls]
+        self._run_tapped(tapped.plan, _with_calls(tapped.bound, calls), seen)
+        return tapped.bound.results
+
+    def begin_tapped(self, state: Mapping[str, Tensor]) -> None:
+        """Prepare for a step whose turns are tapped; `end_tapped` frees what that takes."""
+        options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
+        plan = make_plan(self.program, options, self._device)
+        arena = self._device.allocate(plan.arena_bytes)
+        tensors = self._state_tensors(state)
+        self._tapped = _Tapped(plan, arena, self._bind(plan, arena, tensors, tapped=True))
+
+    def end_tapped(self) -> None:
+        if self._tapped is not None:
+            self._device.free(self._tapped.arena)
+            self._tapped = None
+
+    def _kernel(self, index: int, node: Node) -> Run:
+        return super()._kernel(index, self._all[self._numbers[index]])
+
+    def _stretch(self, bound: _Bound, part: int) -> _Stretch:
+        """The prepared calls of micro-batch `part`."""
+        if self._kernels is None and not self._random:
+            return bound.keeping
+        if bound is not self._of:
+            self._stretches.clear()
+            self._of = bound
+        found = self._stretches.get(part)
+        if found is None:
+            found = _Stretch(self._device, [self._own(call, part) for call in bound.calls])
+            if (len(self._stretches) + 1) * max(len(bound.calls), 1) <= _KEPT_CALLS:
+                self._stretches[part] = found
+        return found
+
+    def _own(self, call: _Call, part: int) -> _Call:
+        """A call as micro-batch `part` has it."""
+        run, attrs, inputs, outputs, index = call
+        if run == self._copy:
+            return call
+        node = self.program.nodes[index]
+        if self._kernels is not None:
+            run = self._kernel(index, node)
+        if index in self._random:
+            attrs = self._all.numbers.attrs(node, part)
+        return run, attrs, inputs, outputs, index
+
+
+def _with_calls(bound: _Bound, calls: list[_Call]) -> _Bound:
+    return _Bound(
+        calls, bound.keeping, bound.writing, bound.taps, bound.results, bound.state_copies
+    )

@@ -1,0 +1,71 @@
+"""The record behind an element of a batch tensor: which it is, and its proof (PROTOCOL 5.6.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.data import DataSchema, Field
+from tallystick.commit.job import JobCommitment
+from tallystick.commit.records import PartProof, place_of
+from tallystick.commit.timetable import DataSet
+from tallystick.program.expand import part_of_name
+from tallystick.program.ir import BATCH_PREFIX
+from tallystick.protocol.bodies import Body, PartBody, RecordBody
+from tallystick.protocol.facts import Facts
+from tallystick.protocol.queries import Record, RecordPart
+from tallystick.protocol.query import Query
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Element `element` of `field` of record `index` of a data set."""
+
+    number: int
+    data: DataSet
+    schema: DataSchema
+    index: int
+    field: Field
+    element: int
+
+
+def wanted_record(facts: Facts, step: int, name: str, element: int) -> Wanted:
+    """The value that is element `element` of the batch tensor `name` of `step` (COMMITMENTS 8.5).
+
+    `facts` are those at `step`.
+    """
+    timetable = facts.job.timetable
+    occasion = timetable.at(step)
+    program, schema = timetable.programs[occasion.program], facts.schema
+    data = timetable.data_of(occasion.program)
+    assert schema is not None and data is not None and program.data is not None
+    label, micro_batch = part_of_name(name[len(BATCH_PREFIX) :])
+    field = next(f for f in schema.fields if f.name == label)
+    place, inside = divmod(element, field.header.elements)
+    place += (micro_batch or 0) * (program.batch_size // program.micro_batches)
+    index = timetable.record(occasion, place)
+    return Wanted(program.data, data, schema, index, field, inside)
+
+
+def record_query(facts: Facts, wanted: Wanted) -> Query[Any]:
+    """The query for the record: kind 12 in a job of format 1, kind 16 in one of format 2."""
+    if isinstance(facts.job, JobCommitment):
+        return Record(wanted.index)
+    part = place_of(wanted.schema, wanted.field, wanted.element).part
+    return RecordPart(wanted.number, wanted.index, part)
+
+
+def record_value(wanted: Wanted, body: Body) -> np.generic:
+    """The value, from the answer. Raises CounterpartyError for a proof that does not give the job's
+    data root."""
+    if isinstance(body, RecordBody):
+        proof = PartProof(body.record, (), body.proof)
+    else:
+        assert isinstance(body, PartBody)
+        proof = PartProof(body.part, body.inner, body.proof)
+    data = wanted.data
+    return proof.value(
+        wanted.schema, data.record_count, data.root, wanted.index, wanted.field, wanted.element
+    )

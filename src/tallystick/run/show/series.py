@@ -1,0 +1,55 @@
+"""The losses of a run for people: those of its training steps, and its validation losses.
+
+A job of format 2 has steps that train and steps of passes (COMMITMENTS 7.6). People count the
+first. A pass that ends with a step without a batch, its decision, has that step's loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.commit.timetable import Timetable
+from tallystick.job.job import Job
+
+
+@dataclass(frozen=True)
+class Series:
+    """`training` has the loss of each training step; `validation` pairs of a number of training
+    steps and the loss of the pass after them."""
+
+    training: tuple[float, ...]
+    validation: tuple[tuple[int, float], ...]
+
+
+def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, float]]) -> Series:
+    """The series of a run with these `losses`, one for each step. `evaluations` are the validation
+    losses beside the run, by step."""
+    timetable = job.commitment.timetable
+    if all(not program.by_pass for program in timetable.programs):
+        return Series(tuple(losses), tuple(evaluations))
+    training: list[float] = []
+    validation: list[tuple[int, float]] = []
+    for step, loss in enumerate(losses):
+        if trains(timetable, step):
+            training.append(loss)
+        elif decides(timetable, step):
+            validation.append((len(training), loss))
+    return Series(tuple(training), tuple(validation))
+
+
+def trains(timetable: Timetable, step: int) -> bool:
+    """True if the step is one of training, and of no pass."""
+    return not timetable.programs[timetable.at(step).program].by_pass
+
+
+def decides(timetable: Timetable, step: int) -> bool:
+    """True if the step ends a pass, without a batch of its own."""
+    program = timetable.programs[timetable.at(step).program]
+    return program.by_pass and program.data is None
+
+
+def trained(timetable: Timetable, steps: int) -> int:
+    """The number of training steps among the first `steps`."""
+    numbers = range(len(timetable.programs))
+    return sum(timetable.count(n, steps) for n in numbers if not timetable.programs[n].by_pass)
