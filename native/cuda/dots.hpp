@@ -20,6 +20,7 @@ struct Decision {
   const double *a_squares, *b_squares;
   int64_t a_period, a_lines, b_lines, b_parts, b_step;
   F64 factor, share;   // RN64(K)·C of 14.4; |w - v*| <= share·E
+  int64_t b_first;     // 14.4 takes the factors of E in the other order: line b is its a
   const float* last;   // at g·last_batch + i·last_row + c % plane·last_column; or null
   int64_t last_batch, last_row, last_column;
   int64_t is_term;     // it is the last term; else 2.5 goes on from R
@@ -50,7 +51,7 @@ TS_INLINE Near near_of(const Decision& p, const Element& e, int64_t place) {
   const double* of_b = p.b_squares + (e.g * p.b_lines + e.c);
   double b = of_b[0];
   for (int64_t q = 1; q < p.b_parts; ++q) b += of_b[q * p.b_step];
-  double bound = p.factor.value * sqrt1(a) * sqrt1(b);
+  double bound = p.factor.value * sqrt1(p.b_first ? b : a) * sqrt1(p.b_first ? a : b);
   if (p.is_term) {
     const double c = static_cast<double>(last_of(p, e, place));
     w += c;

@@ -205,6 +205,7 @@ class Target:
     b_parts: int = 1
     b_step: int = 0
     marks: Marks | None = None  # of an output with a log
+    b_first: bool = False  # a of 14.4 is our b (OPENING 7.3)
 
     def share(self, longest: int, sums: int) -> float:
         """The share of E that bounds the error where a term passes through at most `longest`
@@ -227,7 +228,7 @@ def decide(
     params += whole(target.batches, target.rows, target.plane)
     params += whole(target.a_squares, target.b_squares, target.a_period, target.a_lines)
     params += whole(target.b_lines, target.b_parts, target.b_step)
-    params += f64(factor_of(target.terms + last.is_term), share)
+    params += f64(factor_of(target.terms + last.is_term), share) + whole(target.b_first)
     params += whole(last.address, last.batch, last.row, last.place, last.is_term)
     params += whole(
         is_after and last.alpha != 1, is_after and last.beta != 0, is_after and last.beta != 1

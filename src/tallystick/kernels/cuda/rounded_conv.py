@@ -87,6 +87,7 @@ def _images(
         target = Target(
             out.address, groups, m, window.plane, k, how.bits, last,
             a_squares, groups, m, b_squares - 8 * first, here, marks=how.marks.get(output),
+            b_first=True,
         )  # fmt: skip
         share = target.share(min(part, k), parts)
         decide(device, "places", target, tile, w, share, lines.slots() + window.slots())
