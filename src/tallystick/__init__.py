@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tallystick import errors as errors
 
 if TYPE_CHECKING:
+    from tallystick.api import EMA as EMA
+    from tallystick.api import LAMB as LAMB
     from tallystick.api import SGD as SGD
+    from tallystick.api import Adafactor as Adafactor
+    from tallystick.api import Adagrad as Adagrad
     from tallystick.api import Adam as Adam
     from tallystick.api import AdamW as AdamW
     from tallystick.api import AuditReport as AuditReport
@@ -22,17 +26,24 @@ if TYPE_CHECKING:
     from tallystick.api import Event as Event
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
+    from tallystick.api import Lion as Lion
     from tallystick.api import Listener as Listener
+    from tallystick.api import Muon as Muon
+    from tallystick.api import ParameterGroup as ParameterGroup
+    from tallystick.api import ParameterGroups as ParameterGroups
     from tallystick.api import Place as Place
     from tallystick.api import PrivateKey as PrivateKey
     from tallystick.api import Program as Program
     from tallystick.api import PublicKey as PublicKey
+    from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
+    from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
     from tallystick.api import capture as capture
+    from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
     from tallystick.api import from_onnx as from_onnx
@@ -42,7 +53,11 @@ if TYPE_CHECKING:
     from tallystick.api import train as train
 
 __all__ = [
+    "EMA",
+    "LAMB",
     "SGD",
+    "Adafactor",
+    "Adagrad",
     "Adam",
     "AdamW",
     "AuditReport",
@@ -53,17 +68,24 @@ __all__ = [
     "Event",
     "Job",
     "Judgement",
+    "Lion",
     "Listener",
+    "Muon",
+    "ParameterGroup",
+    "ParameterGroups",
     "Place",
     "PrivateKey",
     "Program",
     "PublicKey",
+    "RMSprop",
     "RunSummary",
     "StopRule",
     "Terms",
+    "TransformersAdafactor",
     "Verdict",
     "audit",
     "capture",
+    "continue_run",
     "dispute",
     "evaluate",
     "from_onnx",

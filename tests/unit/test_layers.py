@@ -31,8 +31,8 @@ LEVELS = {
     "prover": 12,
     "service": 13,
     "report": 13,
-    "api": 14,
-    "cli": 15,
+    "cli": 14,
+    "api": 15,  # Python's interface shows progress as the command line does
     "__main__": 16,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their

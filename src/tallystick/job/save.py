@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ from tallystick.job.parts import (
     interval_for,
     with_validation,
 )
+from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import find_contract
@@ -140,7 +141,7 @@ def save_job(
     order_seed: int | None = None,
     batch_size: int | None = None,
     checkpoint_interval: int | None = None,
-    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    schedules: Mapping[str, Schedule] | Any | None = None,
     initial_state: Mapping[str, Array] | None = None,
     validation: Mapping[str, Any] | None = None,
     eval_program: Program | None = None,
@@ -156,8 +157,9 @@ def save_job(
 
     `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch.
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
-    order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
-    optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
+    order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
+    scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
+    optimizer. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
     commits to it and may end by it (PROGRAM 7).
 
@@ -200,7 +202,7 @@ def save_job(
             error.message, "Every weight needs the captured dtype and shape."
         ) from None
     records = Records(TRAIN, schema, columns, seed if order_seed is None else order_seed)
-    parts = Parts((Part(STEP, program, 0, size),), (records,))
+    parts = Parts((Part(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
     evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
         if evaluation is None or eval_program is None:
@@ -214,7 +216,7 @@ def save_job(
     first_values = {**state, **parts.slots}
     types = parts.programs[0].program.state_types
     slots = {name: np.asarray(first_values[name], order="C") for name in types}
-    scalars = _scalars(captured.scalars, schedules or {}, steps)
+    scalars = scalar_tables(captured.scalars, schedules, steps)
     try:
         commitment = _commitment(
             parts,
@@ -227,7 +229,7 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
-    notes = dict(about or {})
+    notes = {**(about or {}), **captured.names.notes()}
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"
@@ -320,35 +322,6 @@ def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
         check_program_fits(job)
     except CorruptFileError as error:
         raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
-
-
-def _scalars(
-    named: Mapping[str, float | str],
-    schedules: Mapping[str, float | Sequence[float]],
-    steps: int,
-) -> dict[str, ScalarTable]:
-    """A constant or a table for every per-step scalar. Raises UsageError for a missing schedule."""
-    scalars: dict[str, ScalarTable] = {}
-    for name, value in named.items():
-        if isinstance(value, str):
-            if value not in schedules:
-                raise UsageError(
-                    f"The optimizer takes {name} from a table {value!r} that is not given.",
-                    f"Pass schedules={{{value!r}: [...]}} with one number per step.",
-                )
-            table = schedules[value]
-            if isinstance(table, (int, float)):
-                scalars[name] = float(table)
-                continue
-            if len(table) != steps:
-                raise UsageError(
-                    f"The schedule {value!r} has {len(table)} numbers for {steps} steps.",
-                    "Give one number per step.",
-                )
-            scalars[name] = [float(v) for v in table]
-        else:
-            scalars[name] = float(value)
-    return scalars
 
 
 def _evaluation(

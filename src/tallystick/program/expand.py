@@ -6,7 +6,7 @@ a section's node has in all micro-batches, attributes and types, is shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -14,24 +14,26 @@ from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.operators.fold import FOLD, MOST_PARTS, WIDTH
 from tallystick.numerics.types import TensorType
-from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
+from tallystick.program.ir import (
+    MICRO_BATCH,
+    Input,
+    Node,
+    Program,
+    Value,
+    input_value,
+    op_spec,
+)
 from tallystick.program.section import draws_of
 
 _DRAWS = 1 << 32  # NUMERICS 8.1
 
 
 def part_name(name: str, part: int) -> str:
-    """The name of micro-batch `part`'s share of a batch tensor; no text can have it."""
-    return f"{name}#{part}"
+    """The name of micro-batch `part`'s share of a batch tensor; `ir.split_batch` reads it."""
+    return f"{name}{MICRO_BATCH}{part}"
 
 
-def part_of_name(name: str) -> tuple[str, int | None]:
-    """A batch input's field and the micro-batch whose share it is; None for a text 1's input."""
-    field_name, mark, part = name.partition("#")
-    return field_name, int(part) if mark else None
-
-
-def split_batch(batch: Mapping[str, Any], parts: int) -> dict[str, Any]:
+def cut_batch(batch: Mapping[str, Any], parts: int) -> dict[str, Any]:
     """A step's batch as the batch of the expanded program: consecutive places, without copies.
 
     Raises UsageError unless `parts` divides the first axis of each tensor.
@@ -282,7 +284,7 @@ class Expanded(Program):
 def expand(program: Program, micro_batches: int) -> Program:
     """The flat program of `program` for `micro_batches` micro-batches (PROGRAM 6.7).
 
-    A text 1 is its own for 1. The batch inputs of a text 2 become `batch.FIELD#v` (`split_batch`).
+    A text 1 is its own for 1. The batch inputs of a text 2 become `batch.FIELD#v` (`cut_batch`).
     Raises UsageError for a number that the program or the limits do not allow.
     """
     if not program.section:
@@ -306,3 +308,59 @@ def step_batch_types(program: Program, micro_batches: int) -> dict[str, TensorTy
         name: TensorType(t.dtype, (t.shape[0] * parts, *t.shape[1:]) if t.shape else ())
         for name, t in program.batch_types.items()
     }
+
+
+def kinds(program: Program) -> list[int]:
+    """Numbers of nodes such that every other node is one of these in another micro-batch."""
+    if not isinstance(program, Expanded):
+        return list(range(len(program.nodes)))
+    section, tail = program.source.section, program.micro_batches * program.source.section
+    return [*range(section), *range(tail, len(program.nodes))]
+
+
+def extremes(program: Program) -> list[int]:
+    """`kinds`, and the nodes of the last micro-batch, whose draw ids are the longest."""
+    found = kinds(program)
+    if isinstance(program, Expanded) and program.micro_batches > 1:
+        section, last = program.source.section, program.micro_batches - 1
+        found += range(last * section, (last + 1) * section)
+    return found
+
+
+def times(program: Program, number: int) -> int:
+    """How many nodes one of `kinds` stands for."""
+    if isinstance(program, Expanded) and number < program.source.section:
+        return program.micro_batches
+    return 1
+
+
+def micro_batch_of(program: Program, number: int) -> tuple[int, int] | None:
+    """(micro-batch, node of the text) of a node of a section; None for any other node."""
+    if not isinstance(program, Expanded):
+        return None
+    at, part = program.expanded.original(number)
+    return None if part is None else (part, at)
+
+
+def is_forward(program: Program) -> Callable[[int], bool]:
+    """Whether a node, by its number, comes no later than the loss of its micro-batch, or of the
+    program where that has none. Without a loss every node does."""
+    source = program.source if isinstance(program, Expanded) else program
+    loss = source.output_values.get("loss")
+    if loss is None:
+        return lambda _: True
+    last, waiting = -1, [loss]
+    while waiting:
+        value = waiting.pop()
+        if value.node >= source.section > 0:
+            waiting += [v for v in source.nodes[value.node].inputs if v is not None]
+        else:
+            last = max(last, value.node)
+
+    def forward(number: int) -> bool:
+        if source is program:
+            return number <= last
+        found = micro_batch_of(program, number)
+        return found is not None and found[1] <= last
+
+    return forward

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from check.speed import SIDES, device_torch, torch_seconds
 from check.where import Where
 from device_calls import OPS, there
 
@@ -18,8 +17,11 @@ from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import new_tensor
+from tallystick_bench.device_gemm import SQUARES
+from tallystick_bench.device_time import torch_on_gpu, torch_seconds
 
 Figures = dict[str, Any]
+SIDES = tuple(shape.m for shape in SQUARES)
 _WIDTHS = (22, 15, 8)
 _TARGET, _AIM = 1.5, 2.0  # times SGEMM's speed, b = 22 at the largest side
 _EVERY_WAY = 4096  # the side at which every way is timed, for the table of exact_ways.py
@@ -65,7 +67,7 @@ def _splitting(where: Where, x: DeviceTensor, width: int) -> float:
 def exact(where: Where) -> Figures:
     """Square products of exact/1, float32 in and out, splitting and totals included."""
     where.device.search()
-    torch = None if where.small else device_torch()
+    torch = None if where.small else torch_on_gpu()
     rng, rows, beside = np.random.default_rng(0), [], {}
     library = where.device.products
     for side in (48,) if where.small else SIDES:

@@ -101,6 +101,11 @@ def uniform(seed: int, draw_id: int, shape: tuple[int, ...], bound: float) -> Ar
     return draw("tallystick.uniform", seed, draw_id, shape, low=-float(bound), high=float(bound))
 
 
+def is_weight(slot: str) -> bool:
+    """True for a slot of the module itself, whose first value a recipe gives."""
+    return slot.startswith(("param.", "buffer."))
+
+
 def split(columns: dict[str, Array], held_out: int) -> tuple[dict[str, Array], dict[str, Array]]:
     """Split the columns: all records but the last `held_out`, and these."""
     return (
