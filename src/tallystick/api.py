@@ -153,6 +153,8 @@ def capture(
     outputs_grads: bool = False,
     contract: str = "ordered/1",
     mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = "mean",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -171,6 +173,11 @@ def capture(
     with numbers as in "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
+
+    `micro_batches` divides the batch into so many parts, which are computed one after the other in
+    the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
+    losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
+    step's loss is the sum of all sums divided by the sum of all counts.
 
     What a program cannot carry (autocast, a counter or a random number of Python in forward) is
     refused by name, with the model's file and line. Two traces are compared for it.
@@ -198,8 +205,12 @@ def capture(
         outputs_grads=outputs_grads,
         contract=contract,
         mode=mode,
+        micro_batches=micro_batches,
+        loss_over=loss_over,
     )
-    evaluation = captures.capture_eval(module, loss, batch, contract, has_updates=several)
+    evaluation = captures.capture_eval(
+        module, loss, batch, contract, has_updates=several, loss_over=loss_over
+    )
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)

@@ -24,6 +24,13 @@ from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
+from tallystick.program.capture.micro import (
+    MEAN,
+    SUM,
+    MicroBatches,
+    mean_of_sums,
+    micro_batches_of,
+)
 from tallystick.program.capture.model import Model, declare, loss_and_metrics, lower
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
@@ -33,6 +40,7 @@ from tallystick.program.capture.trace import BatchLoss, Request, trace
 from tallystick.program.capture.updates import Groups, StepFunction, without_updates
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
+from tallystick.program.expand import expand, step_batch_types
 from tallystick.program.ir import Program, Value
 from tallystick.program.module_names import ModuleNames
 from tallystick.program.tables import Scalar
@@ -47,7 +55,9 @@ class CapturedStep:
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
     passes them through unchanged. `first_step` compares a job's first step with the module.
-    `names` are those of its state_dict where they are not those of the slots.
+    `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
+    step's types. `micro_batches` says how many the step was captured for, None where its program is
+    a text 1.
     """
 
     program: Program
@@ -58,6 +68,7 @@ class CapturedStep:
     untrained: tuple[str, ...] = ()
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
     names: ModuleNames = field(default_factory=ModuleNames)
+    micro_batches: int | None = None
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -76,8 +87,10 @@ class CapturedStep:
         return {name: state[name] for name in self.program.state_types}
 
 
-def _finish(b: Builder, outputs: Mapping[str, Value]) -> Program:
-    program = canonicalize(b.finish(outputs))
+def _finish(
+    b: Builder, outputs: Mapping[str, Value], carried: Mapping[str, Value] | None = None
+) -> Program:
+    program = canonicalize(b.finish(outputs, carried))
     check_program(program)
     return program
 
@@ -106,6 +119,8 @@ def capture(
     outputs_grads: bool = False,
     contract: str = ORDERED_1,
     mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = MEAN,
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
@@ -121,6 +136,12 @@ def capture(
     program also outputs `grad.<parameter>` (`grad.N.<parameter>`). An optimizer of torch.optim, or
     transformers' Adafactor, is read with its groups and options. `contract` changes the
     program's meaning, not its nodes.
+
+    With `micro_batches` the step runs over so many parts of the batch, one after the other, and
+    updates once (PROGRAM 6.10). The program does not depend on their number, but on their size.
+    `loss_over` "mean" takes the mean of their losses; with "sum" the loss function returns
+    (sum, count), or (sum, count, metrics), and the sums of all are divided by the sum of the
+    counts.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
@@ -138,38 +159,49 @@ def capture(
             )
         groups = None
         rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
             groups = Groups.of(rules, trainable, clip)
-        request = model.request(loss, meta_batch(batch), trainable, groups)
-        traced = settled_trace(request, loss_and_metrics)
+        given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
+        request = model.request(loss, given, trainable, groups)
+        traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
         b = Builder(resolve_contract(contract))
-        step = emit_step(b, model, request, traced, rules, clip)
+        step = emit_step(b, model, request, traced, rules, clip, micro)
         if ema is not None:
             step = step.averaged(b, ema)
-        return _captured(b, model, request, step, outputs_grads)
+        return _captured(b, model, request, step, outputs_grads, micro)
 
 
 def _captured(
-    b: Builder, model: Model, request: Request, step: Step, outputs_grads: bool
+    b: Builder,
+    model: Model,
+    request: Request,
+    step: Step,
+    outputs_grads: bool,
+    micro: MicroBatches | None,
 ) -> CapturedStep:
     b.commit(step.next_state)
     outputs = step.outputs | step.next_state
-    program = _finish(b, outputs | step.gradients if outputs_grads else outputs)
+    program = _finish(b, outputs | step.gradients if outputs_grads else outputs, step.carried)
+    parts = 1 if micro is None else micro.parts
+    expand(program, parts)  # the limits allow so many
     captured = CapturedStep(
         program,
         None,
-        program.batch_types,
+        step_batch_types(program, parts),
         step.scalars,
         step.rules,
         tuple(sorted(set(request.trained) - step.trained)),
         FirstStep(
             request,
-            lambda: _finish(b, outputs | step.gradients | step.updated),
-            lambda: _probes(model, request, step.rules, program.contract),
+            lambda: _finish(b, outputs | step.gradients | step.updated, step.carried),
+            lambda: _probes(model, request, step.rules, program.contract, micro),
             {path: child.training for path, child in model.module.named_modules()},
             step.updates,
+            micro,
         ),
         model.names(),
+        None if micro is None else micro.parts,
     )
     weights = model.weights()
     if weights is None:
@@ -178,13 +210,17 @@ def _captured(
 
 
 def _probes(
-    model: Model, request: Request, rules: Mapping[str, SlotRule], contract: str
+    model: Model,
+    request: Request,
+    rules: Mapping[str, SlotRule],
+    contract: str,
+    micro: MicroBatches | None,
 ) -> tuple[Program, list[str]]:
     """The forward pass with every module's output, and the modules' paths in their order."""
     paths: list[str] = []
     trained = request.trained if request.groups else ()
     probing = replace(request, trained=trained, probes=paths)
-    traced = trace(probing, loss_and_metrics)
+    traced = trace(probing, loss_and_metrics if micro is None else micro.collect)
     b = Builder(contract)
     rules = rules if request.groups else {}
     return _finish(b, emit_probes(b, model, probing, traced, rules)), paths
@@ -217,14 +253,17 @@ def capture_eval(
     contract: str = ORDERED_1,
     *,
     has_updates: bool = False,
+    loss_over: str = MEAN,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
-    is a step function: its updates do nothing here. Output: `loss`.
+    is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
+    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
-    return _capture_without_step(module, run, batch, loss_and_metrics, resolve_contract(contract))
+    collect = mean_of_sums if loss_over == SUM else loss_and_metrics
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
 
 
 def capture_forward(

@@ -10,6 +10,12 @@ from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture.first_update import Update
 from tallystick.program.capture.lower import type_of_tensor
+from tallystick.program.capture.micro import (
+    MicroBatches,
+    Tail,
+    carried_buffers,
+    carried_nodes,
+)
 from tallystick.program.capture.model import Model, declare, lower
 from tallystick.program.capture.trace import Request, Trace
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
@@ -31,7 +37,8 @@ class Step:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
     `updates` are the optimizers' steps in order. `updated` are the parameters after each of
-    several, which the comparison of the first step reads.
+    several, which the comparison of the first step reads. `carried` are slots that each micro-batch
+    hands to the next.
     """
 
     next_state: dict[str, Value]
@@ -42,6 +49,7 @@ class Step:
     trained: set[str]
     updates: tuple[Update, ...]
     updated: dict[str, Value] = field(default_factory=dict)
+    carried: dict[str, Value] = field(default_factory=dict)
 
     def averaged(self, b: Builder, ema: EMA) -> Step:
         """The step with an average of the trained parameters at its end."""
@@ -61,8 +69,10 @@ def emit_step(
     traced: Trace,
     optimizer: Optimizers | Mapping[str, Optimizers],
     clip: Clip,
+    micro: MicroBatches | None = None,
 ) -> Step:
-    """Write the traced step with its updates into `b`."""
+    """Write the traced step with its updates into `b`; of a micro-batch, as its section, with the
+    folds behind it."""
     types = {k: type_of_tensor(model.parameters[k]) for k in request.trained}
     if request.groups is not None:
         return _several_updates(b, model, request, request.groups, traced, types)
@@ -72,6 +82,10 @@ def emit_step(
     state = declare(b, model, rules, request.batch)
     outputs = lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
+    carried: dict[str, Value] = {}
+    if micro is not None:
+        carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
+        outputs, gradients = _folded(b, micro, outputs | carried, gradients)
     scalars = update_scalars(optimizer)
     values = {name: b.scalar(name) for name in scalars}
     changed, metrics = emit_update(b, optimizer, state, gradients, clip, values)
@@ -84,7 +98,23 @@ def emit_step(
         scalars,
         set(trained),
         (Update("", optimizer, tuple(trained), clip),),
+        carried=carried,
     )
+
+
+def _folded(
+    b: Builder,
+    micro: MicroBatches,
+    outputs: Mapping[str, Value],
+    gradients: Mapping[str, Value],
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """End the section; the outputs and gradients of the whole batch."""
+    named = {k: v for k, v in outputs.items() if not k.startswith("buffer.")}
+    tail = Tail(b, named | {f"grad.{k}": v for k, v in gradients.items()}, micro)
+    found = {k: v for k, v in outputs.items() if k.startswith("buffer.")}
+    found["loss"] = tail.total("loss")
+    found |= {k: tail.mean(k) for k in named if k not in ("loss", "count")}
+    return found, {k: tail.total(f"grad.{k}") for k in gradients}
 
 
 def _several_updates(
