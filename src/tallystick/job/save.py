@@ -202,7 +202,7 @@ def save_job(
             error.message, "Every weight needs the captured dtype and shape."
         ) from None
     records = Records(TRAIN, schema, columns, seed if order_seed is None else order_seed)
-    parts = Parts((Part(STEP, program, 0, size),), (records,))
+    parts = Parts((Part(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
     evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
         if evaluation is None or eval_program is None:

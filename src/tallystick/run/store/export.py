@@ -89,13 +89,21 @@ def _final_weights(
     claim = read_claim(store, job, trust)
     state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
     tensors = state.tensors()
+    averages = _averages(tensors, run) if average else {}
+    return job, claim, named_weights(job, tensors, averages)
+
+
+def named_weights(
+    job: Job, tensors: Mapping[str, Array], averages: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
+    """The weights of a state under the names of the module's state_dict: tied ones each, and no
+    buffer that it does not save. `averages` take the place of parameters."""
     named = ((module_name(slot), array) for slot, array in tensors.items())
     weights = {name: array for name, array in named if name is not None}
     names = names_of(job.about, set(weights))
-    if average:
-        weights |= _averages(tensors, run)
+    weights |= averages or {}
     weights |= {alias: weights[name] for alias, name in names.tied.items()}
-    return job, claim, {n: array for n, array in weights.items() if n not in names.transient}
+    return {n: array for n, array in weights.items() if n not in names.transient}
 
 
 def _averages(tensors: Mapping[str, Array], run: Path) -> dict[str, Array]:
