@@ -41,7 +41,11 @@ def losses(trainer: Any) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def beside(out: Path, kind: type = object, **given: Any) -> tuple[Any, Any]:
+class Plain:
+    """No override."""
+
+
+def beside(out: Path, kind: type = Plain, **given: Any) -> tuple[Any, Any]:
     """Ours and theirs, trained on the same batches; `kind` overrides methods of both."""
     args = arguments(out, **given)
     batch = args.train_batch_size * args.gradient_accumulation_steps

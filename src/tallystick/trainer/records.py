@@ -120,10 +120,13 @@ class _Set:
                     ragged.add(axis)
                 if axis not in most or size > most[axis][0]:
                     most[axis] = size, chunk
+        alone = self.shapes([0])
+        ragged |= {axis for axis, (size, _) in most.items() if alone.get(axis) != size}
         found = []
         for axis in sorted(ragged):
             size, chunk = most[axis]
-            found.append(next(i for i in chunk if self.shapes([i]).get(axis) == size))
+            reaches = (i for i in chunk if self.shapes([i]).get(axis) == size)
+            found += [next(reaches, chunk[0])]
         return sorted(set(found))
 
 
