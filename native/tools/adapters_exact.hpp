@@ -50,7 +50,8 @@ struct ExactSegment {
   // The digits of the integers [begin, begin + n) of every row, `row` of them each segment-wide.
   std::vector<int16_t> digits(size_t begin, size_t n, size_t padded, int count) const {
     const size_t length = m.size() / mu.size();
-    std::vector<int16_t> out(mu.size() * static_cast<size_t>(count) * padded + 1);
+    // What the kernel leaves unwritten would show.
+    std::vector<int16_t> out(mu.size() * static_cast<size_t>(count) * padded + 1, 0x2a);
     for (size_t r = 0; r < mu.size(); ++r)
       TS_DISPATCH(exact).digits(m.data() + r * length + begin, n, padded, count,
                                 out.data() + r * static_cast<size_t>(count) * padded);

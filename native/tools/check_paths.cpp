@@ -333,7 +333,7 @@ Results blocks() {
     for (size_t n : {size_t{1}, size_t{31}, size_t{33}, length - 1, length}) {
       const size_t m = 7, cols = 9, padded = (n + kDigitPad - 1) / kDigitPad * kDigitPad;
       const size_t row = static_cast<size_t>(count) * padded;
-      std::vector<int16_t> digits((m + cols) * row);
+      std::vector<int16_t> digits((m + cols) * row, 0x2a);
       std::vector<uint32_t> mu(m + cols);
       std::vector<float> ints(n);
       for (size_t r = 0; r < m + cols; ++r) {

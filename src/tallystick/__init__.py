@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
     from tallystick.api import capture as capture
+    from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
     from tallystick.api import from_onnx as from_onnx
@@ -89,6 +90,7 @@ __all__ = [
     "Verdict",
     "audit",
     "capture",
+    "continue_run",
     "dispute",
     "evaluate",
     "fit",

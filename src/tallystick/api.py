@@ -60,6 +60,7 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport as AuditReport
 from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
+from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
@@ -327,6 +328,23 @@ def train(
             "goes on from here."
         )
     return result
+
+
+def continue_run(
+    run: PathLike,
+    directory: PathLike,
+    steps: int,
+    *,
+    schedules: Mapping[str, float | Sequence[float]] | None = None,
+) -> Job:
+    """Write the job of `steps` more steps from the end of the finished run at `run`.
+
+    Data order, random numbers and the optimizer's moments go on, and the job proves which run it
+    continues. `schedules` gives new values for a learning rate that was a table: a number, or one
+    for each step; another table keeps its last value. Errors: see
+    `run.store.continuing.continue_run`.
+    """
+    return continue_finished(Path(run), Path(directory), steps, schedules)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:

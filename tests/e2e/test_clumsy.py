@@ -57,8 +57,8 @@ def test_help_of_job_new_lists_the_settings() -> None:
     assert code == 0
     assert "n_layer" in out
     assert "124m" in out
-    assert "momentum" not in out
-    assert "momentum" in ts("job", "new", "--help")[1]
+    assert "activation" not in out
+    assert "activation" in ts("job", "new", "--help")[1]
 
 
 def test_an_unknown_recipe_has_no_settings() -> None:

@@ -243,6 +243,15 @@ def test_derived_tables_are_their_formulas() -> None:
     assert tables == {"lr": 0.1, "ema": [1.0, 0.25]}
 
 
+def test_a_job_that_goes_on_counts_from_there() -> None:
+    named = scalars_of(Adafactor(0.6, weight_decay=0.1), EMA("d"))
+    schedules = {"d": lambda t: 1.0 / (t + 1)}
+    whole = scalar_tables(named, schedules, 5)
+    rest = scalar_tables(named, schedules, 3, first=2)
+    for name in ("part", "rate", "ema"):
+        assert rest[name] == whole[name][2:]  # type: ignore[index]
+
+
 def test_powers_are_those_of_the_real_numbers() -> None:
     """40 digits, rounded once: no C library's pow is part of a job."""
     from decimal import Decimal, localcontext

@@ -25,8 +25,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.commit.data import DataSchema, data_root
-from tallystick.commit.job import Commitment, JobCommitment, ScalarTable
+from tallystick.commit.job import CONTINUES_NONE, Commitment, JobCommitment, ScalarTable
 from tallystick.commit.records import records_root
+from tallystick.commit.signing import RunCommitment
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
@@ -34,6 +35,7 @@ from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
 )
+from tallystick.job.continued import CONTINUES, read_continuation
 from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.program.ir import Program
@@ -227,6 +229,7 @@ class Job:
         check_program_fits(self)
         self.verify_data()
         self.verify_validation()
+        self.verify_continuation()
         assert (self.forward_program is None) == (self.forward_digest is None)
         return self.genesis()
 
@@ -247,7 +250,25 @@ class Job:
             names += [VALIDATION, EVAL_PROGRAM]
         if self.forward_digest is not None:
             names.append(FORWARD_PROGRAM)
+        if self.continues:
+            names.append(CONTINUES)
         return [*names, MANIFEST]
+
+    @property
+    def continues(self) -> bool:
+        """True if the job goes on with another run (COMMITMENTS 7.6.8)."""
+        c = self.commitment
+        return not isinstance(c, JobCommitment) and c.continues != CONTINUES_NONE
+
+    def verify_continuation(self) -> RunCommitment | None:
+        """The signed commitment of the run that the job continues, checked; None without one.
+
+        Raises CounterpartyError, StorageError."""
+        c = self.commitment
+        if isinstance(c, JobCommitment) or not self.continues:
+            return None
+        path, slots = self.directory / CONTINUES, list(self.texts[0].state_types)
+        return read_continuation(path, c.continues, slots, c.genesis_root)
 
     @property
     def disk_bytes(self) -> int:

@@ -92,7 +92,7 @@ class Parts:
     def simple(self) -> bool:
         """True where a job of format 1 can say all this."""
         (first, *more), (records, *others) = self.programs, self.data
-        plain = first.micro_batches == 1 and not first.first and not is_long(records.schema)
+        plain = not first.program.section and not first.first and not is_long(records.schema)
         return plain and not more and not others and not self.slots
 
 

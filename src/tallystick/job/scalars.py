@@ -16,13 +16,17 @@ Schedule = float | Sequence[float] | Callable[[int], float] | Any
 
 
 def scalar_tables(
-    named: Mapping[str, Scalar], schedules: Mapping[str, Schedule] | Any | None, steps: int
+    named: Mapping[str, Scalar],
+    schedules: Mapping[str, Schedule] | Any | None,
+    steps: int,
+    first: int = 0,
 ) -> dict[str, ScalarTable]:
     """A constant or a table for every per-step scalar.
 
     `schedules` has one for each table that the optimizers name, or is a scheduler over all groups
-    of a torch optimizer. Raises UsageError for a table that is missing, of another length, or used
-    by nothing.
+    of a torch optimizer. `first` steps were made before this job, which goes on from them: rules
+    and functions of the step count from there. Raises UsageError for a table that is missing, of
+    another length, or used by nothing.
     """
     wanted = {r for s in named.values() if isinstance(r := _rate(s), str)}
     given = _by_name(schedules, wanted, steps)
@@ -34,7 +38,7 @@ def scalar_tables(
             "Give the optimizer this name as its rate (lr='lr'), or make the torch scheduler "
             "before the capture.",
         )
-    tables = {name: _table(name, given[name], steps) for name in given}
+    tables = {name: _table(name, given[name], steps, first) for name in given}
     found: dict[str, ScalarTable] = {}
     for name, scalar in named.items():
         rate = _rate(scalar)
@@ -44,7 +48,9 @@ def scalar_tables(
                 f"Pass schedules={{{rate!r}: [...]}} with one number per step, or a scheduler.",
             )
         table = tables[rate] if isinstance(rate, str) else float(rate)
-        found[name] = _derived(scalar, table, steps) if isinstance(scalar, Derived) else table
+        found[name] = (
+            _derived(scalar, table, steps, first) if isinstance(scalar, Derived) else table
+        )
     return found
 
 
@@ -52,10 +58,10 @@ def _rate(scalar: Scalar) -> float | str:
     return scalar.rate if isinstance(scalar, Derived) else scalar
 
 
-def _derived(rule: Derived, rates: ScalarTable, steps: int) -> ScalarTable:
+def _derived(rule: Derived, rates: ScalarTable, steps: int, first: int) -> ScalarTable:
     """The table of a rule; a number where it is the same in every step."""
     each = [rates] * steps if isinstance(rates, float) else rates
-    table = [float(rule.at(step + 1, rate)) for step, rate in enumerate(each)]
+    table = [float(rule.at(first + step + 1, rate)) for step, rate in enumerate(each)]
     return table[0] if len(set(table)) == 1 else table
 
 
@@ -85,11 +91,11 @@ def _rates_of(scheduler: Any, steps: int) -> list[list[float]]:
     return rates_of(scheduler, steps)
 
 
-def _table(name: str, schedule: Schedule, steps: int) -> ScalarTable:
+def _table(name: str, schedule: Schedule, steps: int, first: int) -> ScalarTable:
     if isinstance(schedule, (int, float)):
         return _finite(name, [float(schedule)])[0]
     if callable(schedule):
-        return _finite(name, [float(schedule(step)) for step in range(steps)])
+        return _finite(name, [float(schedule(first + step)) for step in range(steps)])
     if not isinstance(schedule, Sequence):
         if hasattr(schedule, "__array__") and not hasattr(schedule, "optimizer"):
             schedule = schedule.tolist()

@@ -180,5 +180,5 @@ def carry_out(
         listener=listener,
         progress=progress,
     )
-    load_weights(course.module, out / RUN, best=best, threads=threads)
+    load_weights(course.module, out / RUN, best=best)
     return result

@@ -133,6 +133,20 @@ def test_a_result_that_is_no_number_is_the_canonical_one() -> None:
     check("aten.addmm", 22, np.float32([-np.inf]), big, np.ones((2, 1), np.float32))
 
 
+def test_what_the_core_says_of_zeros() -> None:
+    """17.4, 17.5: the magnitude of zeros is 0, and a block of the sum -0 is +0."""
+    mu, m = np.full((2, 1), 7, np.uint32), np.full((2, 5), 7, np.float32)
+    _core.exact_integers(np.float32([[0.0] * 5, [-0.0] * 5]), 5, 22, mu, m)
+    assert not mu.any() and not m.any()
+    total = np.full((1, 1, 2), 7.0)
+    ones = np.full((1, 1), 0x3F800000, np.uint32)
+    for first in (True, False):
+        _core.exact_add(
+            np.full((1, 1, 2), -0.0), ones, np.repeat(ones, 2, axis=1), 22, first, total
+        )
+        assert total.tobytes() == bytes(16)
+
+
 def test_images_of_one_place() -> None:
     """17.2: 256 images a segment (b = 8), their magnitudes far apart."""
     rng = seeded("one place")
@@ -170,6 +184,14 @@ def test_nothing_to_add_and_nothing_to_make() -> None:
     w = np.ones((3, 2, 3, 3), np.float32)
     check("aten.convolution", 8, none, w, **form)
     check("aten.convolution_backward", 8, np.zeros((0, 3, 2, 2), np.float32), none, w, **form)
+    for width, inf in itertools.product(WIDTHS, (False, True)):  # planes of no places: taps outside
+        padded = {**form, "padding": (1, 1)}
+        x, small = np.zeros((2, 300, 0, 1), np.float32), np.ones((2, 300, 1, 1), np.float32)
+        small[1, 299] = np.inf if inf else 2
+        check("aten.convolution", width, x, small, np.float32([1.5, -2]), **padded)
+        grad = np.ones((2, 2, 2, 3), np.float32)
+        grad[1, 0] = np.inf if inf else 3
+        check("aten.convolution_backward", width, grad, x, small, **padded)
 
 
 def test_ties_and_the_largest_integer() -> None:
@@ -244,8 +266,12 @@ def test_the_binary64_engine_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     with blas.using(Narrow()):
         with engines.using("binary64"), pytest.raises(EnvironmentRefusedError, match="binary32"):
             evaluate("aten.mm", x, x, contract="exact/1")
+        with pytest.raises(EnvironmentRefusedError, match="binary32"):
+            engines.prepare(22)  # before a step begins
+        engines.prepare(8)  # the digits are faster there
         with engines.using("digits"):
             evaluate("aten.mm", x, x, contract="exact/1")
+            engines.prepare(22)
 
 
 def test_an_engine_that_is_not_there() -> None:

@@ -108,6 +108,19 @@ def test_the_shapes_of_the_rules() -> None:
     assert isinstance(opening_rule(replace(site, contract=CONTRACTS[8])), Tree)
 
 
+def test_planes_of_no_places() -> None:
+    """A group without members has no links and the magnitude 0 (17.4)."""
+    x, w = np.zeros((2, 4, 0, 1), F32), Gen("no places").floats(6, 2, 1, 1)
+    form = _geometry(stride=(1, 1), padding=(1, 1))
+    for odd in (1.0, math.inf):
+        w[3, 1] = odd
+        check_values("aten.convolution", form, (x, w, None), CONTRACTS[8])
+        grad, mask = np.full((2, 6, 2, 3), odd, F32), (True, True, True)
+        check_values(
+            "aten.convolution_backward", {**form, "output_mask": mask}, (grad, x, w), CONTRACTS[8]
+        )
+
+
 def _members(op: str, site: Site, first: int, last: int) -> tuple[list[int], list[int]]:
     """Where the members of an element's groups lie, outer values first..last-1, by 17.3's table."""
     here = [np.arange(math.prod(t.shape)).reshape(t.shape) for t in site.inputs if t is not None]
