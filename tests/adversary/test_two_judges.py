@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 from adversary.games import make_job
-from adversary.two_judges import WIDE, disagreements, log_pairs, plain_pairs
+from adversary.two_judges import (
+    WIDE,
+    disagreements,
+    format_two,
+    format_two_pairs,
+    log_pairs,
+    plain_pairs,
+)
 from unit.protocol.log_simulator import make_log_job
 
 
@@ -28,4 +35,14 @@ def test_both_judges_agree_about_logs(form: str, tmp_path: Path) -> None:
     ends, rng = Counter[str](), random.Random(12)
     job = make_log_job(tmp_path / "job", form=form, wide=WIDE[form])
     assert not [*disagreements(job, 20, log_pairs(job, form, 3, rng), rng, ends)]
+    assert len(ends) > 3, "games that end in several ways"
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["validation", "micro-batches"])
+@pytest.mark.parametrize("contract", ["ordered/1", "exact/1;b=15"])
+def test_both_judges_agree_about_format_two(which: int, contract: str, tmp_path: Path) -> None:
+    ends, rng = Counter[str](), random.Random(13)
+    job = format_two(tmp_path, contract)[which]
+    pairs = format_two_pairs(job, 10, rng)
+    assert not [*disagreements(job, 40, pairs, rng, ends)]
     assert len(ends) > 3, "games that end in several ways"

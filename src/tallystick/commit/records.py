@@ -61,6 +61,13 @@ def part_count(schema: DataSchema) -> int:
     return sum(_parts_of(f) for f in schema.fields) if is_long(schema) else 1
 
 
+def part_bytes(schema: DataSchema, part: int) -> int:
+    """The bytes of part `part` of a record (8.6.2)."""
+    if not is_long(schema):
+        return schema.record_size
+    return list(_values_of_parts(schema))[part][1]
+
+
 def _values_of_parts(schema: DataSchema) -> Iterator[tuple[Field, int]]:
     """The field and the bytes of each part of a long record."""
     for f in schema.fields:
