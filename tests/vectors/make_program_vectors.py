@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import program_texts as texts
+from job_2_texts import job_2_cases
 from job_texts import job_cases
 
 FORMAT = "tallystick-program-vectors/1"
@@ -69,6 +70,7 @@ def program_cases() -> list[Case]:
 
 def build() -> str:
     lists = {"programs": program_cases(), "jobs": job_cases(texts.GOOD)}
+    lists["jobs_2"] = job_2_cases()
     lines = []
     for name, cases in lists.items():
         assert len({c["name"] for c in cases}) == len(cases)

@@ -70,11 +70,10 @@ def part_bytes(schema: DataSchema, part: int) -> int:
 
 def _values_of_parts(schema: DataSchema) -> Iterator[tuple[Field, int]]:
     """The field and the bytes of each part of a long record."""
+    size = LIMITS.record_part_bytes
     for f in schema.fields:
-        left = f.header.nbytes
-        while left:
-            yield f, min(left, LIMITS.record_part_bytes)
-            left -= LIMITS.record_part_bytes
+        for at in range(0, f.header.nbytes, size):
+            yield f, min(size, f.header.nbytes - at)
 
 
 def parts(schema: DataSchema, values: Mapping[str, Array]) -> list[bytes]:

@@ -182,8 +182,9 @@ def expand(text_2: Program, v_count: int) -> Program:
 
     for index, node in enumerate(text_2.nodes[n:], n):
         if node.op == FOLD:
-            (given,) = node.operands
-            assert given is not None
+            given = node.operands[0] if len(node.operands) == 1 else None
+            if given is None or given[0] == "input" or given[1][0] >= n:
+                raise RefusedError("a fold of something else than one value of the section")
             i, output = given[1]
             values: list[Value] = [("node", (v * n + i, output)) for v in range(v_count)]
             *lower, last = _levels(values, len(flat.nodes))
