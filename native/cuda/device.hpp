@@ -66,6 +66,11 @@ TS_INLINE void atomic_max(uint64_t* at, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
+TS_INLINE void atomic_add(uint64_t* at, uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+TS_INLINE void atomic_or(uint32_t* at, uint32_t value) { atomicOr(at, value); }
+TS_INLINE void atomic_and(uint32_t* at, uint32_t value) { atomicAnd(at, value); }
 
 // Copies from global to shared memory that need no register and no waiting. The thread that started
 // them calls async_commit, which makes them one group, and later async_wait<n>, after which all of
