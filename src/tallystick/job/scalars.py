@@ -15,6 +15,16 @@ from tallystick.program.tables import Derived, Scalar
 Schedule = float | Sequence[float] | Callable[[int], float] | Any
 
 
+# The entry of a job's `about` with the scalars whose numbers follow from the number of the step.
+DERIVED = "derived tables"
+
+
+def derived_note(named: Mapping[str, Scalar]) -> dict[str, str]:
+    """That entry, if there are such scalars: a job that goes on needs their later numbers."""
+    names = [n for n, s in named.items() if isinstance(s, Derived) and s.follows_steps]
+    return {DERIVED: " ".join(sorted(names))} if names else {}
+
+
 def scalar_tables(
     named: Mapping[str, Scalar],
     schedules: Mapping[str, Schedule] | Any | None,
