@@ -81,7 +81,7 @@ def export_model(
     pass, StorageError where it does not hold that state, and DigestMismatchError when the stored
     state is not the committed one.
     """
-    found = _weights(Path(run), trust, which)
+    found = weights_of(Path(run), trust, which)
     output = Path(output)
     if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
@@ -90,7 +90,7 @@ def export_model(
 
 
 @dataclass(frozen=True)
-class _Weights:
+class Weights:
     """Weights of a run under the module's names, and the committed state that they are of."""
 
     job: Job
@@ -124,7 +124,7 @@ class _Weights:
         )
 
 
-def _weights(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> _Weights:
+def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Weights:
     """The weights of a finished run. Raises the errors of `read_claim` and `final_state`."""
     store = RunStore(run)
     store.require()
@@ -143,7 +143,7 @@ def _weights(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> _Wei
         weights |= _averages(tensors, run)
     weights |= {alias: weights[name] for alias, name in names.tied.items()}
     kept = {n: array for n, array in weights.items() if n not in names.transient}
-    return _Weights(job, claim, step, kept)
+    return Weights(job, claim, step, kept)
 
 
 def _best_step(job: Job, claim: Claim, state: State) -> int:
@@ -186,7 +186,7 @@ def verify_model(
     differs, or says that the tensors agree but the file does not. Raises StorageError where the
     file cannot be read.
     """
-    found = _weights(Path(run), trust, which)
+    found = weights_of(Path(run), trust, which)
     wanted = found.tensors
     try:
         tensors, _ = read_tensors(Path(path), "model file", strict=False)
