@@ -5,28 +5,40 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from check.replay import wrong_logs
+from device_calls import there
 from emulated_gpu import EmulatedDriver, emulated_gpu, planted
+from micro_samples import ROWS, micro_inputs, micro_step
 from reference.orders import LeftToRight, Perturbed, Shuffled
 from test_rounded_vectors import BOUNDED_LOGS
-from unit.rounding.recorded import Run, elements_of_mm, mm, nasty_mm, program, same
+from unit.rounding.recorded import JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
 from tallystick.errors import EnvironmentRefusedError, MachineFaultError
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda import dots
 from tallystick.kernels.cuda import log as device_log
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.dots import Limits
 from tallystick.kernels.cuda.log import DeviceLog, Outcome
 from tallystick.kernels.cuda.log_probe import logs_differ
+from tallystick.kernels.device import Device
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.build import Builder
-from tallystick.rounding.blocks import Entries
+from tallystick.program.expand import expand
+from tallystick.program.sectioned import SectionedExecutor
+from tallystick.rounding.blocks import Entries, decode
+from tallystick.rounding.sections import LoggedProgram
+from tallystick.rounding.steps import LoggedSteps
+from tallystick.run.logs.reader import expected_of, open_log
+from tallystick.run.logs.writer import LogDirectory
 
 # Of a few elements, so that small operands are cut in every way.
 SMALL = Limits(results=700, patches=900, blocks=12, shortest=16, longest=48)
@@ -301,3 +313,42 @@ def test_a_log_larger_than_its_room_crosses_in_parts(
     assert not follower.findings and same(outputs, small.outputs) and digest == small.digest
     assert gpu.driver.launched["replay_spread"] > 3
     checked(gpu)
+
+
+def test_micro_batches_have_their_own_entries(tmp_path: Path) -> None:
+    """A recorded micro-batch marks the outputs of its own nodes (PROGRAM 6.7)."""
+    parts, steps, gpu = 3, 4, emulated_gpu(12)
+    made = replace(micro_step(), contract=find_contract("replay/1;b=20").text)
+    whole = expand(made, parts)
+    logged = LoggedProgram(whole)
+    logs = LogDirectory(tmp_path, JOB, logged.sections)
+    expected = expected_of(logged, JOB)
+
+    def executed(on: Device, log: LoggedSteps) -> list[bytes]:
+        log.move_to(on)
+        executor = SectionedExecutor(made, parts, ExecutionContext(device=on), log.kernels)
+        state = {name: there(on, array) for name, array in micro_inputs(parts)[0].items()}
+        found = []
+        for step in range(steps):
+            # A column of each micro-batch adds up to a tie of the grid, another column in each.
+            x = np.zeros((parts, ROWS, 4), np.float32)
+            for part in range(parts):
+                x[part, :2, (part + step) % 4] = 1, 2.0**-12
+            x = x.reshape(-1, 4)
+            with executor.context.entered():
+                log.begin(step)
+                executor.run_step(state, {"x": x}, {"lr": 0.25}, np.array([5, step]))
+                found.append(log.finish())
+        return found + [on.host(tensor).tobytes() for tensor in state.values()]
+
+    recorded = executed(gpu, LoggedSteps(whole, sink=logs.writer))
+    means = [n for n, op in enumerate(logged.operators) if op == "aten.mean.dim"]
+    assert len(means) == parts
+    for step in range(steps):
+        with open_log(tmp_path, step, expected) as log:
+            read = [decode(logged.sections[n], log.bounded(n))[0] for n in means]
+        assert [e.positions.tolist() for e in read] == [[(p + step) % 4] for p in range(parts)]
+    for device in (CPU, gpu):
+        follower = LoggedSteps(whole, lambda step: open_log(tmp_path, step, expected))
+        assert executed(device, follower) == recorded
+        assert not follower.findings
