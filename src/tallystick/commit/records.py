@@ -18,6 +18,7 @@ from tallystick.commit.data import (
     DataSchema,
     Field,
     RecordProof,
+    Scratch,
     data_root_of,
     record_leaf_hashes,
 )
@@ -102,10 +103,12 @@ def _tree(schema: DataSchema, values: Mapping[str, Array]) -> merkle.Tree:
     return merkle.Tree(b"".join(merkle.leaf_hash(part) for part in parts(schema, values)))
 
 
-def leaf_hashes(schema: DataSchema, columns: Mapping[str, Array]) -> bytes:
+def leaf_hashes(
+    schema: DataSchema, columns: Mapping[str, Array], scratch: Scratch | None = None
+) -> bytes:
     """The leaf hash of every record in the data's tree, 32 bytes each (8.3, 8.6.3)."""
     if not is_long(schema):
-        return record_leaf_hashes(schema, columns)
+        return record_leaf_hashes(schema, columns, scratch)
     out = []
     for index in range(len(next(iter(columns.values())))):
         # A part of a field is what the native core calls a leaf of it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tallystick.commit import _native, merkle
-from tallystick.commit.data import DataSchema
+from tallystick.commit.data import DataSchema, Scratch
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.records import leaf_hashes, root_of
 from tallystick.commit.tensor import Array
@@ -71,6 +71,7 @@ class RecordStream:
     def __init__(self, schema: DataSchema, keep: bool = False) -> None:
         self.schema = schema
         self._leaves = RootStream(keep)
+        self._scratch = Scratch()
 
     @property
     def count(self) -> int:
@@ -79,7 +80,7 @@ class RecordStream:
 
     def add(self, columns: Mapping[str, Array]) -> None:
         """Add the records of `columns`, one array (n, *field shape) for each field."""
-        self._leaves.add(leaf_hashes(self.schema, columns))
+        self._leaves.add(leaf_hashes(self.schema, columns, self._scratch))
 
     def root(self) -> bytes:
         """The data root over the records so far (COMMITMENTS 8.3, 8.6.4)."""
