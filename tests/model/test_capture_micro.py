@@ -257,7 +257,7 @@ def test_the_evaluation_of_a_summed_loss_is_its_quotient() -> None:
     result = Executor(program).run_step(state, batch)
     module.eval()
     total, count, _ = sum_loss(module, {k: torch.from_numpy(v) for k, v in batch.items()})
-    assert abs(float(result.loss) - float(total) / float(count)) < 1e-5  # type: ignore[arg-type]
+    assert abs(float(result.loss) - (total / count).item()) < 1e-5  # type: ignore[arg-type]
     assert "count" not in result.outputs
 
 
