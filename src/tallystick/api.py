@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
+from tallystick.data.freeze import Progress as Progress
+from tallystick.data.freeze import freeze as freeze_records
+from tallystick.data.frozen import Frozen as Frozen
+from tallystick.data.frozen import load_frozen as load_frozen
+from tallystick.data.rules import Pad as Pad
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.columns import Data
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
@@ -95,20 +101,21 @@ class Capture:
     def save_job(
         self,
         directory: PathLike,
-        data: Mapping[str, Any],
+        data: Data,
         *,
         steps: int,
         seed: int = 0,
         checkpoint_interval: int | None = None,
         schedules: Mapping[str, Schedule] | Any | None = None,
-        validation: Mapping[str, Any] | None = None,
+        validation: Data | None = None,
         evaluate_every: int = 0,
         stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
-        `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
+        `data` maps each batch tensor's name to an array (N, *shape of one record), or is a data set
+        of `tallystick.freeze` or its directory, as `validation` may be too. `seed` keys
         dropout and the order of the data. `schedules` has a table of `steps` numbers, a function
         of the step or a torch scheduler for a learning rate given by name; or it is the scheduler
         of the torch optimizer that was captured. `validation` are held-out records of the same
@@ -277,6 +284,29 @@ def _with_torch(module: str, name: str) -> Any:
         raise CannotCheckError(
             f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
         ) from None
+
+
+# -- data sets -------------------------------------------------------------------------------------
+def freeze(
+    source: Any,
+    directory: PathLike,
+    *,
+    progress: bool = True,
+    on_progress: Callable[[Progress], None] | None = None,
+    **rules: Any,
+) -> Frozen:
+    """Write the records of `source` once into `directory`, for `save_job(data=...)`.
+
+    `source` is a mapping of columns (N, ...), a list, a torch Dataset, IterableDataset or
+    DataLoader, a `datasets.Dataset`, or the path of Parquet, .safetensors or .npz files, tar
+    shards, text or a folder of images. `rules` (fields, dtype, pad, hold_out, tokenizer, block,
+    size, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks of 16 MiB.
+    Progress is drawn on standard error, unless `progress` is false or `on_progress` gets it.
+    """
+    from tallystick.cli.freezing import FreezeBar
+
+    with FreezeBar(quiet=not progress or on_progress is not None) as bar:
+        return freeze_records(source, directory, on_progress=on_progress or bar, **rules)
 
 
 # -- running a job, and repeating it ---------------------------------------------------------------

@@ -19,6 +19,8 @@ LEVELS = {
     "_core": 0,
     "commit": 1,
     "disk": 2,
+    "data": 3,
+    "augment": 3,
     "numerics": 3,
     "kernels": 4,
     "opening": 5,
@@ -41,6 +43,7 @@ LEVELS = {
 SANS_IO = ("protocol", "delegation", "rounding")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
+    "augment.py",
     "program/capture/",
     "job/recipes/",
     "kernels/stock/",

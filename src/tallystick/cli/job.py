@@ -52,7 +52,7 @@ def job() -> None:
 @click.option("--out", required=True, type=click.Path(), help="The job directory.")
 @click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
-@click.option("--data", type=click.Path(), help=".npz or .safetensors with arrays x and y.")
+@click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from tallystick.errors import UsageError
 
-HONOURED = frozenset("""
+HONOURED = frozenset(
+    """
 output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_type
 lr_scheduler_kwargs warmup_steps warmup_ratio optim optim_args weight_decay adam_beta1 adam_beta2
 adam_epsilon gradient_accumulation_steps max_grad_norm label_smoothing_factor logging_strategy
@@ -20,7 +21,8 @@ logging_steps logging_first_step eval_strategy eval_steps per_device_eval_batch_
 load_best_model_at_end seed data_seed remove_unused_columns resume_from_checkpoint disable_tqdm
 report_to run_name project log_level log_level_replica label_names prediction_loss_only
 per_gpu_train_batch_size per_gpu_eval_batch_size
-""".split())
+""".split()
+)
 
 SAME = {
     "average_tokens_across_devices": "there is one device",

@@ -33,7 +33,8 @@ _CHANGES_NUMBERS = (
     "on_validation_model_train",
 )  # fmt: skip
 _NOT_CALLED = (
-    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start", "on_validation_end",
+    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start",
+    "on_validation_end",
     "on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start",
     "on_validation_epoch_end", "configure_callbacks",
 )  # fmt: skip

@@ -12,10 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.disk.regular import names, open_file, read_file
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import StorageError, UsageError
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal, split, uniform
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    greatest,
+    normal,
+    require_fields,
+    split,
+    uniform,
+)
 from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
@@ -181,6 +192,22 @@ def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
     return DataSet(train, validation, {"source": origin})
 
 
+def check_classes(s: Any, frozen: Frozen) -> None:
+    """Raise UsageError unless no class of the frozen records is beyond the model's."""
+    most = greatest(frozen, "y")
+    if most >= s.classes:
+        raise UsageError(
+            f"The data has class {most}, the model {s.classes} classes.",
+            f"Add --set classes={most + 1}.",
+        )
+
+
+def check_frozen(s: Any, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are x f32[features] and y i64[]."""
+    require_fields(frozen, {"x": ("f32", 1), "y": ("i64", 0)}, "y")
+    check_classes(s, frozen)
+
+
 def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox
     generator."""
@@ -270,8 +297,20 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
 
 _SOURCES = ("cifar10", "data")
 LOGREG = Recipe(
-    "logreg", "softmax regression on vectors", LogregSettings, _SOURCES, load_data, build_logreg
+    "logreg",
+    "softmax regression on vectors",
+    LogregSettings,
+    _SOURCES,
+    load_data,
+    build_logreg,
+    check_frozen=check_frozen,
 )
 MLP = Recipe(
-    "mlp", "a multilayer perceptron on vectors", MlpSettings, _SOURCES, load_data, build_mlp
+    "mlp",
+    "a multilayer perceptron on vectors",
+    MlpSettings,
+    _SOURCES,
+    load_data,
+    build_mlp,
+    check_frozen=check_frozen,
 )

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, is_weight, normal
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    greatest,
+    is_weight,
+    normal,
+    require_fields,
+)
 from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
@@ -175,6 +185,10 @@ def initial_weights(
 def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
     """Windows of byte tokens; the last ones are held out. One field: `tokens` i64[block_size +
     1]."""
+    if sources.data is not None:
+        raise UsageError(
+            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+        )
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"
     else:
@@ -192,6 +206,23 @@ def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
         )
     about = {"source": origin, "text_bytes": str(len(data))}
     return DataSet({"tokens": tokens[:-held_out]}, {"tokens": tokens[-held_out:]}, about)
+
+
+def check_frozen(s: Gpt2Settings, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are tokens i64[block_size + 1] of the vocabulary."""
+    require_fields(frozen, {"tokens": ("i64", 1)}, "tokens")
+    length = frozen.schema.fields[0].shape[0]
+    if length != s.block_size + 1:
+        raise UsageError(
+            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
+            f"Add --set block_size={length - 1}.",
+        )
+    most = greatest(frozen, "tokens")
+    if most >= s.vocab_size:
+        raise UsageError(
+            f"The data has token {most}, the model {s.vocab_size} tokens.",
+            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
+        )
 
 
 def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
@@ -246,8 +277,9 @@ RECIPE = Recipe(
     "gpt2",
     "a GPT-2 of any size on the bytes of a text",
     Gpt2Settings,
-    ("text",),
+    ("text", "data"),
     load_data,
     build,
     PRESETS,
+    check_frozen,
 )

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, is_weight, normal, uniform
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    is_weight,
+    normal,
+    require_fields,
+    uniform,
+)
 from tallystick.job.recipes.optimizers import NAMES, average_of, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
@@ -191,6 +201,18 @@ def load_data(s: ResnetSettings, sources: Sources, seed: int) -> DataSet:
     return found
 
 
+def check_frozen(s: ResnetSettings, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are x f32[3, height, width] and y i64[]."""
+    require_fields(frozen, {"x": ("f32", 3), "y": ("i64", 0)}, "y")
+    (x,) = (f for f in frozen.schema.fields if f.name == "x")
+    if x.shape[0] != _COLOURS:
+        raise UsageError(
+            f"The images have {x.shape[0]} channels, the network takes {_COLOURS}.",
+            "Freeze images of three channels, channels first.",
+        )
+    classify.check_classes(s, frozen)
+
+
 def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
@@ -244,4 +266,5 @@ RECIPE = Recipe(
     load_data,
     build,
     PRESETS,
+    check_frozen,
 )

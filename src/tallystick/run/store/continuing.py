@@ -11,7 +11,7 @@ from tallystick.commit.continuation import prove_continuation
 from tallystick.commit.job import JobCommitment2, ScalarTable, scalars_digest
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.timetable import Timetable
-from tallystick.disk.files import clone_or_copy, make_directory, write_file
+from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, write_file
 from tallystick.disk.manifest import manifest_bytes
 from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import write_tensors
@@ -129,10 +129,11 @@ def _write(old: Job, made: Job, state: State, continuation: bytes) -> None:
         write_file(directory / made.program_file(number), [text.text().encode("ascii")])
     for number in range(len(timetable.data)):
         source = old.directory / old.data_file(number)
-        clone_or_copy(source, directory / made.data_file(number), old.directory)
+        share_or_copy(source, directory / made.data_file(number), old.directory)
     for name in (VALIDATION, EVAL_PROGRAM, FORWARD_PROGRAM):
         if name in old.files():
-            clone_or_copy(old.directory / name, directory / name, old.directory)
+            put = share_or_copy if name == VALIDATION else clone_or_copy
+            put(old.directory / name, directory / name, old.directory)
     tensors = {name: state.tensors()[name] for name in old.texts[0].state_types}
     write_tensors(directory / STATE0, tensors)
     write_file(directory / CONTINUES, [continuation])
