@@ -258,7 +258,8 @@ def test_every_argument_is_in_the_table() -> None:
     [
         ("bf16", True), ("tf32", True), ("torch_compile", True), ("neftune_noise_alpha", 5.0),
         ("auto_find_batch_size", True), ("eval_delay", 2), ("fp16", True),
-        ("train_sampling_strategy", "sequential"), ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
+        ("train_sampling_strategy", "sequential"),
+        ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
     ],
 )  # fmt: skip
 def test_an_argument_that_changes_numbers_is_refused_by_name(
@@ -319,6 +320,7 @@ def test_epochs_and_the_tokenizers_padding(tmp_path: Path) -> None:
     """Epochs become steps; a last batch that is not whole goes on in the next epoch."""
     args = arguments(tmp_path, max_steps=-1, num_train_epochs=2, per_device_train_batch_size=5)
     trainer = tallystick.Trainer(gpt2(), args, train_dataset=sentences(), data_collator=padded)
+    assert trainer.save_job().steps == 10
     course = trainer.course()
     assert course.steps == -(-2 * RECORDS // 5) and BATCH != 5
     assert course.records["input_ids"].shape == (RECORDS, 8)
