@@ -258,6 +258,7 @@ def test_every_argument_is_in_the_table() -> None:
     [
         ("bf16", True), ("tf32", True), ("torch_compile", True), ("neftune_noise_alpha", 5.0),
         ("auto_find_batch_size", True), ("eval_delay", 2), ("fp16", True),
+        ("ignore_data_skip", True),
         ("train_sampling_strategy", "sequential"),
         ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
     ],
@@ -316,7 +317,7 @@ def test_a_collator_that_draws_is_refused_or_frozen(
     assert tallystick.load_job(tmp_path / "job").digest == digest
 
 
-def test_epochs_and_the_tokenizers_padding(tmp_path: Path) -> None:
+def test_epochs_become_steps(tmp_path: Path) -> None:
     """Epochs become steps; a last batch that is not whole goes on in the next epoch."""
     args = arguments(tmp_path, max_steps=-1, num_train_epochs=2, per_device_train_batch_size=5)
     trainer = tallystick.Trainer(gpt2(), args, train_dataset=sentences(), data_collator=padded)
@@ -325,3 +326,31 @@ def test_epochs_and_the_tokenizers_padding(tmp_path: Path) -> None:
     assert course.steps == -(-2 * RECORDS // 5) and BATCH != 5
     assert course.records["input_ids"].shape == (RECORDS, 8)
     assert (course.records["labels"][0, 4:] == -100).all()
+
+
+def test_the_collators_of_transformers(tmp_path: Path) -> None:
+    """The tokenizer's own padding, to the longest record of both data sets; masks are drawn."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {str(i): i for i in range(31)}
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="1")),
+        pad_token="0",
+        mask_token="2",
+    )
+
+    def course(**given: Any) -> Any:
+        return tallystick.Trainer(
+            gpt2(),
+            arguments(tmp_path, eval_strategy="epoch", remove_unused_columns=True),
+            train_dataset=sentences(3),
+            eval_dataset=[{"input_ids": [5] * 9, "unused": 1}],
+            data_collator=hf.DataCollatorForLanguageModeling(tokenizer, **given),
+        ).course()
+
+    made = course(mlm=False)
+    wanted = padded([*sentences(3), {"input_ids": [5] * 9}])
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(made.records[name], tensor[:3])
+        np.testing.assert_array_equal(made.validation.records[name], tensor[3:])
+    with pytest.raises(UsageError, match="draws random numbers"):
+        course(mlm=True)

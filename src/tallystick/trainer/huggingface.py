@@ -49,6 +49,10 @@ class Trainer(_Base):  # type: ignore[misc]
     Raises UsageError for an argument, an override or data that no job can honour: each by its name.
     """
 
+    optimizer: Any
+    lr_scheduler: Any
+    state: Any
+
     def __init__(
         self,
         model: Any = None,
@@ -189,7 +193,7 @@ class Trainer(_Base):  # type: ignore[misc]
         args = self.args
         if args.max_steps > 0:
             return int(args.max_steps)
-        return math.ceil(args.num_train_epochs * records / self._batch_size)
+        return int(math.ceil(args.num_train_epochs * records / self._batch_size))
 
     @property
     def _batch_size(self) -> int:

@@ -78,8 +78,8 @@ def _logged(module: nn.Module) -> Iterator[dict[str, Any]]:
     def log_dict(values: Mapping[str, Any], *_: Any, **__: Any) -> None:
         found.update(values)
 
-    own = vars(module)
-    before = {name: own[name] for name in ("log", "log_dict") if name in own}
+    own: dict[str, Any] = vars(module)
+    before: dict[str, Any] = {name: own[name] for name in ("log", "log_dict") if name in own}
     own["log"], own["log_dict"] = log, log_dict
     try:
         yield found
