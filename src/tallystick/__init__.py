@@ -121,12 +121,12 @@ _ADAPTERS = ("Trainer", "fit", "fit_lightning")
 def __getattr__(name: str) -> Any:
     if name not in (*__all__, "augment"):
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+    if name == "augment":  # needs torch, which nothing else here does
+        return importlib.import_module("tallystick.augment")
     if name in _ADAPTERS:
         from tallystick import trainer
 
         return getattr(trainer, name)
-    if name == "augment":  # needs torch, which nothing else here does
-        return importlib.import_module("tallystick.augment")
     from tallystick import api
 
     return getattr(api, name)

@@ -15,6 +15,7 @@ from typing import Any
 
 import micro_texts as micro
 import program_texts as texts
+from job_2_texts import job_2_cases
 from job_texts import job_cases
 from reference.expansion import expanded
 
@@ -96,6 +97,7 @@ def build() -> str:
     lists = {
         "programs": program_cases(),
         "jobs": job_cases(texts.GOOD),
+        "jobs_2": job_2_cases(),
         "expansions": expansion_cases(),
     }
     lines = []

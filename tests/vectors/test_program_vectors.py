@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,24 @@ def test_jobs(tmp_path: Path) -> None:
         return load_terms(tmp_path).digest
 
     assert not wrong(INDEX["jobs"], read)
+
+
+def test_jobs_of_format_2(tmp_path: Path) -> None:
+    """COMMITMENTS 7.6."""
+
+    def read(case: Case) -> bytes:
+        programs = re.search(r'"programs":(\[.*?\]),"rng_seed"', case["text"])
+        found = json.loads(programs[1]) if programs else []
+        for path in tmp_path.iterdir():
+            path.unlink()
+        (tmp_path / MANIFEST).write_bytes(case["text"].encode())
+        for entry, text in zip(found, case["programs"], strict=False):
+            if re.fullmatch("[a-z0-9-]{1,40}", str(entry["name"])):
+                (tmp_path / f"program-{entry['name']}.txt").write_text(text)
+        return load_terms(tmp_path).digest
+
+    assert len(INDEX["jobs_2"]) > 80
+    assert not wrong(INDEX["jobs_2"], read)
 
 
 def test_a_case_that_comes_out_otherwise_is_seen() -> None:

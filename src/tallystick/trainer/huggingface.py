@@ -193,7 +193,8 @@ class Trainer(_Base):  # type: ignore[misc]
         args = self.args
         if args.max_steps > 0:
             return int(args.max_steps)
-        return int(math.ceil(args.num_train_epochs * records / self._batch_size))
+        epochs = float(args.num_train_epochs)
+        return math.ceil(epochs * records / self._batch_size)
 
     @property
     def _batch_size(self) -> int:
