@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-hf: Any = pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
+pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
 
+import transformers as hf
 from trainer_parts import BATCH, RECORDS, arguments, gpt2, padded, sentences
 
 import tallystick
@@ -64,15 +65,22 @@ def assert_close(ours: Any, theirs: Any) -> None:
     np.testing.assert_allclose(losses(ours), losses(theirs), rtol=2e-5)
     own = theirs.model.state_dict()
     for name, tensor in ours.model.state_dict().items():
-        torch.testing.assert_close(tensor, own[name], rtol=1e-3, atol=2e-5, msg=name)
+        mine, other = tensor.clone(), own[name].clone()
+        if name.endswith("c_attn.bias"):
+            # A softmax does not see the bias of the keys: its gradient is rounding alone, of which
+            # Adam makes whole steps.
+            mine[8:16] = other[8:16] = 0
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=2e-5, msg=name)
 
 
 def test_fifty_steps_are_those_of_transformers(tmp_path: Path) -> None:
-    """Warm-up, decay, clipping at 1.0, no weight decay on biases: their defaults, read from them."""
+    """Warm-up, a cosine, clipping at 1.0, no weight decay on biases: read from theirs."""
     ours, theirs = beside(tmp_path, max_steps=50, warmup_steps=5, lr_scheduler_type="cosine")
     assert_close(ours, theirs)
     assert ours.run.losses[-1] < ours.run.losses[0]
-    rates = [[e["learning_rate"] for e in t.state.log_history if "loss" in e] for t in (ours, theirs)]
+    rates = [
+        [e["learning_rate"] for e in t.state.log_history if "loss" in e] for t in (ours, theirs)
+    ]
     assert rates[0] != rates[1] or rates[0] == rates[1]
     report = tallystick.audit(tmp_path / "run", progress=False)
     assert report.accepted and report.whole
@@ -249,8 +257,10 @@ def test_every_argument_is_in_the_table() -> None:
     ("name", "value"),
     [
         ("bf16", True), ("tf32", True), ("torch_compile", True), ("neftune_noise_alpha", 5.0),
-        ("auto_find_batch_size", True), ("eval_delay", 2), ("train_sampling_strategy", "sequential"),
-        ("fp16", True), ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
+        ("auto_find_batch_size", True), ("eval_delay", 2), ("fp16", True),
+        ("ignore_data_skip", True),
+        ("train_sampling_strategy", "sequential"),
+        ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
     ],
 )  # fmt: skip
 def test_an_argument_that_changes_numbers_is_refused_by_name(
@@ -307,11 +317,40 @@ def test_a_collator_that_draws_is_refused_or_frozen(
     assert tallystick.load_job(tmp_path / "job").digest == digest
 
 
-def test_epochs_and_the_tokenizers_padding(tmp_path: Path) -> None:
+def test_epochs_become_steps(tmp_path: Path) -> None:
     """Epochs become steps; a last batch that is not whole goes on in the next epoch."""
     args = arguments(tmp_path, max_steps=-1, num_train_epochs=2, per_device_train_batch_size=5)
     trainer = tallystick.Trainer(gpt2(), args, train_dataset=sentences(), data_collator=padded)
+    assert trainer.save_job().steps == 10
     course = trainer.course()
     assert course.steps == -(-2 * RECORDS // 5) and BATCH != 5
     assert course.records["input_ids"].shape == (RECORDS, 8)
     assert (course.records["labels"][0, 4:] == -100).all()
+
+
+def test_the_collators_of_transformers(tmp_path: Path) -> None:
+    """The tokenizer's own padding, to the longest record of both data sets; masks are drawn."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {str(i): i for i in range(31)}
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="1")),
+        pad_token="0",
+        mask_token="2",
+    )
+
+    def course(**given: Any) -> Any:
+        return tallystick.Trainer(
+            gpt2(),
+            arguments(tmp_path, eval_strategy="epoch", remove_unused_columns=True),
+            train_dataset=sentences(3),
+            eval_dataset=[{"input_ids": [5] * 9, "unused": 1}],
+            data_collator=hf.DataCollatorForLanguageModeling(tokenizer, **given),
+        ).course()
+
+    made = course(mlm=False)
+    wanted = padded([*sentences(3), {"input_ids": [5] * 9}])
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(made.records[name], tensor[:3])
+        np.testing.assert_array_equal(made.validation.records[name], tensor[3:])
+    with pytest.raises(UsageError, match="draws random numbers"):
+        course(mlm=True)

@@ -55,7 +55,6 @@ SAME = {
     "trackio_space_id": "for reports",
     "trackio_bucket_id": "for reports",
     "trackio_static_space_id": "for reports",
-    "ignore_data_skip": "the run goes on with the very next batch",
     "full_determinism": "every run is deterministic",
     "use_cpu": "the device changes no bit",
     "no_cuda": "the device changes no bit",
@@ -125,6 +124,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "eval_on_start": ((False,), "Call trainer.evaluate() before train()."),
     "push_to_hub": ((False,), "Call trainer.push_to_hub() after train()."),
     "restore_callback_states_from_checkpoint": ((False,), "A run keeps no states of callbacks."),
+    "ignore_data_skip": ((False,), "A run goes on with the very next batch: leave it out."),
     "parallelism_config": ((None,), _ONE),
     "train_sampling_strategy": (("random",), "The job's seed orders its records."),
     "group_by_length": ((False,), "The job's seed orders its records."),
@@ -166,6 +166,12 @@ def check_arguments(args: Any) -> None:
                 f"TrainingArguments: {name}={value!r} is a field that Tallystick does not know.",
                 "Leave it out.",
             )
+    config = getattr(args, "accelerator_config", None)
+    if getattr(config, "gradient_accumulation_kwargs", None):
+        raise UsageError(
+            "TrainingArguments: accelerator_config has gradient_accumulation_kwargs.",
+            "Set gradient_accumulation_steps, and leave them out.",
+        )
     if args.n_gpu > 1:
         raise UsageError(f"TrainingArguments: n_gpu is {args.n_gpu}.", _ONE)
 

@@ -86,7 +86,8 @@ class Course:
             contract=self.contract,
             **accumulated,
         )
-        held, given = self.validation, {}
+        held = self.validation
+        given: dict[str, Any] = {}
         if held is not None:
             example = _example(held.records, held.batch_size)
             given = {
@@ -180,5 +181,8 @@ def carry_out(
         listener=listener,
         progress=progress,
     )
+    if best and not any(loss < float("inf") for _, loss in result.validation):
+        note("No pass of validation came to a number: the module gets the last weights.")
+        best = False
     load_weights(course.module, out / RUN, best=best)
     return result

@@ -24,12 +24,13 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.stock_schedules import rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
-from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out
+from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
 from tallystick.trainer.listening import Calls
 from tallystick.trainer.records import collated
 
@@ -47,6 +48,10 @@ class Trainer(_Base):  # type: ignore[misc]
 
     Raises UsageError for an argument, an override or data that no job can honour: each by its name.
     """
+
+    optimizer: Any
+    lr_scheduler: Any
+    state: Any
 
     def __init__(
         self,
@@ -188,7 +193,8 @@ class Trainer(_Base):  # type: ignore[misc]
         args = self.args
         if args.max_steps > 0:
             return int(args.max_steps)
-        return math.ceil(args.num_train_epochs * records / self._batch_size)
+        epochs = float(args.num_train_epochs)
+        return math.ceil(epochs * records / self._batch_size)
 
     @property
     def _batch_size(self) -> int:
@@ -246,6 +252,22 @@ class Trainer(_Base):  # type: ignore[misc]
         self.state.train_batch_size = self.args.train_batch_size
 
     # -- training ----------------------------------------------------------------------------------
+    def save_job(self) -> Job:
+        """Write the job that `train()` runs to `output_dir/job`, and train nothing.
+
+        Raises UsageError, by name, for what no job can honour, and where another job is there.
+        """
+        own = self.optimizer is None, self.lr_scheduler is None
+        try:
+            return job_of(self.course(), Path(self.args.output_dir))
+        finally:
+            self._forget(*own)
+
+    def _forget(self, optimizer: bool, scheduler: bool) -> None:
+        """The next training makes an optimizer and a scheduler of its own, as this one did."""
+        self.optimizer = None if optimizer else self.optimizer
+        self.lr_scheduler = None if scheduler else self.lr_scheduler
+
     def train(
         self,
         resume_from_checkpoint: str | bool | None = None,
@@ -289,8 +311,7 @@ class Trainer(_Base):  # type: ignore[misc]
             return self._ended(calls, time.monotonic() - began)
         finally:
             handler.callbacks = every
-            self.optimizer = None if own[0] else self.optimizer
-            self.lr_scheduler = None if own[1] else self.lr_scheduler
+            self._forget(*own)
 
     def _ended(self, calls: Calls, seconds: float) -> TrainOutput:
         assert self.run is not None

@@ -33,7 +33,8 @@ _CHANGES_NUMBERS = (
     "on_validation_model_train",
 )  # fmt: skip
 _NOT_CALLED = (
-    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start", "on_validation_end",
+    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start",
+    "on_validation_end",
     "on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start",
     "on_validation_epoch_end", "configure_callbacks",
 )  # fmt: skip
@@ -77,8 +78,8 @@ def _logged(module: nn.Module) -> Iterator[dict[str, Any]]:
     def log_dict(values: Mapping[str, Any], *_: Any, **__: Any) -> None:
         found.update(values)
 
-    own = vars(module)
-    before = {name: own[name] for name in ("log", "log_dict") if name in own}
+    own: dict[str, Any] = vars(module)
+    before: dict[str, Any] = {name: own[name] for name in ("log", "log_dict") if name in own}
     own["log"], own["log_dict"] = log, log_dict
     try:
         yield found

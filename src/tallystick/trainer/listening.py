@@ -106,7 +106,6 @@ class Calls:
         if not ended and name not in self._refused:
             self._refused.add(name)
             note(
-                f"{name} asks to stop at step {trainer.state.global_step}; the run goes on, because "
-                "the job alone says when it ends. EarlyStoppingCallback and max_steps are part of "
-                "the job."
+                f"{name} asks to stop at step {trainer.state.global_step}. The run goes on: the "
+                "job alone says when it ends. EarlyStoppingCallback and max_steps are part of it."
             )

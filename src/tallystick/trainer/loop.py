@@ -40,8 +40,10 @@ class Source:
             batch_size = data.batch_size
         if batch_size is None:
             raise UsageError(f"The {what} has no batch size.", "Give a DataLoader, or batch_size.")
-        self.batch_size = int(batch_size)
-        self.dataset: Any = data.dataset if isinstance(data, DataLoader) else data
+        self.batch_size: int = batch_size
+        self.dataset: Any = data
+        if isinstance(data, DataLoader):
+            self.dataset = data.dataset
         self._collate = data.collate_fn if isinstance(data, DataLoader) else default_collate
         self._form = self._collate([self.dataset[0]]) if len(self.dataset) else None
 
