@@ -20,6 +20,7 @@ from typing import Any
 import kernel_format as fmt
 from adversary.games import make_job
 from evidence_format import ROOT, Bundle, Case, encode, load
+from evidence_format_two import format_two
 from evidence_later import clauses_later
 from evidence_operators import (
     CONTRACTS,
@@ -348,6 +349,7 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     "logs-later": lambda m: logs(m, are_later=True),
     "attacks": attacks,
     "refusals": refusals,
+    "format-two": format_two,
 }
 
 
