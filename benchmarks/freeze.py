@@ -109,7 +109,10 @@ def freeze_rows(directory: Path, nbytes: int) -> int:
 
     rows = (1 << 30) // 264
     x = np.random.default_rng(0).standard_normal((rows // 16, 64), dtype=np.float32)
-    shard = {"x": np.tile(x, (16, 1)), "y": np.arange(rows // 16 * 16, dtype=np.int64)}
+    shard: dict[str, np.ndarray] = {
+        "x": np.tile(x, (16, 1)),
+        "y": np.arange(rows // 16 * 16, dtype=np.int64),
+    }
     write_tensors(directory / "shard.safetensors", shard)
     del shard, x
     paths = [directory / "shard.safetensors"] * max(1, nbytes >> 30)
