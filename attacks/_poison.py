@@ -16,7 +16,7 @@ class Poison(Override):
     """
 
     def __init__(self, job: Job, first: int) -> None:
-        if job.commitment.batch_size < 2:
+        if job.commitment.timetable.programs[0].batch_size < 2:
             raise nothing_to_do("its batches are of one record")
         self.first = first
 

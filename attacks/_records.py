@@ -35,5 +35,5 @@ class WrongRecord(Override):
 
 def wrong_record(job: Job, params: dict[str, Any], change: Change) -> Override:
     """The override for parameters `step` and `node`, the last matrix product by default."""
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm")
+    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
     return WrongRecord(params["step"], index, change)

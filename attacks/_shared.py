@@ -15,7 +15,7 @@ from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
 from tallystick.run.store.declaration import Params
 
-MIDDLE = -1  # as a step: the middle of the run
+MIDDLE = -1  # as a step: one of training, in the middle of the run
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,47 @@ def _as(default: JsonValue, value: JsonValue, name: str) -> JsonValue:
 
 
 def step_of(job: Job, step: int) -> int:
-    """A step of the job; MIDDLE is the middle one. Raises UsageError."""
-    chosen = job.steps // 2 if step == MIDDLE else step
+    """A step of the job; MIDDLE is a step of training, at or before the middle one of those that
+    every run of the job executes: a run may stop after its first cycle of turns. Raises
+    UsageError."""
+    chosen = step
+    if step == MIDDLE:
+        timetable = job.commitment.timetable
+        reached = timetable.cycle if job.commitment.stop_on_slot else job.steps
+        chosen = min(reached, job.steps) // 2
+        while chosen and timetable.at(chosen).program:
+            chosen -= 1
     if not 0 <= chosen < job.steps:
         raise UsageError(f"The job has no step {step}.", f"Choose 0 to {job.steps - 1}.")
     return chosen
 
 
-def node_of(job: Job, wanted: int, *operators: str) -> int:
-    """Node number `wanted`, or, if it is negative, the last one of these operators.
+def program_of(job: Job, step: int) -> str:
+    """The name of the program that a step executes."""
+    timetable = job.commitment.timetable
+    return timetable.programs[timetable.at(step).program].name
+
+
+def steps_of(job: Job, name: str) -> list[int]:
+    """The steps of the first cycle of turns that execute the program `name`.
+
+    Raises UsageError for a job without such a program: it commits to no validation.
+    """
+    timetable = job.commitment.timetable
+    first = range(min(timetable.cycle, job.steps))
+    found = [step for step in first if program_of(job, step) == name]
+    if not found:
+        raise nothing_to_do(f"the job has no program {name!r} (committed validation)")
+    return found
+
+
+def node_of(job: Job, wanted: int, *operators: str, step: int = 0) -> int:
+    """Node number `wanted` of the program of `step`, or, if it is negative, the last one of these
+    operators.
 
     The last products are gradients of weights, so a false number there reaches the state.
     """
-    nodes = job.program.nodes
+    nodes = job.terms.program_at(step).nodes
     if 0 <= wanted < len(nodes) - 1:
         return wanted
     if wanted < 0:
@@ -73,7 +101,8 @@ def node_of(job: Job, wanted: int, *operators: str) -> int:
                 if nodes[index].op == operator:
                     return index
     raise UsageError(
-        f"This job has no node {wanted} for it.", f"Choose 0 to {len(nodes) - 2}, see program.txt."
+        f"The program of step {step} has no node {wanted} for it.",
+        f"Choose 0 to {len(nodes) - 2}, see the text of the program {program_of(job, step)}.",
     )
 
 

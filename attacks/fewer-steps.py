@@ -3,7 +3,7 @@
 Gain: the rest of the compute. How: the run commits to its state after `step` steps. Caught: a run
 may end before the job's last step only with a non-finite loss, and the loss chain shows that the
 loss was finite (clause 4.9). In a job that never stops early the commitment alone shows the lie
-(clause 3.2).
+(clause 3.2). In a job that stops by a slot, the slot of that state is false (clause 4.11).
 """
 
 from __future__ import annotations

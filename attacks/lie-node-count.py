@@ -23,7 +23,7 @@ class Count(WrongRecord):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm")
+    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
     return Count(params["step"], index, lambda record: record)
 
 

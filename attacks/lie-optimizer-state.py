@@ -32,7 +32,7 @@ class Moment(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    return Moment(params["step"], node_of(job, -1, *STEPS))
+    return Moment(params["step"], node_of(job, -1, *STEPS, step=params["step"]))
 
 
 ATTACK = Attack(

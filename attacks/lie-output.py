@@ -35,8 +35,8 @@ class WrongOutput(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm")
-    types, output = job.program.nodes[index].out_types, params["output"]
+    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
+    types, output = job.terms.program_at(params["step"]).nodes[index].out_types, params["output"]
     if not 0 <= output < len(types):
         raise UsageError(f"Node {index} has no output {output}.")
     size, bits = types[output].numel, bits_of(types[output].dtype)

@@ -30,7 +30,7 @@ class Deep(WrongRecord):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    index = node_of(job, params["node"], "tallystick.cross_entropy")
+    index = node_of(job, params["node"], "tallystick.cross_entropy", step=params["step"])
     return Deep(params["step"], index, lambda record: record)
 
 

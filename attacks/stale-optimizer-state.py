@@ -13,7 +13,7 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.cheats.override import Override
 
-from ._shared import MIDDLE, Attack, nothing_to_do
+from ._shared import MIDDLE, Attack, nothing_to_do, program_of
 
 
 class Stale(Override):
@@ -33,6 +33,8 @@ class Stale(Override):
 def build(job: Job, params: dict[str, Any]) -> Override:
     if not any(name.startswith("opt.") for name in job.program.state_types):
         raise nothing_to_do("its optimizer keeps no state")
+    if program_of(job, params["step"]) != program_of(job, 0):
+        raise nothing_to_do(f"step {params['step']} trains nothing")
     return Stale(params["step"])
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.job.job import Job
+from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.run.cheats.override import Override
 
@@ -27,20 +28,17 @@ class Swap(Override):
 
 
 def frozen_slots(job: Job) -> list[str]:
-    """Slots whose next state is the slot itself."""
-    program = job.program
-    inputs = {name: value for value, name in _inputs(job)}
-    return [name for name, value in program.next_state.items() if inputs[name] == value]
-
-
-def _inputs(job: Job) -> list[tuple[Any, str]]:
-    from tallystick.program.ir import input_value
-
+    """Slots whose next state is the slot itself, in every program."""
     return [
-        (input_value(i), spec.name)
-        for i, spec in enumerate(job.program.inputs)
-        if spec.kind == "state"
+        name
+        for name in job.program.state_types
+        if all(_passed(program, name) for program in job.terms.programs)
     ]
+
+
+def _passed(program: Program, name: str) -> bool:
+    value = program.next_state[name]
+    return value.is_input and program.inputs[value.out].name == name
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:

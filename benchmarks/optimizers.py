@@ -37,26 +37,28 @@ from tallystick.program.optimizers import (
 from tallystick.program.tables import number_at
 
 
-class _Lion(torch.optim.Optimizer):
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, {"lr": 1e-4})
+class _Plain:
+    """Calls of torch in place, without torch's frame around them."""
 
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = [*parameters]
+        self.state: dict[int, dict[str, Any]] = {id(p): {} for p in self.parameters}
+
+
+class _Lion(_Plain):
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for p in self.param_groups[0]["params"]:
-            m = self.state[p].setdefault("m", torch.zeros_like(p))
+    def step(self) -> None:
+        for p in self.parameters:
+            m = self.state[id(p)].setdefault("m", torch.zeros_like(p))
             p.add_(m.mul(0.9).add_(p.grad, alpha=0.1).sign_(), alpha=-1e-4)
             m.mul_(0.99).add_(p.grad, alpha=0.01)
 
 
-class _Lamb(torch.optim.Optimizer):
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, {"lr": 1e-3})
-
+class _Lamb(_Plain):
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for p in self.param_groups[0]["params"]:
-            state = self.state[p]
+    def step(self) -> None:
+        for p in self.parameters:
+            state = self.state[id(p)]
             m = state.setdefault("m", torch.zeros_like(p))
             v = state.setdefault("v", torch.zeros_like(p))
             m.lerp_(p.grad, 0.1)
@@ -65,14 +67,11 @@ class _Lamb(torch.optim.Optimizer):
             p.add_(r, alpha=-1e-3 * float(p.norm() / r.norm()))
 
 
-class _Muon(torch.optim.Optimizer):
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, {"lr": 1e-3})
-
+class _Muon(_Plain):
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        for p in self.param_groups[0]["params"]:
-            buffer = self.state[p].setdefault("b", torch.zeros_like(p))
+    def step(self) -> None:
+        for p in self.parameters:
+            buffer = self.state[id(p)].setdefault("b", torch.zeros_like(p))
             buffer.lerp_(p.grad, 0.05)
             x = p.grad.lerp(buffer, 0.95)
             x.div_(x.norm().clamp(min=1e-7))
@@ -112,8 +111,9 @@ class Weights(nn.Module):
         self.w = nn.Parameter(torch.randn(rows, columns))
 
 
-def loss(module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    return (module.w * batch["x"]).sum()
+def loss(module: Any, batch: dict[str, Tensor]) -> Tensor:
+    found: Tensor = (module.w * batch["x"]).sum()
+    return found
 
 
 def _time(call: Callable[[], object], repeats: int) -> float:

@@ -1,7 +1,8 @@
 """Tallystick: machine-learning training that anyone can repeat to the same bits.
 
 The import of this package loads no other module of it and changes nothing in the process. All its
-names stand in `tallystick.api` and are loaded at their first use.
+names stand in `tallystick.api`, those of the adapters in `tallystick.trainer`. They are loaded at
+their first use.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from tallystick.api import load_job as load_job
     from tallystick.api import reproducible as reproducible
     from tallystick.api import train as train
+    from tallystick.trainer import Trainer as Trainer
+    from tallystick.trainer import fit as fit
+    from tallystick.trainer import fit_lightning as fit_lightning
 
 __all__ = [
     "EMA",
@@ -91,6 +95,7 @@ __all__ = [
     "RunSummary",
     "StopRule",
     "Terms",
+    "Trainer",
     "TransformersAdafactor",
     "Verdict",
     "audit",
@@ -98,6 +103,8 @@ __all__ = [
     "continue_run",
     "dispute",
     "evaluate",
+    "fit",
+    "fit_lightning",
     "freeze",
     "from_onnx",
     "judge",
@@ -107,12 +114,19 @@ __all__ = [
     "train",
 ]
 
+# Those of the room above the interface.
+_ADAPTERS = ("Trainer", "fit", "fit_lightning")
+
 
 def __getattr__(name: str) -> Any:
     if name not in (*__all__, "augment"):
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
     if name == "augment":  # needs torch, which nothing else here does
         return importlib.import_module("tallystick.augment")
+    if name in _ADAPTERS:
+        from tallystick import trainer
+
+        return getattr(trainer, name)
     from tallystick import api
 
     return getattr(api, name)

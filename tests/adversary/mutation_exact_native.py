@@ -94,6 +94,21 @@ def _run(command: list[str]) -> tuple[int, str]:
     return done.returncode, said if done.returncode >= 0 else f"signal {-done.returncode}"
 
 
+def _sign(said: str) -> str:
+    """What a program that failed complains of."""
+    for pattern, told in (
+        (r"call \d+, (.*): other bits", ""),
+        (r"ERROR: AddressSanitizer: (\S+)", "an address, "),
+        (r"runtime error: (\w+ \w+ \w+)", "undefined, "),
+        (r"(\S+ differs from [^:]*: .*)", ""),
+        (r"(differs from the known digest)", "it "),
+    ):
+        found = re.search(pattern, said)
+        if found:
+            return told + found[1]
+    return said.strip().splitlines()[0][:60]
+
+
 def killed_by(mutant: Mutant | None, scratch: Path) -> str:
     """What sees the change, "" if nothing does."""
     place = scratch / "include" / "tallystick"
@@ -127,8 +142,7 @@ def killed_by(mutant: Mutant | None, scratch: Path) -> str:
         for isa in ISAS if words else [""]:
             code, said = _run([program, *(["--isa", isa] if isa else []), *words])
             if code:
-                wrong = re.search(r"call \d+, (.*): other bits", said)
-                return f"{tool}: {wrong[1] if wrong else said.strip().splitlines()[0][:60]}"
+                return f"{tool}: {_sign(said)}"
     return ""
 
 

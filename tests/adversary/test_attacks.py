@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from format_two import make_micro_job
+from unit.protocol.validated import make_validated_job
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CannotCheckError, UsageError
@@ -42,8 +44,12 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
     "backdoor-label-flip": ("2c", {"5.6.3"}),
     "data-poisoning": ("2c", {"5.6.3"}),
     "extra-entry": ("3", {"6.13"}),
-    "fewer-steps": ("0", {"4.9"}),
+    "false-fold": ("3", {"6.5"}),
+    "false-stop": ("3", {"6.5"}),
+    "false-validation": ("3", {"6.5"}),
+    "fewer-steps": ("0", {"4.9", "4.11"}),
     "forged-entry": ("3", {"6.11"}),
+    "ignored-stop": ("0", {"4.11"}),
     "impossible-unlogged-value": ("3", {"6.11"}),
     "lie-attribute": ("1", {"5.5"}),
     "lie-edge": ("2a 2b 2c", {"5.6.1", "5.6.2", "5.6.3"}),
@@ -56,6 +62,7 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
     "lie-partial": ("3", {"6.5", "6.6", "6.8", "6.9"}),
     "log-not-committed": ("-", {"6.10"}),
     "low-precision": ("3", {"6.5"}),
+    "other-held-out": ("2c", {"5.6.3"}),
     "padded-steps": ("-", {"5.3"}),
     "patched-commitments": ("-", {"5.3"}),
     "refuses": ("-", {"2.8"}),
@@ -152,6 +159,48 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
         if name == "silent":
             with pytest.raises(CannotCheckError):
                 judge(world.job.terms, data)
+
+
+# Attacks that a job of format 2 gives nothing to do; each other one is convicted in both.
+NOTHING_TO_DO = {
+    "validated": {"false-fold", "wrong-seed"},
+    "micro": {
+        "false-stop", "false-validation", "ignored-stop", "lie-partial", "other-held-out",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=sorted(NOTHING_TO_DO))
+def world_2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Jobs of format 2: committed validation that stops a run early; micro-batches."""
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "micro":
+        job = make_micro_job(directory / "job", steps=12, interval=INTERVAL)
+    else:
+        # At a lower rate than elsewhere: saturated gradients would swallow a false number.
+        job = make_validated_job(directory / "job", rate=0.1, min_delta=1)
+    train_job(job, directory / "honest", Options())
+    return World(job, directory)
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
+def test_the_cheat_is_convicted_about_a_job_of_format_2(world_2: World, name: str) -> None:
+    which = "validated" if world_2.job.commitment.stop_on_slot else "micro"
+    if name in NOTHING_TO_DO[which]:
+        with pytest.raises(UsageError, match=r"nothing to do|no node"):
+            world_2.cheat(name)
+        assert not (world_2.directory / name).exists()
+        return
+    case, clauses = EXPECTED[name]
+    for seat in (0, 1):
+        played = world_2.game(name, seat)
+        verdict = played.verdict
+        assert [c.party for c in verdict.convicted] == [seat]
+        assert verdict.accepted == 1 - seat
+        assert verdict.convicted[0].clause in clauses
+        assert (verdict.case or "-") in case.split()
+        data = played.evidence.to_bytes()
+        assert judge(world_2.job.terms, data, trust_referees=[REFEREE.public]).verdict == verdict
 
 
 LAST = STEPS - 1

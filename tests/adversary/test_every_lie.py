@@ -1,7 +1,8 @@
 """Every single lie about a small run, told from both seats: convicted, and judged (P1, P2, P3).
 
 The program has 12 nodes and all kinds of operands: slots of the state, other nodes' outputs, batch
-tensors, a scalar. The lies are those of `lies.py`.
+tensors, a scalar. The lies are those of `lies.py`. The same about jobs of format 2: one whose run
+validates, decides and stops by a slot, and one of two micro-batches.
 """
 
 from __future__ import annotations
@@ -12,24 +13,30 @@ from functools import cache, partial
 import pytest
 from adversary.games import Answers
 from adversary.lies import (
-    INTERVAL,
     KINDS,
     OPERAND,
     RULED,
-    STEPS,
+    Ground,
     Told,
     Ways,
     sources,
     wrong_output,
 )
+from adversary.two_judges import package, text
+from format_two import make_micro_job
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
+from unit.protocol.validated import DECISION, PASS, make_validated_job
 
+from tallystick.commit.job import JobCommitment2
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.judge import judge
 from tallystick.prover.local import play
+
+STEPS, INTERVAL = 4, 2
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +74,76 @@ def outcome(job: Job, players: list[Answers], seat: int, ways: Ways) -> str:
         return f"P1 or P2: {verdict}"
     if (verdict.convicted[0].clause, verdict.case) not in ways:
         return f"not {ways}: {verdict.convicted[0]}, case {verdict.case!r}"
-    same = judge(job.terms, played.evidence.to_bytes()).verdict == verdict
-    return "" if same else "the judge does not agree"
+    evidence = played.evidence.to_bytes()
+    if judge(job.terms, evidence).verdict != verdict:
+        return "the judge does not agree"
+    # Of format 1 the second reader sees what `two_judges.py` plays.
+    second = isinstance(job.commitment, JobCommitment2)
+    if second and text(job, evidence) != package(job, evidence):
+        return f"the judge from the text says {text(job, evidence)}"
+    return ""
+
+
+def told(ground: Ground, honest: Answers, lies: list[Told]) -> tuple[list[str], list[str]]:
+    """What went wrong, and the lies from which no state that is committed to depends: of equal
+    runs there is nothing to judge."""
+    wrong: list[str] = []
+    without_effect: list[str] = []
+    executed: dict[int, Party] = {}
+    for lie in lies:
+        cheat = teller(ground.job, lie, executed)
+        if not lie.statement and cheat.party.run.run_root == honest.party.run.run_root:
+            without_effect.append(lie.name)
+            continue
+        for seat, players in enumerate(([cheat, honest], [honest, cheat])):
+            ways = lie.second if seat and lie.second is not None else lie.ways
+            why = outcome(ground.job, players, seat, ways)
+            if why:
+                wrong.append(f"{lie.name}, seat {seat}: {why}")
+    return wrong, without_effect
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"parts"}))
+def test_every_lie_is_convicted_and_judged(job: Job, honest: Answers, kind: str) -> None:
+    ground = Ground(job, STEPS, range(STEPS))
+    lies = list(KINDS[kind](ground))  # kept: executions are found by the identity of hooks
+    assert told(ground, honest, lies) == ([], [])
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ground, Answers]:
+    """A run that stops by its slot, and an execution of it. Lies are about one batch of
+    the first pass and its decision."""
+    job = make_validated_job(tmp_path_factory.mktemp("validated") / "job")
+    honest = Answers(Party(job))
+    return Ground(job, honest.party.run.final_step, (PASS, DECISION)), honest
+
+
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ground, Answers]:
+    """A run of two micro-batches, and an execution of it."""
+    job = make_micro_job(tmp_path_factory.mktemp("micro") / "job")
+    return Ground(job, job.steps, (1,)), Answers(Party(job))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_lie_is_convicted_and_judged(job: Job, honest: Answers, kind: str) -> None:
-    wrong: list[str] = []
-    executed: dict[int, Party] = {}
-    lies = list(KINDS[kind](job))  # kept: executions are found by the identity of hooks
-    for lie in lies:
-        cheat = teller(job, lie, executed)
-        for seat, players in enumerate(([cheat, honest], [honest, cheat])):
-            ways = lie.second if seat and lie.second is not None else lie.ways
-            why = outcome(job, players, seat, ways)
-            if why:
-                wrong.append(f"{lie.name}, seat {seat}: {why}")
+def test_every_lie_about_validation(validated: tuple[Ground, Answers], kind: str) -> None:
+    """COMMITMENTS 7.6: the pass, the decision, the slot that ends the run."""
+    ground, honest = validated
+    wrong, without_effect = told(ground, honest, list(KINDS[kind](ground)))
     assert wrong == []
+    # A number that a node does not choose or nothing reads, a slot that the decision makes anew.
+    assert all(" of node " in n or "before" in n or "after" in n for n in without_effect)
+    assert len(without_effect) <= (17 if kind == "lived" else 0), without_effect
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_lie_about_micro_batches(micro: tuple[Ground, Answers], kind: str) -> None:
+    """PROGRAM 6: every node of both micro-batches, the folds, the carried values."""
+    ground, honest = micro
+    wrong, without_effect = told(ground, honest, list(KINDS[kind](ground)))
+    assert wrong == []
+    assert without_effect == []
 
 
 @pytest.fixture(scope="module", params=["rounded/1;b=28", "exact/1;b=8", "exact/1;b=22"])
@@ -98,25 +158,27 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_lies_about_what_was_executed_under_other_contracts(other: Job) -> None:
     """Under `rounded/1` and `exact/1` the game is the same, but for the sums: every third lie."""
-    wrong, executed, honest = [], dict[int, Party](), Answers(Party(other))
-    for lie in list(KINDS["lived"](other))[::3]:
-        cheat = teller(other, lie, executed)
-        for seat, players in enumerate(([cheat, honest], [honest, cheat])):
-            ways = lie.second if seat and lie.second is not None else lie.ways
-            why = outcome(other, players, seat, ways)
-            if why:
-                wrong.append(f"{lie.name}, seat {seat}: {why}")
-    assert wrong == []
+    ground = Ground(other, STEPS, range(STEPS))
+    lies = list(KINDS["lived"](ground))[::3]
+    assert told(ground, Answers(Party(other)), lies) == ([], [])
 
 
 def test_the_program_offers_every_kind_of_lie(job: Job) -> None:
     nodes = job.program.nodes
     assert len(nodes) == 12
-    assert {s for n in nodes for s in sources(job, n)} == set(OPERAND)
+    assert {s for n in nodes for s in sources(job.program, n)} == set(OPERAND) - {"rng"}
     # Fields of records: all of every node, in every step.
     fields = sum(3 if n.op == COMMIT else len(n.out_types) for n in nodes)
-    operands = sum(len(sources(job, n)) for n in nodes)
-    assert len(list(KINDS["records"](job))) == STEPS * (6 * len(nodes) + 2 * operands + fields)
+    operands = sum(len(sources(job.program, n)) for n in nodes)
+    ground = Ground(job, STEPS, range(STEPS))
+    assert len(list(KINDS["records"](ground))) == STEPS * (6 * len(nodes) + 2 * operands + fields)
+
+
+def test_the_micro_batches_offer_every_kind_of_lie(micro: tuple[Ground, Answers]) -> None:
+    ground, _ = micro
+    program = ground.program(1)
+    assert {s for n in program.nodes for s in sources(program, n)} == set(OPERAND)
+    assert [n.op for n in program.nodes].count(FOLD) == 2
 
 
 def test_a_false_output_of_every_node_of_a_larger_program(mlp_job: Job) -> None:

@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from adversary.games import MOVES, Answers, Table, liars, make_job
+from adversary.lies import KINDS, Ground
+from format_two import make_micro_job
 from reference.judge.evidence import judge as by_the_text
-from unit.protocol import log_scenarios
+from unit.protocol import log_scenarios, validated
 from unit.protocol.log_simulator import LogParty, make_log_job
+from unit.protocol.scenarios import Lie, liar
 from unit.protocol.simulator import Party
+from unit.protocol.validated import make_validated_job
 
 from tallystick.commit.encoding import sha256
 from tallystick.errors import TallystickError
@@ -48,8 +52,9 @@ def package(job: Job, evidence: bytes) -> End:
 
 def text(job: Job, evidence: bytes) -> End:
     """The end by the text."""
-    files = [(job.directory / name).read_bytes() for name in ("job.json", "program.txt")]
-    found = by_the_text(*files, evidence)
+    numbers = range(len(job.commitment.timetable.programs))
+    texts = [(job.directory / job.program_file(n)).read_bytes() for n in numbers]
+    found = by_the_text((job.directory / "job.json").read_bytes(), texts, evidence)
     if "refused" in found:
         return REFUSED
     return found["undecided"], sorted(found["convicted"])
@@ -60,6 +65,26 @@ def plain_pairs(job: Job, more: int, rng: random.Random) -> list[Pair]:
     party = Party(job)
     honest = Answers(party)
     return [(honest, cheat) for cheat in liars(job, party, rng, more)]
+
+
+def format_two(where: Path, contract: str) -> list[Job]:
+    """Jobs of format 2: validation with a stop, micro-batches."""
+    made = [make_validated_job(where / "validated", contract=contract)]
+    return [*made, make_micro_job(where / "micro", contract=contract)]
+
+
+def format_two_pairs(job: Job, more: int, rng: random.Random) -> list[Pair]:
+    """The honest party and liars about a job of format 2: those of `validated.lies` where it
+    validates, every lie of `lies.py` that is about a whole run, so many of the others."""
+    honest = Answers(Party(job))
+    run = honest.party.run
+    ground = Ground(job, run.final_step, range(run.final_step))
+    told = list(KINDS["whole"](ground)) + list(KINDS["parts"](ground))
+    told += rng.sample(list(KINDS["lived"](ground)), more)
+    parties = [Party(job, Lie(**one.hooks), one.tamper, one.statement) for one in told]
+    if job.commitment.stop_on_slot:
+        parties += [liar(job, scenario) for scenario in validated.lies().values()]
+    return [(honest, Answers(p)) for p in parties if p.run != run]
 
 
 def log_pairs(job: Job, form: str, most: int, rng: random.Random) -> list[Pair]:
@@ -126,6 +151,11 @@ def main() -> None:
     given = parser.parse_args()
     rng, ends, wrong = random.Random(given.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as scratch:
+        for job in format_two(Path(scratch) / "two", "ordered/1"):
+            pairs = format_two_pairs(job, 60, rng)
+            for what in disagreements(job, given.games // 8, pairs, rng, ends):
+                wrong += 1
+                print(f"{job.directory.name}, {what}", file=sys.stderr)
         for contract in ("ordered/1", "rounded/1;b=27", "bounded", "published"):
             where = Path(scratch) / contract.partition("/")[0]
             if "/" in contract:

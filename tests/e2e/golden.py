@@ -3,9 +3,11 @@
     python tests/e2e/golden.py --write      after a deliberate change of bits (a new draft)
     python tests/e2e/golden.py --rounded    the same for rounded/1
     python tests/e2e/golden.py --exact      the same for exact/1
+    PYTHONPATH=tests python tests/e2e/golden.py --format-two    the same for jobs of format 2
 
 Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
-version must still read; vectors/runs/rounded-roots.json; vectors/runs/exact-roots.json.
+version must still read; vectors/runs/rounded-roots.json; vectors/runs/exact-roots.json;
+vectors/runs/format-two-roots.json.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
+from tallystick.program.validation import StopRule
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 RUNS = Path(__file__).parents[2] / "vectors" / "runs"
 ROOTS = RUNS / "roots.json"
 ROUNDED_ROOTS = RUNS / "rounded-roots.json"
 EXACT_ROOTS = RUNS / "exact-roots.json"
+FORMAT_TWO_ROOTS = RUNS / "format-two-roots.json"
 OLD_RUN = RUNS / "logreg-run"
 NAMES = ("logreg", "mlp", "gpt2", "resnet50")
 # Runs under rounded/1 and one of its other grids.
@@ -42,6 +46,17 @@ EXACT = (
     ("resnet50", "exact/1;b=22"),
 )
 EXACT_STEPS = {"mlp": 200, "gpt2": 200, "resnet50": 100}
+# Jobs of format 2: validation whose run stops by its slot, micro-batches. Of the first one the run
+# ends before the job does.
+FORMAT_TWO = (
+    ("validated", "ordered/1"),
+    ("validated", "rounded/1"),
+    ("validated", "exact/1;b=15"),
+    ("micro", "ordered/1"),
+    ("micro", "rounded/1"),
+    ("micro", "exact/1;b=15"),
+    ("many-micro", "ordered/1"),
+)
 WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
 
 SETTINGS = {
@@ -92,6 +107,36 @@ def golden_job(
     )  # fmt: skip
 
 
+def format_two_job(name: str, directory: Path, contract: str) -> Job:
+    """The golden job `name` (of `FORMAT_TWO`) in `directory`/`name`."""
+    from format_two import make_micro_job
+
+    path = directory / name
+    if name == "validated":
+        settings = {**SETTINGS["mlp"], "validation": "0.25", "dropout": "0.2", "lr": "0.02"}
+        return new_job(
+            "mlp", path, settings, steps=400, seed=11, evaluate_every=20, contract=contract,
+            stop_rule=StopRule(3),
+        )  # fmt: skip
+    v, rows = (4, 3) if name == "micro" else (300, 1)
+    return make_micro_job(
+        path, v, contract, rows=rows, steps=120, interval=20, width=17, records=50
+    )
+
+
+def entry_two(job: Job, run: RunSummary) -> dict[str, object]:
+    """What is golden about a run of format 2."""
+    digests = [p.digest.hex() for p in job.commitment.timetable.programs]
+    return {
+        "contract": run.contract,
+        "program_digests": digests,
+        "job_digest": job.digest.hex(),
+        "run_root": run.run_root.hex(),
+        "final_step": run.steps,
+        "final_loss": run.losses[-1].hex(),
+    }
+
+
 def entry(job: Job, run: RunSummary) -> dict[str, object]:
     """What is golden about a run."""
     return {
@@ -140,8 +185,21 @@ def write_exact() -> None:
     EXACT_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
 
 
+def write_format_two() -> None:
+    """Make the golden roots of jobs of format 2 anew."""
+    roots = {}
+    for name, contract in FORMAT_TWO:
+        with tempfile.TemporaryDirectory() as scratch:
+            job = format_two_job(name, Path(scratch), contract)
+            run = train_job(job, Path(scratch) / "run", Options())
+            roots[f"{name} {contract}"] = entry_two(job, run)
+            print(name, contract, run.steps, run.losses[0], run.losses[-1], flush=True)
+    FORMAT_TWO_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
+
+
 if __name__ == "__main__":
     actions = {"--write": write, "--rounded": write_rounded, "--exact": write_exact}
+    actions["--format-two"] = write_format_two
     if len(sys.argv) != 2 or sys.argv[1] not in actions:
         raise SystemExit(__doc__)
     actions[sys.argv[1]]()

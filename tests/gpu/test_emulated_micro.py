@@ -10,7 +10,7 @@ from micro_samples import ROWS, micro_inputs, micro_step
 from tallystick.kernels.context import ExecutionContext
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
-from tallystick.program.expand import cut_batch, expand
+from tallystick.program.expand import expand, split_batch
 from tallystick.program.sectioned import SectionedExecutor
 from tallystick.program.state import State
 
@@ -34,7 +34,7 @@ def test_steps(contract: str, parts: int) -> None:
     for step in range(4):
         batch = {"x": rng.standard_normal((parts * ROWS, 4), dtype=np.float32)}
         key = np.array([3, step], np.int64)
-        a = plain.run_step(slots, cut_batch(batch, parts), LR, key)
+        a = plain.run_step(slots, split_batch(batch, parts), LR, key)
         tap = (lambda *_: None) if step == 3 else None
         b = ours.run_step(there.slots, batch, LR, key, tap)
         for name, array in a.outputs.items():

@@ -16,7 +16,7 @@ from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.capture.api import capture_eval
 from tallystick.program.check import check_program
 from tallystick.program.executor import Executor
-from tallystick.program.expand import cut_batch, expand
+from tallystick.program.expand import expand, split_batch
 from tallystick.program.ir import Node
 from tallystick.program.optimizers import SGD, Adam, AdamW
 from tallystick.program.sectioned import SectionedExecutor
@@ -121,7 +121,7 @@ def run(executor: Any, step: CapturedStep, steps: int, parts: int, cut: bool = F
     found: list[Any] = []
     for t in range(steps):
         batch = records(parts * SIZE, t)
-        given = cut_batch(batch, parts) if cut else batch
+        given = split_batch(batch, parts) if cut else batch
         result = executor.run_step(state, given, {"lr": 0.01}, (3, t))
         found.append({k: v.copy() for k, v in result.outputs.items()})
     return found, state
@@ -257,7 +257,7 @@ def test_the_evaluation_of_a_summed_loss_is_its_quotient() -> None:
     result = Executor(program).run_step(state, batch)
     module.eval()
     total, count, _ = sum_loss(module, {k: torch.from_numpy(v) for k, v in batch.items()})
-    assert abs(float(result.loss) - float(total) / float(count)) < 1e-5  # type: ignore[arg-type]
+    assert abs(float(result.loss) - (total / count).item()) < 1e-5  # type: ignore[arg-type]
     assert "count" not in result.outputs
 
 

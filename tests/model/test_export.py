@@ -17,7 +17,7 @@ import tallystick
 from tallystick.cli.main import run as command
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.program.module_names import ModuleNames, names_of
-from tallystick.run.store.export import export_model, verify_model
+from tallystick.run.store.export import Which, export_model, verify_model
 
 
 class Odd(nn.Module):
@@ -117,7 +117,7 @@ def test_averages_are_exported_as_parameters(tmp_path: Path) -> None:
 def test_a_run_without_averages_has_none_to_export(tmp_path: Path) -> None:
     run = trained(Odd(), tmp_path)
     with pytest.raises(UsageError, match="keeps no average"):
-        export_model(run, tmp_path / "file", average=True)
+        export_model(run, tmp_path / "file", which=Which(average=True))
 
 
 def test_names_survive_the_notes() -> None:

@@ -35,7 +35,8 @@ LEVELS = {
     "report": 13,
     "cli": 14,
     "api": 15,  # Python's interface shows progress as the command line does
-    "__main__": 16,
+    "trainer": 16,  # other libraries' loops, as runs
+    "__main__": 17,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
 # rooms take nothing from the disk.
@@ -47,6 +48,7 @@ TORCH_ALLOWED = (
     "job/recipes/",
     "kernels/stock/",
     "rounding/published/resident.py",
+    "trainer/",
 )
 # What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
 ABOVE = ("tallystick_bench",)

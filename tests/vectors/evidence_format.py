@@ -10,7 +10,19 @@ from typing import Any
 
 FORMAT = "tallystick-evidence-vectors/1"
 ROOT = Path(__file__).resolve().parents[2] / "vectors" / "protocol"
-TERMS = ("job.json", "program.txt")
+
+
+def terms_of(manifest: bytes) -> list[str]:
+    """The files of a job that a judge needs: the manifest, then the programs in their order."""
+    programs = json.loads(manifest)["commitment"].get("programs")
+    if programs is None:
+        return ["job.json", "program.txt"]
+    return ["job.json", *(f"program-{p['name']}.txt" for p in programs)]
+
+
+def texts(job: dict[str, bytes]) -> list[bytes]:
+    """The texts of a stored job's programs, in their order."""
+    return [job[name] for name in terms_of(job["job.json"])[1:]]
 
 
 @dataclass(frozen=True)
@@ -31,14 +43,15 @@ class Case:
 
 @dataclass
 class Bundle:
-    """Jobs, each as its two files that a judge needs, and cases about them."""
+    """Jobs, each as its files that a judge needs, and cases about them."""
 
     jobs: list[dict[str, bytes]] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
 
     def add_job(self, directory: Path) -> int:
         """The number of the job in `directory`."""
-        self.jobs.append({name: (directory / name).read_bytes() for name in TERMS})
+        names = terms_of((directory / "job.json").read_bytes())
+        self.jobs.append({name: (directory / name).read_bytes() for name in names})
         return len(self.jobs) - 1
 
     def write_job(self, number: int, directory: Path) -> Path:

@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from make_job_2_vectors import job_2_vectors, record_vectors
 from make_log_vectors import log_vectors
 
 LEAF = 2048
@@ -521,6 +522,10 @@ def signature_vectors() -> dict[str, Any]:
     }
 
 
+PRIMITIVES = SimpleNamespace(
+    h=h, u8=u8, u32=u32, u64=u64, text=text, tag=tag, leaf=leaf, mth=mth, path=path, hexes=hexes,
+    scalars=scalars, schema=schema, record_at=record_at, digest_of=digest_of, SIZES=SIZES,
+)  # fmt: skip
 VECTORS = {
     "merkle": merkle_vectors,
     "tensor": tensor_vectors,
@@ -530,7 +535,9 @@ VECTORS = {
     "job": job_vectors,
     "data": data_vectors,
     "signature": signature_vectors,
-    "log": lambda: log_vectors(SimpleNamespace(h=h, u8=u8, u64=u64, tag=tag, leaf=leaf, mth=mth)),
+    "log": lambda: log_vectors(PRIMITIVES),
+    "job-2": lambda: job_2_vectors(PRIMITIVES),
+    "records": lambda: record_vectors(PRIMITIVES),
 }
 
 

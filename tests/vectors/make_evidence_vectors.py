@@ -20,6 +20,7 @@ from typing import Any
 import kernel_format as fmt
 from adversary.games import make_job
 from evidence_format import ROOT, Bundle, Case, encode, load
+from evidence_format_two import format_two
 from evidence_later import clauses_later
 from evidence_operators import (
     CONTRACTS,
@@ -234,6 +235,10 @@ SMALL = {"records": "40", "batch_size": "4", "hidden": "16", "dropout": "0.1"}
 OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")
 
 
+# They need a job of format 2, whose cases are those of the bundle `format-two`.
+OF_FORMAT_2 = {"false-fold", "false-stop", "false-validation", "ignored-stop", "other-held-out"}
+
+
 def attacks(
     maker: Maker, contracts: Sequence[str] = ("ordered/1", "rounded/1", "replay/1;b=24")
 ) -> None:
@@ -244,7 +249,9 @@ def attacks(
             "mlp", directory / "job", SMALL, steps=9, checkpoint_interval=2, evaluate_every=0,
             contract=contract,
         )  # fmt: skip
-        names = OF_LOGS if "replay" in contract else set(attack_names()) - set(OF_LOGS)
+        names = (
+            OF_LOGS if "replay" in contract else set(attack_names()) - set(OF_LOGS) - OF_FORMAT_2
+        )
         for name in sorted(names):
             cheat, honest = directory / name, directory / "honest"
             train_job(job, cheat, Options(maker=declared_cheat(job, Declaration(name)), key=CHEAT))
@@ -355,6 +362,7 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     "logs-later": lambda m: logs(m, are_later=True),
     "attacks": attacks,
     "refusals": refusals,
+    "format-two": format_two,
 }
 
 

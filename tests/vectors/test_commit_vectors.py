@@ -7,10 +7,11 @@ import json
 import struct
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from make_job_2_vectors import pattern
 
 from tallystick.commit import (
     checkpoint,
@@ -21,11 +22,16 @@ from tallystick.commit import (
     node,
     order,
     philox,
+    records,
     signing,
     state,
 )
 from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
+from tallystick.commit.members import Members
+from tallystick.commit.tensor import DTYPES
+from tallystick.job.format2 import commitment_members, read_commitment
+from tallystick.limits import LIMITS
 from tallystick.rounding import blocks
 from tallystick.rounding.packed import pack
 
@@ -225,6 +231,71 @@ def test_data() -> None:  # COMMITMENTS 8
     for case in v["batches"]:
         found = data.batch_indices(int(case["seed"]), case["records"], case["step"], case["batch"])
         assert found.tolist() == case["indices"]
+
+
+def _commitment_2(members: dict[str, Any]) -> job.JobCommitment2:
+    def fail(why: str) -> NoReturn:
+        raise AssertionError(why)
+
+    return read_commitment(Members(members, fail), members["contract"])
+
+
+def test_job_2() -> None:  # COMMITMENTS 7.6
+    v = load("job-2")
+    for case in v["jobs"]:
+        commitment = _commitment_2(case["job"])
+        assert commitment.digest().hex() == case["digest"]
+        assert commitment_members(commitment) == case["job"]
+    assert len({case["digest"] for case in v["jobs"]}) == len(v["jobs"]) > 20
+
+
+def test_timetables() -> None:  # COMMITMENTS 7.6.3 to 7.6.6
+    for case in load("job-2")["timetables"]:
+        commitment = _commitment_2(case["job"])
+        t = commitment.timetable
+        numbers = range(len(t.programs))
+        assert [t.rows(n, commitment.steps) for n in numbers] == case["table_rows"]
+        for row in case["rows"]:
+            at = t.at(row["step"])
+            assert (at.program, at.number) == (row["program"], row["number"])
+            assert t.row(at) == row["row"]
+            key = commitment.random_key(row["step"])
+            assert [str(key[0]), key[1]] == row["key"]
+            if row["micro_batches"] is None:
+                assert t.data_of(at.program) is None
+                continue
+            held = [r for part in row["micro_batches"] for r in part]
+            assert len(row["micro_batches"]) == t.programs[at.program].micro_batches
+            assert t.indices(at).tolist() == held
+            assert [t.record(at, i) for i in range(len(held))] == held
+
+
+def test_records() -> None:  # COMMITMENTS 8.6
+    for case in load("records")["cases"]:
+        fields = tuple(data.Field(f["name"], f["dtype"], tuple(f["shape"])) for f in case["fields"])
+        schema = data.DataSchema(fields, LIMITS.long_record_bytes)
+        columns = {
+            f.name: np.stack([
+                np.frombuffer(pattern(f.header.nbytes, r, k), DTYPES[f.dtype]).reshape(f.shape)
+                for r in range(3)
+            ])
+            for k, f in enumerate(schema.fields)
+        }  # fmt: skip
+        count = records.part_count(schema)
+        lengths = [records.part_bytes(schema, i) for i in range(count)]
+        assert lengths == case["part_bytes"]
+        leaves = b"".join(unhex(case["record_leaves"]))
+        assert records.leaf_hashes(schema, columns) == leaves
+        roots = unhex(case["data_roots"])
+        for n, root in enumerate(roots, 1):
+            assert records.records_root(schema, {k: c[:n] for k, c in columns.items()}) == root
+        tree = merkle.Tree(leaves)
+        values = {name: column[2] for name, column in columns.items()}
+        for shown in case["proofs_of_record_2"]:
+            proof = records.prove_part(schema, values, tree, 2, shown["part"])
+            assert merkle.leaf_hash(proof.data).hex() == case["part_hashes"][shown["part"]]
+            assert proof.inner == tuple(unhex(shown["inner"]))
+            assert proof.path == tuple(unhex(shown["path"]))
 
 
 def test_signature() -> None:  # COMMITMENTS 9

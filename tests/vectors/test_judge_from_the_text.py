@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from evidence_format import Case, bundles, load
+from evidence_format import Case, bundles, load, texts
 from reference.judge.evidence import judge
 
 
 def found_by(case: Case, job: dict[str, bytes]) -> tuple[int, Any]:
     """Exit code, and what is compared of the verdict."""
-    found = judge(job["job.json"], job["program.txt"], case.evidence, case.referees)
+    found = judge(job["job.json"], texts(job), case.evidence, case.referees)
     if "refused" in found:
         return 2, "refused"
     code = 1 if found["convicted"] else 2 if found["undecided"] else 0

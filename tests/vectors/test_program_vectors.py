@@ -4,7 +4,9 @@ COMMITMENTS 1, 7, 11)."""
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import make_program_vectors as maker
 from tallystick.errors import TallystickError
 from tallystick.job.job import MANIFEST, PROGRAM
 from tallystick.job.job_file import load_terms
-from tallystick.program.text import parse_text, program_digest
+from tallystick.program.expand import expand
+from tallystick.program.text import parse_text, program_digest, to_text
 
 INDEX = json.loads((maker.ROOT / "index.json").read_text())
 Case = dict[str, Any]
@@ -60,6 +63,24 @@ def test_jobs(tmp_path: Path) -> None:
     assert not wrong(INDEX["jobs"], read)
 
 
+def test_jobs_of_format_2(tmp_path: Path) -> None:
+    """COMMITMENTS 7.6."""
+
+    def read(case: Case) -> bytes:
+        programs = re.search(r'"programs":(\[.*?\]),"rng_seed"', case["text"])
+        found = json.loads(programs[1]) if programs else []
+        for path in tmp_path.iterdir():
+            path.unlink()
+        (tmp_path / MANIFEST).write_bytes(case["text"].encode())
+        for entry, text in zip(found, case["programs"], strict=False):
+            if re.fullmatch("[a-z0-9-]{1,40}", str(entry["name"])):
+                (tmp_path / f"program-{entry['name']}.txt").write_text(text)
+        return load_terms(tmp_path).digest
+
+    assert len(INDEX["jobs_2"]) > 80
+    assert not wrong(INDEX["jobs_2"], read)
+
+
 def test_a_case_that_comes_out_otherwise_is_seen() -> None:
     first, refused = INDEX["programs"][0], {**INDEX["programs"][0], "refused": True}
     altered = {**first, "digest": "00" * 32}
@@ -77,3 +98,15 @@ def test_a_case_that_comes_out_otherwise_is_seen() -> None:
 
 def test_stored_vectors_are_the_makers() -> None:
     assert (maker.ROOT / "index.json").read_text() == maker.build()
+
+
+def test_expansions() -> None:
+    """PROGRAM 6.7: every node, in order, as the plain reference writes it."""
+
+    def read(case: Case) -> bytes:
+        flat = expand(parse_text(str(case["text"]).encode()), case["micro_batches"])
+        assert len(flat.nodes) == case["nodes"]
+        return hashlib.sha256(to_text(flat).encode()).digest()
+
+    named = [{**case, "digest": case.get("expansion")} for case in INDEX["expansions"]]
+    assert len(named) > 10 and not wrong(named, read)

@@ -71,13 +71,19 @@ def part_count(schema: DataSchema) -> int:
     return sum(_parts_of(f) for f in schema.fields) if is_long(schema) else 1
 
 
+def part_bytes(schema: DataSchema, part: int) -> int:
+    """The bytes of part `part` of a record (8.6.2)."""
+    if not is_long(schema):
+        return schema.record_size
+    return list(_values_of_parts(schema))[part][1]
+
+
 def _values_of_parts(schema: DataSchema) -> Iterator[tuple[Field, int]]:
     """The field and the bytes of each part of a long record."""
+    size = LIMITS.record_part_bytes
     for f in schema.fields:
-        left = f.header.nbytes
-        while left:
-            yield f, min(left, LIMITS.record_part_bytes)
-            left -= LIMITS.record_part_bytes
+        for at in range(0, f.header.nbytes, size):
+            yield f, min(size, f.header.nbytes - at)
 
 
 def parts(schema: DataSchema, values: Mapping[str, Array]) -> list[bytes]:

@@ -60,6 +60,10 @@ def read_commitment(c: Members, contract: str) -> JobCommitment2:
     data = tuple(_data_set(Members(item, c.fail)) for item in c.of("data", list))
     programs = tuple(_program(Members(item, c.fail)) for item in c.of("programs", list))
     turns = tuple(_turn(Members(item, c.fail)) for item in c.of("schedule", list))
+    none = c.value["continues"] is None
+    continues = CONTINUES_NONE if none else c.hex("continues")
+    if not none and continues == CONTINUES_NONE:
+        c.fail("'continues' is zeros, which are written null")
     return JobCommitment2(
         contract=contract,
         genesis_root=c.hex("genesis_root"),
@@ -70,7 +74,7 @@ def read_commitment(c: Members, contract: str) -> JobCommitment2:
         scalars_digest=c.hex("scalars_digest"),
         stop_on_non_finite=c.of("stop_on_non_finite", bool),
         stop_on_slot=c.of("stop_on_slot", bool),
-        continues=CONTINUES_NONE if c.value["continues"] is None else c.hex("continues"),
+        continues=continues,
     )
 
 

@@ -44,7 +44,7 @@ from tallystick.job.parts import (
     interval_for,
     with_validation,
 )
-from tallystick.job.scalars import Schedule, scalar_tables
+from tallystick.job.scalars import Schedule, derived_note, scalar_tables
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
@@ -181,7 +181,7 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
-    notes = {**(about or {}), **captured.names.notes()}
+    notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"

@@ -15,6 +15,16 @@ from tallystick.program.tables import Derived, Scalar
 Schedule = float | Sequence[float] | Callable[[int], float] | Any
 
 
+# The entry of a job's `about` with the scalars whose numbers follow from the number of the step.
+DERIVED = "derived tables"
+
+
+def derived_note(named: Mapping[str, Scalar]) -> dict[str, str]:
+    """That entry, if there are such scalars: a job that goes on needs their later numbers."""
+    names = [n for n, s in named.items() if isinstance(s, Derived) and s.follows_steps]
+    return {DERIVED: " ".join(sorted(names))} if names else {}
+
+
 def scalar_tables(
     named: Mapping[str, Scalar],
     schedules: Mapping[str, Schedule] | Any | None,
@@ -25,8 +35,8 @@ def scalar_tables(
 
     `schedules` has one for each table that the optimizers name, or is a scheduler over all groups
     of a torch optimizer. `first` steps were made before this job, which goes on from them: rules
-    and functions of the step count from there. Raises UsageError for a table that is missing, of another length, or used
-    by nothing.
+    and functions of the step count from there. Raises UsageError for a table that is missing, of
+    another length, or used by nothing.
     """
     wanted = {r for s in named.values() if isinstance(r := _rate(s), str)}
     given = _by_name(schedules, wanted, steps)

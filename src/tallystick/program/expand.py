@@ -14,26 +14,24 @@ from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.operators.fold import FOLD, MOST_PARTS, WIDTH
 from tallystick.numerics.types import TensorType
-from tallystick.program.ir import (
-    MICRO_BATCH,
-    Input,
-    Node,
-    Program,
-    Value,
-    input_value,
-    op_spec,
-)
+from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
 from tallystick.program.section import draws_of
 
 _DRAWS = 1 << 32  # NUMERICS 8.1
 
 
 def part_name(name: str, part: int) -> str:
-    """The name of micro-batch `part`'s share of a batch tensor; `ir.split_batch` reads it."""
-    return f"{name}{MICRO_BATCH}{part}"
+    """The name of micro-batch `part`'s share of a batch tensor; no text can have it."""
+    return f"{name}#{part}"
 
 
-def cut_batch(batch: Mapping[str, Any], parts: int) -> dict[str, Any]:
+def part_of_name(name: str) -> tuple[str, int | None]:
+    """A batch input's field and the micro-batch whose share it is; None for a text 1's input."""
+    field_name, mark, part = name.partition("#")
+    return field_name, int(part) if mark else None
+
+
+def split_batch(batch: Mapping[str, Any], parts: int) -> dict[str, Any]:
     """A step's batch as the batch of the expanded program: consecutive places, without copies.
 
     Raises UsageError unless `parts` divides the first axis of each tensor.
@@ -284,7 +282,7 @@ class Expanded(Program):
 def expand(program: Program, micro_batches: int) -> Program:
     """The flat program of `program` for `micro_batches` micro-batches (PROGRAM 6.7).
 
-    A text 1 is its own for 1. The batch inputs of a text 2 become `batch.FIELD#v` (`cut_batch`).
+    A text 1 is its own for 1. The batch inputs of a text 2 become `batch.FIELD#v` (`split_batch`).
     Raises UsageError for a number that the program or the limits do not allow.
     """
     if not program.section:

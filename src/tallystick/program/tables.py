@@ -24,6 +24,11 @@ class Derived(ABC):
 
     rate: LearningRate
 
+    @property
+    def follows_steps(self) -> bool:
+        """True if a number depends on its step, not on the rate alone."""
+        return True
+
     @abstractmethod
     def at(self, step: int, rate: float) -> float:
         """The number of step `step`, counted from 1, whose learning rate is `rate`."""
@@ -65,6 +70,10 @@ class Complement(Derived):
 
     def at(self, step: int, rate: float) -> float:
         return 1.0 - rate
+
+    @property
+    def follows_steps(self) -> bool:
+        return False
 
 
 Scalar = float | str | Derived

@@ -15,6 +15,7 @@ import numpy as np
 
 from tallystick.commit.job import STOP_SLOT
 from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import Timetable
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -110,6 +111,12 @@ class _Written:
         """The program, with the commit node over the next state."""
         self.builder.commit(self.next)
         return self.builder.finish({**outputs, **self.next}, self.carried)
+
+
+def best_pass_step(timetable: Timetable, best_pass: int) -> int:
+    """The number of steps after which pass `best_pass` (from 1) has been decided."""
+    decide = len(timetable.programs) - 1
+    return timetable.steps_for(decide, best_pass)
 
 
 def rule_of(decision: Program) -> StopRule:

@@ -34,7 +34,7 @@ from tallystick.protocol.game import (
 )
 from tallystick.protocol.phase_log import opened_logs
 from tallystick.protocol.queries import INPUT, NodeHashes, NodeRecord, Nodes, Slot
-from tallystick.protocol.records import record_query, record_value, wanted_record
+from tallystick.protocol.records import record_query, record_value, shown_bytes, wanted_record
 from tallystick.protocol.results import (
     DisputedInput,
     DisputedLeaf,
@@ -224,6 +224,9 @@ def batch(game: Game, given: DisputedInput) -> Rounds:
     game.story.found(element=element)
     wanted = wanted_record(facts, step, name, element)
     body = (yield from ask({0: record_query(facts, wanted)}))[0]
+    if shown_bytes(body) != wanted.nbytes:
+        why = f"record {wanted.index} or its part has {wanted.nbytes} bytes, not these"
+        raise Guilty({0: ("2.7", why)})
     try:
         value = record_value(wanted, body)
     except CounterpartyError as error:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.job import JobCommitment
-from tallystick.commit.records import PartProof, place_of
+from tallystick.commit.records import PartProof, part_bytes, place_of
 from tallystick.commit.timetable import DataSet
 from tallystick.program.ir import split_batch
 from tallystick.protocol.bodies import Body, PartBody, RecordBody
@@ -28,6 +28,11 @@ class Wanted:
     index: int
     field: Field
     element: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the record, or of the part of it, that a true answer shows."""
+        return part_bytes(self.schema, place_of(self.schema, self.field, self.element).part)
 
 
 def wanted_record(facts: Facts, step: int, name: str, element: int) -> Wanted:
@@ -56,14 +61,24 @@ def record_query(facts: Facts, wanted: Wanted) -> Query[Any]:
     return RecordPart(wanted.number, wanted.index, part)
 
 
+def shown_bytes(body: Body) -> int:
+    """The bytes of the record, or of the part of it, in an answer."""
+    return len(body.record if isinstance(body, RecordBody) else _part(body).part)
+
+
+def _part(body: Body) -> PartBody:
+    assert isinstance(body, PartBody)
+    return body
+
+
 def record_value(wanted: Wanted, body: Body) -> np.generic:
     """The value, from the answer. Raises CounterpartyError for a proof that does not give the job's
     data root."""
     if isinstance(body, RecordBody):
         proof = PartProof(body.record, (), body.proof)
     else:
-        assert isinstance(body, PartBody)
-        proof = PartProof(body.part, body.inner, body.proof)
+        part = _part(body)
+        proof = PartProof(part.part, part.inner, part.proof)
     data = wanted.data
     return proof.value(
         wanted.schema, data.record_count, data.root, wanted.index, wanted.field, wanted.element

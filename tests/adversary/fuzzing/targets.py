@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from adversary.fuzzing.checks import Check, lenient
 from adversary.fuzzing.session_targets import IN_WORLD, PURE
-from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, World
+from adversary.fuzzing.world import JOB, KEY, KEYS, LOGGED, TRACED, TWO, World
 
 from tallystick.commit import merkle
 from tallystick.commit.compact import sign_compact
@@ -56,12 +56,14 @@ from tallystick.errors import (
 )
 from tallystick.job.job_file import load_terms
 from tallystick.numerics.contracts import parse_contract
+from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, to_text
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import ANSWER_TYPE, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.prover.prover import Prover
 from tallystick.rounding import blocks, packed
 from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs.reader import LogReader, expected_of
@@ -148,8 +150,14 @@ def _evidence(data: bytes) -> None:
 
 
 def _judge(world: World) -> Check:
-    terms = world.job.terms
+    return _judging(world.job.terms)
 
+
+def _judge_two(world: World) -> Check:
+    return _judging(world.two.terms)
+
+
+def _judging(terms: Terms) -> Check:
     def check(data: bytes) -> None:
         whole = _signed(data)
         judge(terms, whole, None, [key.public for key in KEYS])
@@ -175,8 +183,14 @@ def _signed(data: bytes) -> bytes:
 
 
 def _ask(world: World) -> Check:
-    prover = world.prover
+    return _asking(world.prover)
 
+
+def _ask_two(world: World) -> Check:
+    return _asking(world.prover_two)
+
+
+def _asking(prover: Prover) -> Check:
     def check(data: bytes) -> None:
         if len(prover._said) > 1000:
             prover._said.clear()
@@ -251,8 +265,10 @@ def _scratch(name: str) -> Path:
 
 
 def _job(world: World) -> Check:
-    """A manifest whose own digest is right, beside the true program."""
+    """A manifest whose own digest is right, beside the true programs."""
     path = _scratch("job.json")
+    for text in (world.directory / TWO).glob("program-*.txt"):
+        (path.parent / text.name).write_bytes(text.read_bytes())
     (path.parent / "program.txt").write_bytes((world.directory / JOB / "program.txt").read_bytes())
 
     def check(data: bytes) -> None:
@@ -340,9 +356,11 @@ _PURE: dict[str, Check] = {
 _IN_WORLD: dict[str, Callable[[World], Check]] = {
     **IN_WORLD,
     "ask": _ask,
+    "ask-two": _ask_two,
     "declaration": _declaration,
     "job": _job,
     "judge": _judge,
+    "judge-two": _judge_two,
     "log": _log,
     "record": _record,
     "tensors": _tensors,

@@ -16,8 +16,11 @@ from pathlib import Path
 
 import numpy as np
 from adversary.games import Answers, Table, liars, make_job
+from format_two import make_micro_job
 from unit.delegation.offers import OFFER, outcome
+from unit.protocol.scenarios import liar
 from unit.protocol.simulator import Party
+from unit.protocol.validated import lies, make_validated_job
 
 from tallystick.commit.data import record_bytes
 from tallystick.commit.encoding import Writer, canonical_json
@@ -38,6 +41,7 @@ from tallystick.job.job_file import load_job
 from tallystick.protocol.answers import Answer, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit
+from tallystick.protocol.queries import decode_query
 from tallystick.prover.prover import Prover
 from tallystick.run.execute.trainer import Options, train_job
 
@@ -47,6 +51,7 @@ KEYS = (KEY, LIAR)
 CLIENT = PrivateKey(bytes([9]) * 32)
 SIGNERS = {"acceptance": LIAR, "receipt": KEY}  # of an offer's documents; CLIENT signs the others
 JOB, RUN, LOGGED = "job", "run", "logged"
+TWO, RUN_TWO, MICRO = "two", "run-two", "micro"  # jobs of format 2
 TRACED = 2  # the step that RUN has a trace of
 
 
@@ -71,6 +76,16 @@ class World:
         """The honest prover over `RUN`."""
         return Prover(self.directory / RUN)
 
+    @cached_property
+    def two(self) -> Job:
+        """A job of format 2, which validates."""
+        return load_job(self.directory / TWO)
+
+    @cached_property
+    def prover_two(self) -> Prover:
+        """The honest prover over its run."""
+        return Prover(self.directory / RUN_TWO)
+
     def seeds(self, target: str) -> Path:
         """The directory of the seeds of one target."""
         return self.directory / "seeds" / target
@@ -84,7 +99,11 @@ def make_world(directory: Path) -> World:
     train_job(job, directory / RUN, Options(trace=(TRACED, TRACED + 1)))
     logged = make_job(directory / "logged-job", "replay/1")
     train_job(logged, directory / LOGGED, Options())
+    two = make_validated_job(directory / TWO)
+    train_job(two, directory / RUN_TWO, Options())
+    make_micro_job(directory / MICRO)
     _games(world, job)
+    _games_two(world, two)
     _session(world, job)
     _offers(world)
     _files(world)
@@ -123,6 +142,24 @@ def _games(world: World, job: Job) -> None:
     roots = (facts.party.run.run_root, cheats[0].party.run.run_root)
     forfeit = Forfeit(job.digest, roots, 1, said.query, KEY.public)
     _put(world, "forfeit", forfeit.payload())
+
+
+def _games_two(world: World, job: Job) -> None:
+    """The same about a job of format 2: a record by its part (kind 16), a slot that ends a run."""
+    facts = Answers(Party(job))
+    for name in ("other held-out records", "a false mean", "goes on", "ends early"):
+        cheat = Answers(liar(job, lies()[name]))
+        table = Table(job, facts, cheat, 1, 2)
+        table.finish(lambda: "facts", random.Random(1))
+        commitments = (facts.commitment, cheat.commitment)
+        evidence = evidence_of(table.referee, job.digest, 2, commitments).to_bytes()
+        _put(world, "judge-two", _unsigned(evidence))
+        for _, message in table.referee.transcript:
+            said = _answer(message)
+            _put(world, "ask-two", said.query)
+            if decode_query(said.query).KIND in (7, 16):
+                _put(world, "query", said.query)
+                _put(world, "body", Writer().blob(said.query).raw(said.body).finish())
 
 
 def _session(world: World, job: Job) -> None:
@@ -198,6 +235,10 @@ def _files(world: World) -> None:
     job, run, logged = (world.directory / name for name in (JOB, RUN, LOGGED))
     for source in (job, logged / "job"):
         _put(world, "program", (source / "program.txt").read_bytes())
+        _put(world, "job", (source / "job.json").read_bytes())
+    for source in (world.directory / TWO, world.directory / MICRO):
+        for text in source.glob("program-*.txt"):
+            _put(world, "program", text.read_bytes())
         _put(world, "job", (source / "job.json").read_bytes())
     _put(world, "json", b'{"a":[1,true,null,"\\u0001"],"b":{}}', (job / "job.json").read_bytes())
     _put(world, "journal", (run / "journal").read_bytes())

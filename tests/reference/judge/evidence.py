@@ -176,9 +176,14 @@ def _play(terms: Terms, data: bytes, referees: set[bytes]) -> list[tuple[int, st
 
 
 def judge(
-    job_json: bytes, program_text: bytes, evidence: bytes, referees: Sequence[str] = ()
+    job_json: bytes,
+    program_text: bytes | Sequence[bytes],
+    evidence: bytes,
+    referees: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The verdict: agreement, undecided, convicted [(party, clause)], or {"refused": why}.
+
+    `program_text`: the text, or of a job of format 2 the texts in the order of its programs.
 
     `referees` are PEM public keys whose word is taken (2.10).
     """

@@ -13,7 +13,6 @@ from reference.judge.merkle import (
     elements,
     leaf_hash,
     outside,
-    size,
     tensor_digest,
     width,
 )
@@ -37,7 +36,7 @@ class Referee:
 
     def __init__(self, terms: Terms, parties: list[Party], arity: int) -> None:
         self.terms, self.parties, self.arity = terms, parties, arity
-        self.program = terms.program
+        self.program = terms.program_at(0)  # of the disputed step, once it is found (5.0)
         self.slots = self.program.slots()
         self.log_before: list[bytes] | None = None
         self.logs_at: dict[int, list[bytes]] = {}
@@ -53,7 +52,8 @@ class Referee:
         wrong = []
         for p, party in enumerate(self.parties):
             n, steps = party.final, self.terms.steps
-            ends = n == steps or (self.terms.stops and 1 <= n < steps)
+            early = self.terms.stops or self.terms.slot_stops
+            ends = n == steps or (early and 1 <= n < steps)
             wrong.append((p, not ends or party.checkpoints != self.terms.checkpoints(n)))
         convict(wrong, "3.2")
         chosen = {p: sorted({0, party.checkpoints - 1}) for p, party in enumerate(self.parties)}
@@ -172,6 +172,17 @@ class Referee:
 
     def last_loss(self, last: int, agreed: bytes) -> Play:
         """4.7: whoever is wrong about the end of the run."""
+        longer = 0 if self.parties[0].final > self.parties[1].final else 1
+        if self.terms.stops:
+            yield from self.non_finite(last, agreed, longer)
+        found = yield from asked({0: ask.slot(last, "control.stop")})
+        digest, proof = found[0]
+        convict([(0, self.slot_root("control.stop", digest, proof) != agreed)], "4.11")
+        true = digest == digest_of_bytes(("bool", ()), b"\1")
+        raise VerdictError([(longer if true else 1 - longer, "4.11")])
+
+    def non_finite(self, last: int, agreed: bytes, longer: int) -> Play:
+        """4.8 to 4.10."""
         found = yield from asked({0: ask.loss(last - 1)})
         chain, bits, proof = found[0]
         after = sha(tag("loss-chain/1") + chain + u64(last - 1) + u32(bits))
@@ -179,9 +190,10 @@ class Referee:
         fits = self.slot_root("chain.loss", digest, proof) == agreed
         wrong = not fits or not canonical("f32", u32(bits))
         convict([(0, wrong)], "4.10")
-        finite = bits & 0x7F800000 != 0x7F800000
-        longer = 0 if self.parties[0].final > self.parties[1].final else 1
-        raise VerdictError([(1 - longer, "4.9")] if finite else [(longer, "4.8")])
+        if bits & 0x7F800000 == 0x7F800000:
+            raise VerdictError([(longer, "4.8")])
+        if not self.terms.slot_stops:
+            raise VerdictError([(1 - longer, "4.9")])
 
     def slot_root(self, name: str, digest: bytes, proof: list[bytes]) -> bytes:
         """The state root that a slot's proof gives (COMMITMENTS 5)."""
@@ -206,6 +218,7 @@ class Referee:
         return by_inclusion(leaf, index, len(self.program.nodes), record.proof) == root
 
     def diverging_node(self) -> Play:
+        self.program = self.terms.program_at(self.step)
         t, nodes = self.step, self.program.nodes
         n = len(nodes)
         found = yield from both(ask.nodes(t))
@@ -276,17 +289,34 @@ class Referee:
         """5.6.3."""
         kind = self.program.inputs[name][1]
         element, claims = yield from first_element(place, kind, digests)
-        at, field_kind = self.terms.field_at(name.removeprefix("batch."))
-        each = elements(field_kind)
-        index = self.terms.record_at(self.step, element // each)
-        length = sum(size(t) for _, t in self.terms.schema)
-        found = yield from asked({0: ask.record(index, length)})
-        data, proof = found[0]
-        tree = by_inclusion(leaf_hash(data), index, self.terms.records, proof)
-        head = tag("data/1") + self.terms.schema_digest() + u64(self.terms.records)
-        convict([(0, sha(head + tree) != self.terms.data_root)], "5.6.6")
+        field, _, part = name.removeprefix("batch.").partition("#")
+        terms = self.terms
+        entry = terms.entries[terms.at(self.step)[0]]
+        records = terms.data[entry["data"]]
+        each = elements(dict(records.schema)[field])
         w = width(kind[0])
-        at += (element % each) * w
+        row = element // each + int(part or 0) * (entry["batch_size"] // entry["micro_batches"])
+        index = terms.record_at(self.step, row)
+        number, length, at = records.place(field, element % each * w)
+        if terms.format == 1:
+            found = yield from asked({0: ask.record(index, length)})
+            data, proof = found[0]
+            inner: list[bytes] = []
+        else:
+            found = yield from asked({0: ask.part(entry["data"], index, number, length)})
+            data, inner, proof = found[0]
+        leaf = leaf_hash(data)
+        proved = True
+        if records.long:
+            count = len(records.cut())
+            record = by_inclusion(leaf, number, count, inner)
+            proved = record != b""
+            leaf = leaf_hash(sha(tag("record/2") + u64(count) + record))
+        elif inner:
+            proved = False
+        tree = by_inclusion(leaf, index, records.count, proof)
+        proved = proved and records.data_root(tree) == records.root
+        convict([(0, not proved)], "5.6.6")
         convict([(p, claims[p] != data[at : at + w]) for p in BOTH], "5.6.3")
 
     def commit(self, records: dict[int, ask.Record], inputs: dict[int, bytes]) -> Play:

@@ -1,4 +1,4 @@
-"""The manifest of a job (COMMITMENTS 7.1 to 7.5)."""
+"""The manifest of a job (COMMITMENTS 7.1 to 7.5, 7.6.10)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from reference.judge.encoding import (
     u32,
     u64,
 )
+from reference.judge.json_members import contract_of, decimal, members, whole, word
+from reference.judge.manifest_2 import check_commitment_2, job_digest_2
 from reference.judge.merkle import Type, size
 
 TOP = (
-    "format commitment job_digest scalars schema fills recipe evaluation forward about "
-    "manifest_digest"
-).split()
+    "format commitment job_digest scalars {} fills recipe evaluation forward about manifest_digest"
+)
+FORMATS = {"tallystick-job/1": "schema", "tallystick-job/2": "schemas"}
 DIGESTS = "program_digest genesis_root data_root scalars_digest".split()
 NUMBERS = {
     "format_version": (1, 1),
@@ -35,30 +37,6 @@ NUMBERS = {
 }
 SEEDS = {"order_seed": 2**64 - 1, "rng_seed": 2**63 - 1}
 DTYPES = "f32 f64 i64 i32 u8 bool".split()
-CONTRACT = re.compile(
-    r"(ordered/1-draft\.1|rounded/1-draft\.1(;b=\d\d)?|replay/1-draft\.1;b=\d\d;form="
-    r"(bounded|published;scale=(binary|decimal)(;tau(\.[\w.]+)?=\d+)*))"
-    r"|exact/1-draft\.1;b=(8|15|22)"
-)
-
-
-def members(value: Any, names: Any, what: str) -> dict[str, Any]:
-    """An object with exactly these members."""
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise RefusedError(f"{what}: other members")
-    return value
-
-
-def whole(value: Any, low: int, high: int, what: str) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise RefusedError(f"{what} is {value!r}")
-    return value
-
-
-def word(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise RefusedError(f"{what} is no string")
-    return value
 
 
 def binary64(value: Any, what: str) -> float:
@@ -93,8 +71,8 @@ def scalars_digest(scalars: Any) -> bytes:
     return sha(out)
 
 
-def schema_of(value: Any) -> list[tuple[str, Type]]:
-    """The fields, in the order of 1.4."""
+def schema_of(value: Any, most: int = 2**20) -> list[tuple[str, Type]]:
+    """The fields, in the order of 1.4, of a record of `most` bytes at most."""
     if not isinstance(value, list) or len(value) > 256:
         raise RefusedError("no schema")
     fields: list[tuple[str, Type]] = []
@@ -106,18 +84,9 @@ def schema_of(value: Any) -> list[tuple[str, Type]]:
         fields.append((name(f["name"]), (f["dtype"], shape)))
     if len({n for n, _ in fields}) != len(fields):
         raise RefusedError("a field twice")
-    if not 1 <= sum(size(t) for _, t in fields) <= 2**20:
+    if not 1 <= sum(size(t) for _, t in fields) <= most:
         raise RefusedError("no record has so many bytes")
     return sorted(fields, key=lambda f: f[0].encode())
-
-
-def contract_of(value: Any) -> str:
-    """An identifier of a contract (NUMERICS 13.1, 14.1, 17.1)."""
-    found = CONTRACT.fullmatch(word(value, "contract"))
-    b = None if value.startswith("exact/") else re.search(r";b=(\d+)", value)
-    if not found or (b and not 20 <= int(b[1]) <= 32):
-        raise RefusedError("no contract")
-    return str(value)
 
 
 def job_digest(c: dict[str, Any]) -> bytes:
@@ -147,8 +116,7 @@ def check_commitment(value: Any) -> dict[str, Any]:
     for n, (low, high) in NUMBERS.items():
         whole(c[n], low, high, n)
     for n, high in SEEDS.items():
-        if not re.fullmatch(r"0|[1-9][0-9]{0,19}", word(c[n], n)) or int(c[n]) > high:
-            raise RefusedError(f"{n} is {c[n][:30]!r}")
+        decimal(c[n], high, n)
     contract_of(c["contract"])
     if not isinstance(c[stop], bool):
         raise RefusedError("no stop rule")
@@ -185,17 +153,53 @@ def read_manifest(data: bytes) -> dict[str, Any]:
     """The manifest (7.5); raises RefusedError or MalformedError."""
     if len(data) > 16777216 or sum(map(data.count, (b",", b"[", b"{"))) > 1048576:
         raise RefusedError("a manifest too large")
-    m = members(canonical_json(data), TOP, "manifest")
-    if m["format"] != "tallystick-job/1":
+    m = canonical_json(data)
+    if not isinstance(m, dict) or not isinstance(m.get("format"), str):
+        raise RefusedError("no format")
+    schema = FORMATS.get(m["format"])
+    if schema is None:
         raise RefusedError("another format")
-    c = check_commitment(m["commitment"])
+    members(m, TOP.format(schema).split(), "manifest")
+    first = schema == "schema"
+    c = check_commitment(m["commitment"]) if first else check_commitment_2(m["commitment"])
     check_others(m)
-    schema_of(m["schema"])
+    if first:
+        schema_of(m["schema"])
+    else:
+        if not isinstance(m["schemas"], list) or len(m["schemas"]) != len(c["data"]):
+            raise RefusedError("another number of schemas")
+        for one in m["schemas"]:
+            schema_of(one, 2**30)
     if scalars_digest(m["scalars"]) != digest_of(c["scalars_digest"]):
         raise RefusedError("other scalars")
-    if job_digest(c) != digest_of(m["job_digest"]):
+    if (job_digest(c) if first else job_digest_2(c)) != digest_of(m["job_digest"]):
         raise RefusedError("another job digest")
     rest = dumped({k: v for k, v in m.items() if k != "manifest_digest"}).encode()
     if sha(tag("manifest/1") + blob(rest)) != digest_of(m["manifest_digest"]):
         raise RefusedError("altered")
     return m
+
+
+def job_of(m: dict[str, Any]) -> dict[str, Any]:
+    """The commitment of a manifest that was read, as one of format 2, digests as bytes: a job of
+    format 1 has one program, which every step executes."""
+    c = m["commitment"]
+    seeds = {"rng_seed": int(c["rng_seed"]), "genesis_root": digest_of(c["genesis_root"])}
+    if c["format_version"] == 2:
+        data = [
+            {**d, "root": digest_of(d["root"]), "order_seed": int(d["order_seed"])}
+            for d in c["data"]
+        ]
+        programs = [{**p, "digest": digest_of(p["digest"])} for p in c["programs"]]
+        turns = [(t["program"], t["steps"]) for t in c["schedule"]]
+        schemas = [schema_of(s, 2**30) for s in m["schemas"]]
+        return {**c, **seeds, "data": data, "programs": programs, "schedule": turns,
+                "schemas": schemas}  # fmt: skip
+    root, seed = digest_of(c["data_root"]), int(c["order_seed"])
+    records = {"root": root, "record_count": c["record_count"], "order_seed": seed}
+    program = {
+        "digest": digest_of(c["program_digest"]), "data": 0, "batch_size": c["batch_size"],
+        "micro_batches": 1, "by_pass": False, "first": 0,
+    }  # fmt: skip
+    return {**c, **seeds, "data": [records], "programs": [program], "schedule": [(0, 1)],
+            "schemas": [schema_of(m["schema"])], "stop_on_slot": False}  # fmt: skip

@@ -173,6 +173,16 @@ def record(index: int, length: int) -> Query:
     return _query(12, u64(index), read)
 
 
+def part(data: int, index: int, number: int, length: int) -> Query:
+    def read(r: Reader) -> Any:
+        found = r.blob(1048576)
+        if len(found) != length:
+            raise MalformedError("another number of bytes")
+        return found, _proof(r), _proof(r)
+
+    return _query(16, u64(data) + u64(index) + u64(number), read)
+
+
 def log(step: int) -> Query:
     def read(r: Reader) -> Any:
         before, first = r.hash(), _proof(r)

@@ -1,204 +1,73 @@
-"""The job's terms: program text, scalars, order of the data (PROGRAM, COMMITMENTS 7, 8)."""
+"""The job's terms: programs, scalars, order of the data (PROGRAM, COMMITMENTS 7, 8)."""
 
 from __future__ import annotations
 
 import math
-import re
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 from reference.judge.encoding import RefusedError, sha, tag, text, u64
-from reference.judge.manifest import read_manifest, schema_of
-from reference.judge.merkle import Type, digest_of_bytes, size
+from reference.judge.manifest import job_of, read_manifest
+from reference.judge.merkle import Type, digest_of_bytes, header, size
+from reference.judge.programs import Node as Node
+from reference.judge.programs import Program as Program
+from reference.judge.programs import expand, read_program
 from reference.rand import philox
 
 MASK = 2**32 - 1
-Value = tuple[str, Any]  # ("input", name) or ("node", (index, output))
-
-
-@dataclass
-class Node:
-    op: str
-    operands: list[Value | None]
-    attrs: dict[str, Any]
-    attr_bytes: bytes
-    types: list[Type]
-
-
-@dataclass
-class Program:
-    contract: str
-    digest: bytes
-    inputs: dict[str, tuple[str, Type]] = field(default_factory=dict)
-    nodes: list[Node] = field(default_factory=list)
-    outputs: dict[str, Value] = field(default_factory=dict)
-
-    def slots(self) -> list[str]:
-        """The state's slots, chains included, in the order of COMMITMENTS 1.4."""
-        names = {n for n, (kind, _) in self.inputs.items() if kind == "state"}
-        return sorted(names | {"chain.log", "chain.loss"}, key=str.encode)
-
-    def type_of(self, value: Value) -> Type:
-        if value[0] == "input":
-            return self.inputs[value[1]][1]
-        index, output = value[1]
-        return self.nodes[index].types[output]
-
-
-def _type(s: str) -> Type:
-    dtype, _, rest = s.partition("[")
-    return dtype, tuple(int(n) for n in rest[:-1].split(",") if n)
-
-
-def _types(s: str) -> list[Type]:
-    return [] if s == "none" else [_type(t) for t in s.split(", ")]
-
-
-def _attr(s: str) -> Any:
-    if s.startswith('"'):
-        return s[1:-1]
-    if s.startswith("["):
-        return [_attr(t) for t in s[1:-1].split(",") if t]
-    if s in ("true", "false"):
-        return s == "true"
-    if re.fullmatch(r"-?[0-9]+", s):
-        if str(int(s)) != s:
-            raise RefusedError(f"no integer: {s}")
-        return int(s)
-    return float.fromhex(s)
-
-
-def _value(s: str) -> Value | None:
-    if s == "none":
-        return None
-    if s.startswith("@"):
-        return "input", s[1:]
-    index, _, output = s[1:].partition(".")
-    return "node", (int(index), int(output or 0))
-
-
-def read_program(data: bytes) -> Program:
-    """The program of a text (PROGRAM 2.1). Its types are those the text states."""
-    lines = data.decode("ascii").split("\n")
-    if lines[0] != "tallystick program 1" or lines[-2:] != ["end", ""]:
-        raise RefusedError("no program")
-    digest = sha(b"tallystick/program/1\0" + data)
-    program = Program(lines[1].removeprefix("contract "), digest)
-    for line in lines[2:-2]:
-        if line.startswith("input "):
-            _, kind, name, of = line.split(" ")
-            program.inputs[name] = (kind, _type(of))
-        elif line.startswith("output "):
-            _, name, value = line.split(" ")
-            program.outputs[name] = _value(value)  # type: ignore[assignment]
-        else:
-            m = re.fullmatch(r"%\d+ = ([\w.]+)\((.*?)\)(?:\{(.*)\})? : (.*)", line)
-            if m is None:
-                raise RefusedError(f"no node: {line}")
-            op, operands, attrs, types = m.groups()
-            pairs = [a.partition("=") for a in attrs.split(", ")] if attrs else []
-            program.nodes.append(
-                Node(
-                    op,
-                    [_value(o) for o in operands.split(", ")] if operands else [],
-                    {k: _attr(v) for k, _, v in pairs},
-                    (attrs or "").encode(),
-                    _types(types),
-                )
-            )
-    commit = program.nodes[-1]
-    if commit.op != "tallystick.commit":
-        raise RefusedError("a program without a commit node")
-    loss = program.outputs.get("loss")
-    if loss is None or program.type_of(loss) != ("f32", ()):
-        raise RefusedError("a program without a loss (COMMITMENTS 7.4)")
-    names = [s for s in program.slots() if not s.startswith("chain.")]
-    commit.attr_bytes = u64(len(names)) + b"".join(text(n) for n in names)
-    chain: Type = ("u8", (32,))
-    for name in ("chain.loss", "chain.log"):
-        program.inputs[name] = ("state", chain)
-    commit.operands += [loss, ("input", "chain.loss"), ("input", "chain.log")]
-    return program
+PART, LONG = 65536, 2**20  # COMMITMENTS 8.6
 
 
 def _number(value: Any) -> float:
     return float.fromhex(value) if "x" in value else float(value)
 
 
-class Terms:
-    """What the referee holds of a job (PROTOCOL 1.1)."""
+class Records:
+    """A data set: what a referee knows of it (7.6.1, 8)."""
 
-    def __init__(self, job_json: bytes, program_text: bytes) -> None:
-        manifest = read_manifest(job_json)
-        c = manifest["commitment"]
-        self.program = read_program(program_text)
-        self.contract: str = c["contract"]
-        self.genesis = bytes.fromhex(c["genesis_root"])
-        self.data_root = bytes.fromhex(c["data_root"])
-        self.records, self.batch = c["record_count"], c["batch_size"]
-        self.order_seed, self.rng_seed = int(c["order_seed"]), int(c["rng_seed"])
-        self.steps, self.interval = c["steps"], c["checkpoint_interval"]
-        self.stops: bool = c["stop_on_non_finite"]
-        self.scalars = manifest["scalars"]
-        self.schema = schema_of(manifest["schema"])
-        if self.program.digest.hex() != c["program_digest"]:
-            raise RefusedError("another program")
-        self.digest = bytes.fromhex(manifest["job_digest"])
-        self.fit()
-
-    def fit(self) -> None:
-        """COMMITMENTS 7.4."""
-        program = self.program
-        of = {
-            kind: {n.partition(".")[2]: t for n, (k, t) in program.inputs.items() if k == kind}
-            for kind in ("batch", "scalar")
-        }
-        batch = {n: (dtype, (self.batch, *shape)) for n, (dtype, shape) in self.schema}
-        tables = [v for v in self.scalars.values() if isinstance(v, list)]
-        if program.contract != self.contract:
-            raise RefusedError("another contract")
-        if of["batch"] != batch or set(of["scalar"]) != set(self.scalars):
-            raise RefusedError("another batch, or other scalars")
-        if any(len(t) != self.steps for t in tables):
-            raise RefusedError("a table that is not as long as the steps")
-
-    def checkpoints(self, final: int) -> int:
-        """How many there are in a run that ends at step `final` (COMMITMENTS 6.2)."""
-        return final // self.interval + 1 + (final % self.interval != 0)
-
-    def derived(self, name: str, step: int) -> bytes:
-        """The digest of a scalar or of the random key (PROTOCOL 5.6.4)."""
-        if name == "rng":
-            return digest_of_bytes(("i64", (2,)), struct.pack("<qq", self.rng_seed, step))
-        value = self.scalars[name.removeprefix("scalar.")]
-        value = value[step] if isinstance(value, list) else value
-        return digest_of_bytes(("f64", ()), struct.pack("<d", _number(value)))
+    def __init__(self, data: dict[str, Any], schema: list[tuple[str, Type]]) -> None:
+        self.root, self.count, self.seed = data["root"], data["record_count"], data["order_seed"]
+        self.schema = schema
+        self.size = sum(size(t) for _, t in schema)
+        self.long = self.size > LONG
 
     def schema_digest(self) -> bytes:
-        from reference.judge.merkle import header
-
         fields = b"".join(text(n) + header(t) for n, t in self.schema)
         return sha(tag("schema/1") + u64(len(self.schema)) + fields)
 
-    def field_at(self, name: str) -> tuple[int, Type]:
-        """Where a field begins in a record, and its type (8.1)."""
-        at = 0
-        for field_name, kind in self.schema:
-            if field_name == name:
-                return at, kind
-            at += size(kind)
-        raise RefusedError("no such field")
+    def cut(self) -> list[tuple[str, int, int]]:
+        """The parts of a long record: field, first byte in it, bytes (8.6.2)."""
+        return [
+            (name, at, min(PART, size(kind) - at))
+            for name, kind in self.schema
+            for at in range(0, size(kind), PART)
+        ]
 
-    def record_at(self, step: int, place: int) -> int:
-        """Which record the batch of a step has at a place (8.4)."""
-        p = step * self.batch + place
-        epoch, x = p // self.records, p % self.records
-        key = sha(tag("order/1") + u64(self.order_seed))[:8]
+    def place(self, name: str, byte: int) -> tuple[int, int, int]:
+        """(part, its bytes, where in it) of a byte of a field (8.1, 8.6)."""
+        if self.long:
+            for number, (field, at, length) in enumerate(self.cut()):
+                if field == name and at <= byte < at + length:
+                    return number, length, byte - at
+            raise RefusedError("no such byte")
+        names = [n for n, _ in self.schema]
+        before = self.schema[: names.index(name)]
+        return 0, self.size, sum(size(t) for _, t in before) + byte
+
+    def data_root(self, tree: bytes) -> bytes:
+        """8.3, 8.6.4."""
+        kind = "data/2" if self.long else "data/1"
+        return sha(tag(kind) + self.schema_digest() + u64(self.count) + tree)
+
+    def ordered(self, p: int) -> int:
+        """π(e, q) of place p of the order (8.4)."""
+        epoch, x = p // self.count, p % self.count
+        key = sha(tag("order/1") + u64(self.seed))[:8]
         k = struct.unpack("<II", key)
-        a = math.isqrt(self.records)
-        a += a * a < self.records
-        b = -(-self.records // a)
+        a = math.isqrt(self.count)
+        a += a * a < self.count
+        b = -(-self.count // a)
         while True:
             left, right = x // b, x % b
             for r in range(16):
@@ -210,5 +79,123 @@ class Terms:
                 else:
                     left = (left + f) % a
             x = left * b + right
-            if x < self.records:
+            if x < self.count:
                 return x
+
+
+class Terms:
+    """What the referee holds of a job (PROTOCOL 1.1)."""
+
+    def __init__(self, job_json: bytes, program_texts: bytes | Sequence[bytes]) -> None:
+        manifest = read_manifest(job_json)
+        job = job_of(manifest)
+        self.contract: str = job["contract"]
+        self.genesis: bytes = job["genesis_root"]
+        self.rng_seed: int = job["rng_seed"]
+        self.steps, self.interval = job["steps"], job["checkpoint_interval"]
+        self.stops: bool = job["stop_on_non_finite"]
+        self.slot_stops: bool = job["stop_on_slot"]
+        self.format: int = job["format_version"]
+        self.entries: list[dict[str, Any]] = job["programs"]
+        self.turns: list[tuple[int, int]] = job["schedule"]
+        self.scalars = manifest["scalars"]
+        sets = zip(job["data"], job["schemas"], strict=True)
+        self.data = [Records(data, schema) for data, schema in sets]
+        texts = [program_texts] if isinstance(program_texts, bytes) else list(program_texts)
+        if len(texts) != len(self.entries):
+            raise RefusedError("another number of programs")
+        self.texts = [read_program(t) for t in texts]
+        for program, entry in zip(self.texts, self.entries, strict=True):
+            if program.digest != entry["digest"]:
+                raise RefusedError("another program")
+        self.digest = bytes.fromhex(manifest["job_digest"])
+        for number in range(len(self.texts)):
+            self.fit(number)
+        self.fit_together()
+        pairs = zip(self.texts, self.entries, strict=True)
+        self.programs = [expand(t, e["micro_batches"]) for t, e in pairs]
+
+    def fit(self, number: int) -> None:
+        """COMMITMENTS 7.4 and 7.6.9, of one program."""
+        program, entry = self.texts[number], self.entries[number]
+        if program.contract != self.contract:
+            raise RefusedError("another contract")
+        if entry["micro_batches"] > 1 and not program.section:
+            raise RefusedError("micro-batches without a section")
+        schema = [] if entry["data"] is None else self.data[entry["data"]].schema
+        rows = entry["batch_size"] // entry["micro_batches"]
+        batch = {f"batch.{n}": (dtype, (rows, *shape)) for n, (dtype, shape) in schema}
+        if program.of_kind("batch") != batch:
+            raise RefusedError("another batch")
+        if program.of_kind("state") != self.texts[0].of_kind("state"):
+            raise RefusedError("other slots")
+        for name in program.of_kind("scalar"):
+            table = self.scalars.get(name.removeprefix("scalar."))
+            if isinstance(table, list) and len(table) != self.rows(number):
+                raise RefusedError("a table that is not as long as the steps")
+
+    def fit_together(self) -> None:
+        """7.4, 7.6.7, 7.6.9, of all of them."""
+        read = {n.removeprefix("scalar.") for p in self.texts for n in p.of_kind("scalar")}
+        if read != set(self.scalars):
+            raise RefusedError("other scalars")
+        if "replay/" in self.contract and len(self.texts) > 1:
+            raise RefusedError("several programs under a contract with logs")
+        stop = self.texts[0].of_kind("state").get("control.stop")
+        if self.slot_stops and stop != ("bool", ()):
+            raise RefusedError("no slot that stops")
+
+    def rows(self, number: int) -> int:
+        """The rows of a table that a program reads (7.6.5)."""
+        own = [steps for program, steps in self.turns if program == number]
+        if self.entries[number]["by_pass"]:
+            return max(own)
+        cycle = sum(steps for _, steps in self.turns)
+        left, rows = self.steps % cycle, self.steps // cycle * sum(own)
+        for program, steps in self.turns:
+            rows += min(left, steps) if program == number else 0
+            left -= min(left, steps)
+        return rows
+
+    def at(self, step: int) -> tuple[int, int]:
+        """(program, batch number) of a step (7.6.3)."""
+        cycle = sum(steps for _, steps in self.turns)
+        whole, left = divmod(step, cycle)
+        turn = 0
+        while left >= self.turns[turn][1]:
+            left -= self.turns[turn][1]
+            turn += 1
+        number = self.turns[turn][0]
+        entry = self.entries[number]
+        if entry["by_pass"]:
+            return number, left
+        in_cycle = sum(steps for program, steps in self.turns if program == number)
+        earlier = sum(steps for program, steps in self.turns[:turn] if program == number)
+        return number, entry["first"] + whole * in_cycle + earlier + left
+
+    def program_at(self, step: int) -> Program:
+        return self.programs[self.at(step)[0]]
+
+    def checkpoints(self, final: int) -> int:
+        """How many there are in a run that ends at step `final` (COMMITMENTS 6.2)."""
+        return final // self.interval + 1 + (final % self.interval != 0)
+
+    def derived(self, name: str, step: int) -> bytes:
+        """The digest of a scalar or of the random key (PROTOCOL 5.6.4)."""
+        number, j = self.at(step)
+        if name == "rng":
+            seed = self.rng_seed
+            if number:
+                word = tag("program-seed/1") + u64(seed) + text(self.entries[number]["name"])
+                seed = struct.unpack("<Q", sha(word)[:8])[0] % 2**63
+            return digest_of_bytes(("i64", (2,)), struct.pack("<qq", seed, j))
+        value = self.scalars[name.removeprefix("scalar.")]
+        value = value[j - self.entries[number]["first"]] if isinstance(value, list) else value
+        return digest_of_bytes(("f64", ()), struct.pack("<d", _number(value)))
+
+    def record_at(self, step: int, place: int) -> int:
+        """Which record the batch of a step has at a place (7.6.4)."""
+        number, j = self.at(step)
+        entry = self.entries[number]
+        p = j * entry["batch_size"] + place
+        return p if entry["by_pass"] else self.data[entry["data"]].ordered(p)

@@ -74,12 +74,15 @@ def _entry(data: bytes, key: bytes | None) -> Entry:
 
 
 @lru_cache(maxsize=4)
-def _terms(job_json: bytes, program_text: bytes) -> Terms:
+def _terms(job_json: bytes, program_text: bytes | tuple[bytes, ...]) -> Terms:
     return Terms(job_json, program_text)
 
 
-def read(job_json: bytes, program_text: bytes, entries: Sequence[bytes]) -> Outcome:
-    """The session of a log: its signed entries from index 0 on (12.1)."""
+def read(
+    job_json: bytes, program_text: bytes | tuple[bytes, ...], entries: Sequence[bytes]
+) -> Outcome:
+    """The session of a log: its signed entries from index 0 on (12.1). The text, or of a job of
+    format 2 the texts in the order of its programs."""
     terms = _terms(job_json, program_text)
     rest = list(entries)
     if rest and _is_cut(rest[-1]):

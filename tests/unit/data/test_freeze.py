@@ -165,7 +165,7 @@ def test_progress_says_records_and_bytes(tmp_path: Path) -> None:
     columns = arrays(100_000, {"x": ("f32", (64,))}, 0)
     freeze(columns, tmp_path / "a", on_progress=seen.append)
     assert [p.records for p in seen][-1] == 100_000 == seen[0].count
-    assert seen[-1].nbytes == columns["x"].nbytes and len(seen) > 3
+    assert seen[-1].nbytes == columns["x"].nbytes and len(seen) > 1
     assert {p.stage for p in seen} == {"freezing"}
 
 

@@ -203,6 +203,28 @@ def test_links_in_any_pieces() -> None:
                     assert same_bits(found, each[last]), (op, first, last)
 
 
+def test_a_segment_of_several_blocks() -> None:
+    """12.4, 12.5: 400 places an image, blocks of 256: a block ends within the segment, its sum is
+    added there, and a prover may begin in the middle of a block."""
+    gen, form = Gen("exact places"), _geometry(stride=(1, 1), padding=(1, 1), groups=1)
+    operands = gen.floats(1, 1, 20, 20), gen.floats(1, 1, 20, 20), gen.floats(1, 1, 3, 3)
+    attrs = {**form, "output_mask": (False, True, False)}
+    site, _ = sites("aten.convolution_backward", attrs, operands)[0]
+    chain, whole = (
+        opening_rule(replace(site, contract=CONTRACTS[8])).needs[0],
+        WholeSource(operands),
+    )
+    assert isinstance(chain, Chain) and chain.count == 12  # three phases of four links
+    each = [chain.start, *chain_states(chain, whole, range(1, 13))]
+    records = [Record.of(state) for state in each]
+    assert [r.sum == 0 for r in records[9:]] == [False, True, False, True]
+    assert [r.total == 0 for r in records[9:]] == [True, False, False, False]
+    assert records[10].total == records[11].total != records[12].total
+    for first in range(12):
+        for last in range(first + 1, 13):
+            assert same_bits(chain.advance(whole, (), each[first], first, last), each[last])
+
+
 def test_a_group_of_zeros_has_no_magnitude() -> None:
     """12.4: 0 and -0; the record says so, in a second segment too."""
     a = np.zeros((1, 400), F32)

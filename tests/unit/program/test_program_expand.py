@@ -18,17 +18,18 @@ from tallystick.program.check import check_program
 from tallystick.program.executor import Executor
 from tallystick.program.expand import (
     Expanded,
-    cut_batch,
     expand,
     extremes,
     is_forward,
     kinds,
     micro_batch_of,
     numbering,
+    part_of_name,
+    split_batch,
     step_batch_types,
     times,
 )
-from tallystick.program.ir import Node, Program, Value, split_batch
+from tallystick.program.ir import Node, Program, Value
 from tallystick.program.text import attribute_text, parse_text, text_digest
 from tallystick.program.work import _node_terms, step_terms
 
@@ -231,15 +232,16 @@ def test_limits_are_named() -> None:
 
 def test_the_batch_is_cut_into_consecutive_places() -> None:
     _, batch = micro_inputs(4)
-    cut = cut_batch(batch, 4)
+    cut = split_batch(batch, 4)
     assert set(cut) == {f"x#{v}" for v in range(4)}
     for name, array in cut.items():
-        field, part = split_batch(f"batch.{name}")
-        assert field == "x" and array.base is batch["x"]
+        field, part = part_of_name(name)
+        assert part is not None and field == "x" and array.base is batch["x"]
         assert (array == batch["x"][ROWS * part : ROWS * (part + 1)]).all()
+    assert part_of_name("batch.x") == ("batch.x", None)
     assert step_batch_types(STEP, 4) == {"x": f32(4 * ROWS, 4)}
     with pytest.raises(UsageError, match="not 5 micro-batches"):
-        cut_batch(batch, 5)
+        split_batch(batch, 5)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
@@ -247,7 +249,7 @@ def test_the_expansion_is_executed_as_it_reads(parts: int) -> None:
     """The executor against the plain interpreter; and a step of one micro-batch by hand."""
     flat = expand(STEP, parts)
     state, batch = micro_inputs(parts)
-    cut = cut_batch(batch, parts)
+    cut = split_batch(batch, parts)
     inputs = {**state, **{f"batch.{k}": v for k, v in cut.items()},
               "scalar.lr": np.float64(LR["lr"]), "rng": KEY}  # fmt: skip
     expected = interpret(flat, inputs)

@@ -19,7 +19,7 @@ from tallystick.kernels.table import run_of
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor, StepResult
-from tallystick.program.expand import cut_batch, expand
+from tallystick.program.expand import expand, split_batch
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import Node, Program
 from tallystick.program.sectioned import SectionedExecutor, executor_of
@@ -53,7 +53,7 @@ def test_the_bits_of_the_expansion(parts: int, threads: int) -> None:
     plain, ours = Executor(expand(STEP, parts)), SectionedExecutor(STEP, parts, context)
     (state, _), (other, _) = micro_inputs(parts), micro_inputs(parts)
     for batch, key in zip(*steps(parts, parts), strict=True):
-        expected = plain.run_step(state, cut_batch(batch, parts), LR, key)
+        expected = plain.run_step(state, split_batch(batch, parts), LR, key)
         same(expected, state, ours.run_step(other, batch, LR, key), other)
         assert ours.state_intact
 
@@ -61,7 +61,7 @@ def test_the_bits_of_the_expansion(parts: int, threads: int) -> None:
 @pytest.mark.parametrize("isa", _core.supported_isas())
 def test_every_path(isa: str) -> None:
     (state, batch), (other, _) = micro_inputs(6), micro_inputs(6)
-    expected = Executor(expand(STEP, 6)).run_step(state, cut_batch(batch, 6), LR, KEY)
+    expected = Executor(expand(STEP, 6)).run_step(state, split_batch(batch, 6), LR, KEY)
     ours = SectionedExecutor(STEP, 6, ExecutionContext(isa=isa))
     same(expected, state, ours.run_step(other, batch, LR, KEY), other)
 
@@ -72,7 +72,7 @@ def test_folds_of_several_levels(parts: int) -> None:
     state = {"buffer.n": np.zeros(2, np.float32), "param.w": rng.standard_normal(2).astype("f")}
     other = {k: v.copy() for k, v in state.items()}
     batch = {"x": rng.standard_normal(2 * parts).astype("f")}
-    plain = Executor(expand(SMALL, parts)).run_step(state, cut_batch(batch, parts))
+    plain = Executor(expand(SMALL, parts)).run_step(state, split_batch(batch, parts))
     same(plain, state, SectionedExecutor(SMALL, parts).run_step(other, batch), other)
 
 
@@ -85,7 +85,7 @@ def test_the_values_may_be_anything() -> None:
             batch = {"x": np.roll(odd, turn)[: 2 * parts].copy()}
             state = {"buffer.n": np.zeros(2, np.float32), "param.w": np.ones(2, np.float32)}
             other = {k: v.copy() for k, v in state.items()}
-            plain = Executor(expand(SMALL, parts)).run_step(state, cut_batch(batch, parts))
+            plain = Executor(expand(SMALL, parts)).run_step(state, split_batch(batch, parts))
             same(plain, state, SectionedExecutor(SMALL, parts).run_step(other, batch), other)
 
 
@@ -114,13 +114,13 @@ def test_a_tap_sees_the_expanded_nodes(parts: int, advance: bool) -> None:
     plain, ours = Executor(expand(STEP, parts)), SectionedExecutor(STEP, parts)
     before = {k: v.copy() for k, v in state.items()}
     for _ in range(2):  # the second time from what the first left
-        a = plain.run_step(state, cut_batch(batch, parts), LR, KEY, one, advance)
+        a = plain.run_step(state, split_batch(batch, parts), LR, KEY, one, advance)
         b = ours.run_step(other, batch, LR, KEY, two, advance)
         same(a, state, b, other)
     assert [index for index, *_ in one.seen] == 2 * list(range(len(plain.program.nodes)))
     assert one.seen == two.seen
     assert advance or all(v.tobytes() == state[k].tobytes() for k, v in before.items())
-    same(plain.run_step(state, cut_batch(batch, parts), LR, KEY), state,
+    same(plain.run_step(state, split_batch(batch, parts), LR, KEY), state,
          ours.run_step(other, batch, LR, KEY), other)  # fmt: skip
 
 
@@ -128,7 +128,9 @@ def test_a_tap_sees_the_levels_of_a_fold() -> None:
     parts, one, two = 300, Trace(), Trace()
     state = {"buffer.n": np.zeros(2, np.float32), "param.w": np.ones(2, np.float32)}
     batch = {"x": np.random.default_rng(0).standard_normal(2 * parts).astype("f")}
-    Executor(expand(SMALL, parts)).run_step(state, cut_batch(batch, parts), tap=one, advance=False)
+    Executor(expand(SMALL, parts)).run_step(
+        state, split_batch(batch, parts), tap=one, advance=False
+    )
     SectionedExecutor(SMALL, parts).run_step(state, batch, tap=two, advance=False)
     assert one.seen == two.seen and len(one.seen) == 2 * parts + 2 + 2
 
@@ -143,7 +145,7 @@ def test_later_nodes_read_what_a_tap_wrote(lie: int) -> None:
     if node is None or not node.out_types or node.out_types[0].dtype == "bool":
         return
     one, two = Trace(lie), Trace(lie)
-    a = Executor(program).run_step(state, cut_batch(batch, 2), LR, KEY, one)
+    a = Executor(program).run_step(state, split_batch(batch, 2), LR, KEY, one)
     b = SectionedExecutor(STEP, 2).run_step(other, batch, LR, KEY, two)
     assert one.seen == two.seen
     same(a, state, b, other)
@@ -181,7 +183,7 @@ def test_a_hooks_kernels_run_once_for_each_expanded_node(
     for batch, key in zip(*steps(parts, 1), strict=True):
         one.ran.clear()
         two.ran.clear()
-        a = plain.run_step(state, cut_batch(batch, parts), LR, key)
+        a = plain.run_step(state, split_batch(batch, parts), LR, key)
         same(a, state, ours.run_step(other, batch, LR, key), other)
         assert sorted(n for n, _ in two.ran) == sorted(n for n, _ in one.ran)
         assert dict(two.ran) == dict(one.ran) and one.ran
@@ -230,7 +232,7 @@ def test_another_device(parts: int, tapped: bool) -> None:
     device = Island()
     context = ExecutionContext(device=device)
     (state, batch), (other, _) = micro_inputs(parts), micro_inputs(parts)
-    expected = Executor(expand(STEP, parts)).run_step(state, cut_batch(batch, parts), LR, KEY)
+    expected = Executor(expand(STEP, parts)).run_step(state, split_batch(batch, parts), LR, KEY)
 
     def there(arrays: Arrays) -> dict[str, Any]:
         found = {}

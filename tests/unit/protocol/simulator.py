@@ -34,6 +34,7 @@ from tallystick.opening import quantity
 from tallystick.opening.values import WholeSource
 from tallystick.opening.views import locate, view_values
 from tallystick.program.executor import Executor
+from tallystick.program.expand import Expanded, split_batch
 from tallystick.program.ir import COMMIT, Node
 from tallystick.program.text import attribute_text
 from tallystick.protocol import queries as q
@@ -105,6 +106,8 @@ class Party:
             executor = executors[occasion.program]
             batch = self._batch(lie.data_step(step))
             lie.batch(step, batch)
+            if isinstance(executor.program, Expanded):
+                batch = split_batch(batch, executor.program.micro_batches)
             names = executor.program.scalar_names
             scalars = {name: job.terms.scalar(name, step) for name in names}
             lie.scalars(step, scalars)

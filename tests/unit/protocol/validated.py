@@ -23,16 +23,24 @@ EVERY, CYCLE = 3, 6
 PASS, DECISION = EVERY + 1, EVERY + 2  # steps of the first cycle
 
 
-def make_validated_job(path: Path, patience: int | None = 1, contract: str = "ordered/1") -> Job:
-    """A logistic regression that begins to get worse at once, and so stops after two passes.
+def make_validated_job(
+    path: Path,
+    patience: int | None = 1,
+    contract: str = "ordered/1",
+    rate: float = 30,
+    min_delta: float = 0,
+    steps: int = 12,
+) -> Job:
+    """A logistic regression that begins to get worse at once, and so stops after a few passes.
 
     Without patience it runs to its end.
     """
-    pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2", "lr": "30"}
+    pairs = {"features": "24", "classes": "2", "records": "16", "batch_size": "2"}
+    pairs["lr"] = str(rate)
     pairs |= {"momentum": "0.9", "validation": "0.25", "schedule": "constant"}
     return new_job(
-        "logreg", path, pairs, steps=12, checkpoint_interval=4, evaluate_every=EVERY, seed=3,
-        stop_rule=StopRule(patience), contract=contract,
+        "logreg", path, pairs, steps=steps, checkpoint_interval=4, evaluate_every=EVERY, seed=3,
+        stop_rule=StopRule(patience, min_delta), contract=contract,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from micro_samples import micro_inputs, micro_step
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.executor import Executor
-from tallystick.program.expand import cut_batch, expand
+from tallystick.program.expand import expand, split_batch
 from tallystick.program.sectioned import SectionedExecutor
 from tallystick.rounding.steps import LoggedSteps
 
@@ -33,7 +33,7 @@ def test_logs_are_those_of_the_expansion(contract: str, parts: int) -> None:
     assert count and count % parts == 0, "each micro-batch has sections of its own"
     for step in range(2):
         one.begin(step)
-        a = plain.run_step(state, cut_batch(batch, parts), LR, KEY)
+        a = plain.run_step(state, split_batch(batch, parts), LR, KEY)
         two.begin(step)
         b = ours.run_step(other, batch, LR, KEY)
         assert one.finish() == two.finish()
@@ -64,6 +64,6 @@ def test_published_logs_on_a_torch_device() -> None:
             ours.run_step(state.slots, batch, LR, KEY)
         else:
             plain = Executor(flat, context, steps.kernels)
-            plain.run_step(state.slots, cut_batch(batch, 3), LR, KEY)
+            plain.run_step(state.slots, split_batch(batch, 3), LR, KEY)
         found.append((steps.finish(), [device.host(x).tobytes() for x in state.slots.values()]))
     assert found[0] == found[1]

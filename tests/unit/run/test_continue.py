@@ -140,3 +140,19 @@ def test_what_is_not_continued_is_refused_by_name(run: Path, tmp_path: Path) -> 
     train_job(made(tmp_path / "job", 9), unfinished, replace(Options(), stop_before=4))
     with pytest.raises(CannotCheckError, match="not finished"):
         continue_run(unfinished, tmp_path / "b", 3)
+
+
+def test_derived_tables_need_their_later_numbers(tmp_path: Path) -> None:
+    """Adafactor's parts are powers of the number of the step (PROGRAM 8.2)."""
+    pairs = {"features": "6", "hidden": "8", "layers": "1", "records": "32", "batch_size": "4"}
+    pairs |= {"optimizer": "adafactor", "lr": "0.4"}
+    whole = new_job("mlp", tmp_path / "whole", pairs, steps=9)
+    half = new_job("mlp", tmp_path / "half", pairs, steps=6)
+    ended = train_job(whole, tmp_path / "w")
+    train_job(half, tmp_path / "h")
+    with pytest.raises(UsageError, match="numbers of part follow from the number of the step"):
+        continue_run(tmp_path / "h", tmp_path / "a", 3)
+    later = {name: t[6:] for name, t in whole.scalars.items() if not isinstance(t, float)}
+    assert set(later) == {"part", "rate"}
+    more = continue_run(tmp_path / "h", tmp_path / "b", 3, later)
+    assert train_job(more, tmp_path / "m").losses == ended.losses[6:]

@@ -55,9 +55,9 @@ class CapturedStep:
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
     passes them through unchanged. `first_step` compares a job's first step with the module.
-    `names` are those of its state_dict where they are not those of the slots.
-    `batch` has a whole step's types. `micro_batches` says how many the step was captured for, None
-    where its program is a text 1.
+    `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
+    step's types. `micro_batches` says how many the step was captured for, None where its program is
+    a text 1.
     """
 
     program: Program
@@ -158,8 +158,8 @@ def capture(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        micro = micro_batches_of(micro_batches, loss_over, isinstance(optimizer, Mapping))
         rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
             groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))

@@ -192,8 +192,9 @@ class FirstStep:
     ) -> str | None:
         """The first module whose output differs beyond the threshold, as a clause, if one does."""
         program, paths = self.probes()
-        first = replace(inputs, batch=cut(inputs.batch, self._parts)[0])
-        step = self._ours(program, contract, first)
+        if self._parts > 1:
+            inputs = replace(inputs, batch=cut(inputs.batch, self._parts)[0])
+        step = self._ours(program, contract, inputs)
         if paths != [path for path, _ in exact.outputs]:
             return "the modules do not run in the same order on real values"
         for i, path in enumerate(paths):

@@ -83,8 +83,10 @@ class CheatingEngine(Engine):
         return None if log is None else self.override.log_digest(self.step, log)
 
     def stops(self, bits: int) -> bool:
-        """A cheat that names its last step ends there. It goes on where an honest run stops."""
-        return self.last_step == self.job.steps and super().stops(bits)
+        """A cheat that names its last step ends there, and one that goes on ends with the job. Both
+        pass over the end of an honest run."""
+        ends = self.last_step == self.job.steps and not self.override.goes_on()
+        return ends and super().stops(bits)
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
         if not self.override.skips(self.step):

@@ -35,6 +35,10 @@ class Override:
         """The step after which the run claims to have ended."""
         return job.steps
 
+    def goes_on(self) -> bool:
+        """True if the run goes on to its last step where an honest run stops before."""
+        return False
+
     def skips(self, step: int) -> bool:
         """True if the run skips the step: the state stays, and the loss is that of the last
         step."""

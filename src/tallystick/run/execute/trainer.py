@@ -30,6 +30,7 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
+from tallystick.program.validation import BEST_PASS, best_pass_step
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop, interrupts
@@ -92,6 +93,7 @@ class _Training:
     logs: TrainerLogs | None = None
     metrics: MetricLog | None = None
     wanted: frozenset[int] = frozenset()
+    best: int = 0  # the step after the best pass of committed validation, from which one exports
 
     def prepare(self) -> None:
         """Load the state to start from, check the room on the disk, and begin a session."""
@@ -102,6 +104,7 @@ class _Training:
         self.engine = make.engine(self.job, state, step, options.context, self.logs, losses)
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
+        self._take_up_best()
         logs = self.logs.estimate() if self.logs is not None else 0
         estimate = estimate_disk(self.job, size, options.kept, logs)
         present = size * len(self.store.stored_steps()) + estimate.job
@@ -220,15 +223,32 @@ class _Training:
             self._expect_root(step, root)
         else:
             self.journal.checkpoint(step, root)
-        if force or step in self.wanted or self.policy.worth():
+        if force or step in self.wanted or self._is_best() or self.policy.worth():
             self._store(step)
+
+    def _is_best(self) -> bool:
+        """True after the best pass of committed validation so far: that state stays stored."""
+        before = self.best
+        self._take_up_best()
+        return self.best != before and self.best == self.engine.step
+
+    def _take_up_best(self) -> None:
+        """Want the state after the best pass that the present state knows of."""
+        slots = self.engine.state.slots
+        if BEST_PASS not in slots:
+            return
+        best = int(self.engine.context.device.host(slots[BEST_PASS]))
+        decided = best_pass_step(self.job.commitment.timetable, best) if best else 0
+        self.wanted = (self.wanted - {self.best}) | ({decided} if decided else frozenset())
+        self.best = decided
 
     def _store(self, step: int) -> None:
         began = self.options.clock()
         if step not in self.store.stored_steps():
             self.store.store_state(step, self.engine.state)
         pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
-        kept, wanted = self.options.kept, self.wanted
+        # The newest state always stays, and the best one beside it.
+        kept, wanted = max(self.options.kept, 1 + bool(self.best)), self.wanted
         while (drop := to_drop(self.store.stored_steps(), kept, pauses, wanted)) is not None:
             self.store.drop_state(drop)
         self.policy.wrote(self.options.clock() - began)

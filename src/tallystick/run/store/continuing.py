@@ -19,6 +19,7 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.continued import CONTINUES, continuation_file, continued_run
 from tallystick.job.job import EVAL_PROGRAM, FORWARD_PROGRAM, MANIFEST, STATE0, VALIDATION, Job
 from tallystick.job.job_file import job_manifest, load_job
+from tallystick.job.scalars import DERIVED
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State
@@ -106,6 +107,13 @@ def _scalars(
     if unknown := sorted(set(given) - set(job.scalars)):
         raise UsageError(
             f"The job has no scalar {unknown[0]!r}.", f"It has {', '.join(sorted(job.scalars))}."
+        )
+    derived = sorted({*job.about.get(DERIVED, "").split()} & set(job.scalars) - set(given))
+    if derived:
+        raise UsageError(
+            f"The numbers of {derived[0]} follow from the number of the step (PROGRAM 8.2), so the "
+            "last one cannot stay.",
+            f"Pass schedules={{{derived[0]!r}: [...]}} with the numbers of the steps that follow.",
         )
     found: dict[str, ScalarTable] = {}
     for name, before in job.scalars.items():

@@ -1,0 +1,29 @@
+"""Golden run roots of jobs of format 2: a run that validates and stops early, micro-batches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from golden import FORMAT_TWO, FORMAT_TWO_ROOTS, entry_two, format_two_job
+
+from tallystick import _core
+from tallystick.kernels.context import ExecutionContext
+from tallystick.run.execute.trainer import Options, train_job
+
+
+@pytest.mark.parametrize(("name", "contract"), FORMAT_TWO)
+def test_run_roots_on_every_path(name: str, contract: str, tmp_path: Path) -> None:
+    golden = json.loads(FORMAT_TWO_ROOTS.read_text())[f"{name} {contract}"]
+    job = format_two_job(name, tmp_path, contract)
+    assert golden["final_step"] >= 100, "some leaks show late"
+    assert (golden["final_step"] < job.steps) == (name == "validated")
+    for number, isa in enumerate(_core.supported_isas()):
+        _core.set_isa(isa)
+        run = train_job(job, tmp_path / f"run-{isa}", Options(ExecutionContext(1 + number % 3)))
+        assert run.isa == isa
+        assert entry_two(job, run) == golden, isa
