@@ -146,7 +146,7 @@ def _share(hold_out: float | Fraction) -> Fraction:
 
 
 def _clear(directory: Path) -> None:
-    """Drop what a killed freeze left."""
+    """Drop what a freeze left that did not end."""
     for name in names(directory):
         if is_left_over(name, RECORDS) or name in (RECORDS, MANIFEST):
             remove_file(directory / name)
@@ -188,9 +188,11 @@ class _Writing:
     def __enter__(self) -> _Writing:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         for each in self._sets:
             each.writer.discard()
+            if kind is not None and each.named:  # the held-out records, whose set was not ended
+                _clear(each.directory)
 
     def all(self, say: OnProgress) -> None:
         """Read, hash and write every record, and then the manifests."""
@@ -274,6 +276,7 @@ class _Set:
     def __post_init__(self) -> None:
         self._stream = RecordStream(self.schema)
         self._ranges: dict[str, tuple[int, int]] = {}
+        self.named = False
 
     def add(self, columns: dict[str, Array]) -> None:
         self.writer.add(columns)
@@ -287,6 +290,7 @@ class _Set:
 
     def finish(self, source: dict[str, JsonValue], rules: dict[str, JsonValue]) -> None:
         """Make the records durable and read-only; then write the manifest."""
+        self.named = True
         self.writer.finish()
         with os_errors(self.directory / RECORDS):
             os.chmod(self.directory / RECORDS, 0o444)

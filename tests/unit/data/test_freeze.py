@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -314,6 +315,61 @@ def test_a_disk_that_is_too_small_is_refused_first(
     monkeypatch.setattr(module, "free_bytes", lambda _: 1000)
     with pytest.raises(StorageError, match="has 1,000 free"):
         freeze({"x": np.zeros((1000, 9), np.float32)}, tmp_path / "a")
+
+
+def test_a_disk_that_fills_up_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every write, flush and rename; then the same command works."""
+    import errno
+
+    from tallystick.disk import columns, files
+
+    class Full(files._Os):  # type: ignore[misc]
+        def __init__(self, left: int) -> None:
+            self.left = left
+
+        def _count(self) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise OSError(errno.ENOSPC, "full")
+
+        def write(self, descriptor: int, data: memoryview) -> int:  # type: ignore[override]
+            self._count()
+            return os.write(descriptor, data)
+
+        def fsync(self, descriptor: int) -> None:  # type: ignore[override]
+            self._count()
+
+        def replace(self, source: Path, target: Path) -> None:  # type: ignore[override]
+            self._count()
+            os.replace(source, target)
+
+    items = [{"x": np.full(40, i, np.float32)} for i in range(30)]
+    wanted = freeze(items, tmp_path / "wanted", hold_out=0.5).root
+    failed = 0
+    for source in (items, iter(items)):
+        kept = list(items)
+        for at in range(1, 100):
+            full = Full(at)
+            monkeypatch.setattr(files, "OS", full)
+            monkeypatch.setattr(columns, "OS", full)
+            given = source if isinstance(source, list) else iter(kept)
+            try:
+                freeze(given, tmp_path / "out", hold_out=0.5)
+            except StorageError as error:
+                failed += 1
+                assert "full" in str(error)
+                if (tmp_path / "out" / "data.json").exists():  # the flush of the directory
+                    shutil.rmtree(tmp_path / "out")
+                    continue
+                left = [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()]
+                assert left == [], (at, left)
+                continue
+            assert load_frozen(tmp_path / "out").root == wanted
+            shutil.rmtree(tmp_path / "out")
+            break
+    assert failed > 20
 
 
 def test_a_frozen_set_is_not_frozen_over(tmp_path: Path) -> None:
