@@ -104,11 +104,21 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Product:
+    """The call of a DOT; `turned`: its first operand is stored with its axes exchanged."""
+
+    op: str
+    operands: tuple[Tensor, ...]
+    turned: bool = False
+
+
+@dataclass(frozen=True)
 class Operator:
     name: str
     output: Tensor
     inputs: int
     branches: Callable[[random.Random], Iterator[Branch]]
+    product: Product | None = None
 
 
 def sum_branches(
@@ -157,7 +167,9 @@ def mm(name: str, m: int, k: int, n: int, strided_a: bool = False, bias: bool = 
 
             yield from dot_branches(k, reads, draw)
 
-    return Operator(name, out, 3 if bias else 2, branches)
+    first = (Tensor((n,)),) if bias else ()
+    call = Product("aten.addmm" if bias else "aten.mm", (*first, Tensor((m, k)), b), strided_a)
+    return Operator(name, out, 3 if bias else 2, branches, call)
 
 
 def bmm(name: str, batch: int, m: int, k: int, n: int) -> Operator:
@@ -171,7 +183,7 @@ def bmm(name: str, batch: int, m: int, k: int, n: int) -> Operator:
 
             yield from dot_branches(k, reads, draw)
 
-    return Operator(name, out, 2, branches)
+    return Operator(name, out, 2, branches, Product("aten.bmm", (a, b)))
 
 
 def elementwise(name: str, output: Tensor, *inputs: Tensor, claims: int = 0) -> Operator:
@@ -321,18 +333,23 @@ def gpt2_124m(batch: int, seq: int) -> list[Operator]:
     ]
 
 
-def worst_cost(operator: Operator, leaf: int, nodes: int = 3000) -> tuple[int, int]:
-    """(bytes, opened leaves) of the dearest branch over the elements tried."""
-    draw = random.Random(0)
+def before(operator: Operator, leaf: int, nodes: int = 3000) -> int:
+    """The bytes before the first query about an element: descent, output leaf, node records."""
     out_leaves = max(1, -(-operator.output.nbytes // leaf))
     levels = (out_leaves - 1).bit_length()
     descent = PARTIES * (levels * 2 * HASH + min(leaf, operator.output.nbytes))
-    record = PARTIES * HASH * (operator.inputs + 3 + (nodes - 1).bit_length())
+    return descent + PARTIES * HASH * (operator.inputs + 3 + (nodes - 1).bit_length())
+
+
+def worst_cost(operator: Operator, leaf: int) -> tuple[int, int]:
+    """(bytes, opened leaves) of the dearest branch over the elements tried."""
+    draw = random.Random(0)
+    first = before(operator, leaf)
     worst = (0, 0)
     for branch in operator.branches(draw):
         reads = sum(opening_bytes(t, elements, leaf) for t, elements in branch.reads)
         opened = sum(len({e * ITEM[t.dtype] // leaf for e in es}) for t, es in branch.reads)
-        worst = max(worst, (descent + record + PARTIES * F32 * branch.claims + reads, opened))
+        worst = max(worst, (first + PARTIES * F32 * branch.claims + reads, opened))
     return worst
 
 

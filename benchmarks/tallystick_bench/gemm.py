@@ -5,6 +5,7 @@ This module imports torch as the yardstick; the core never computes with it.
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
+from tallystick.errors import UsageError
 
 # The project's target: the ratio of median times, ours over torch's.
 TARGET = 1.15
@@ -38,6 +40,23 @@ class Shape:
         """`512x768x768`, `96x64x64x64`, with `-tn` and the like for transposed operands."""
         sides = [self.m, self.k, self.n] if not self.count else [self.count, self.m, self.k, self.n]
         return "x".join(map(str, sides)) + ("" if self.layout == "nn" else f"-{self.layout}")
+
+
+_SHAPE = re.compile(r"((?:[0-9]{1,6}x){2,3}[0-9]{1,6})(?:-([nt]{2}))?", re.ASCII)
+
+
+def shape_of(name: str) -> Shape:
+    """The shape that is called `name`, as in rows: 512x768x3072, 96x64x64x64-nt. Raises
+    UsageError."""
+    found = _SHAPE.fullmatch(name)
+    sides = [int(side) for side in found[1].split("x")] if found else []
+    if found is None or not all(sides):
+        raise UsageError(
+            f"{name[:40]!r} is no product.",
+            "Give rows x terms x columns, such as 512x768x3072, 512x768x768-nt or 96x64x64x64.",
+        )
+    count, (m, k, n) = sides[0] if len(sides) == 4 else 0, sides[-3:]
+    return Shape(m, k, n, found[2] or "nn", count)
 
 
 # The shapes of the target.
@@ -117,10 +136,13 @@ def _measure(shape: Shape, repeats: int) -> tuple[float, float]:
 def rows(
     threads: int | None = None,
     repeats: int = 15,
-    shapes: tuple[Shape, ...] = GATED + GPT2,
+    shapes: tuple[Shape | str, ...] = (),
     isas: tuple[str, ...] | None = None,
+    device: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Measures every shape and returns one row for each instruction set and shape.
+    """Measures every shape (or its name) and returns one row for each instruction set and shape.
+
+    With `device`, the name of a GPU: device_gemm's rows, and its shapes by default.
 
     `value` is the ratio of median times, ours over torch's float32, both on `threads` threads;
     `seconds` and `anchor_seconds` are the medians. By default the instruction set in use and,
@@ -128,6 +150,13 @@ def rows(
     """
     import torch
 
+    given = tuple(shape_of(shape) if isinstance(shape, str) else shape for shape in shapes)
+    if device is not None:
+        from tallystick_bench import device_gemm
+        from tallystick_bench.device_time import device_of
+
+        there = device_of(device)
+        return device_gemm.rows(there, given) if given else device_gemm.rows(there)
     threads = _core.threads() if threads is None else threads
     default = str(_core.isa())
     chosen = isas or tuple(
@@ -140,7 +169,7 @@ def rows(
         torch.set_num_threads(threads)
         for isa in dict.fromkeys(chosen):
             _core.set_isa(isa)
-            for shape in shapes:
+            for shape in given or GATED + GPT2:
                 ours, theirs = _measure(shape, repeats)
                 suffix = "" if isa == default else f"/{isa}"
                 found.append(

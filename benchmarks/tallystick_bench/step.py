@@ -46,7 +46,8 @@ class Model:
     settings: Gpt2Settings
 
 
-def _gpt2(layers: int, heads: int, width: int, vocabulary: int, dropout: float) -> Gpt2Settings:
+def gpt2(layers: int, heads: int, width: int, vocabulary: int, dropout: float) -> Gpt2Settings:
+    """The settings of a GPT-2 of these sizes, batch 8 of 64 tokens."""
     return Gpt2Settings(
         n_layer=layers,
         n_head=heads,
@@ -64,9 +65,9 @@ def _gpt2(layers: int, heads: int, width: int, vocabulary: int, dropout: float) 
 MODELS = {
     model.name: model
     for model in (
-        Model("gpt2-124m", _gpt2(12, 12, 768, 50257, 0.1)),
-        Model("gpt2-124m-no-dropout", _gpt2(12, 12, 768, 50257, 0.0)),
-        Model("gpt2-small", _gpt2(4, 4, 128, 256, 0.1)),
+        Model("gpt2-124m", gpt2(12, 12, 768, 50257, 0.1)),
+        Model("gpt2-124m-no-dropout", gpt2(12, 12, 768, 50257, 0.0)),
+        Model("gpt2-small", gpt2(4, 4, 128, 256, 0.1)),
     )
 }
 
@@ -155,7 +156,9 @@ def _timed_steps() -> Iterator[list[float]]:
         Executor.run_step = original  # type: ignore[method-assign]
 
 
-def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any]:
+def commit_row(
+    model: Model, job: Job, out: Path, context: ExecutionContext, target: float = COMMIT_TARGET
+) -> dict[str, Any]:
     """Time of a run through the trainer over the time of its bare steps, in one run.
 
     All time between the first step and the last checkpoint counts as committing, except the
@@ -164,16 +167,17 @@ def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any
     """
     window = _Window()
     with _timed_steps() as bare:
-        summary = train_job(job, out, Options(ExecutionContext(threads), keep=1), window)
+        summary = train_job(job, out, Options(context, keep=1), window)
     whole, alone = window.ended - window.began, sum(bare)
     stored = sorted((out / "checkpoints").glob("*.safetensors"))
     return {
         "name": f"commit/{model.name}/overhead_ratio",
         "value": whole / alone,
         "unit": "ratio",
-        "target": COMMIT_TARGET if model.name.startswith("gpt2-124m") else None,
+        "target": target if model.name.startswith("gpt2-124m") else None,
         "anchor": "the same steps without commitments",
-        "threads": threads,
+        "threads": context.threads,
+        "isa": context.isa,
         "steps": window.steps,
         "interval": job.interval,
         "hashed": len(summary.checkpoints) - 1,
@@ -185,7 +189,8 @@ def commit_row(model: Model, job: Job, out: Path, threads: int) -> dict[str, Any
     }
 
 
-def _built(model: Model, steps: int) -> Built:
+def built_for(model: Model, steps: int) -> Built:
+    """The model's captured step and initial state."""
     return build(model.settings, {}, steps, 0)
 
 
@@ -196,14 +201,16 @@ def rows(
     parts: tuple[str, ...] = (),
     commit_steps: int = 3 * INTERVAL,
     compiled: bool = True,
+    device: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measures `parts` (of time, memory, commit; all by default) of every model; gives the rows.
 
     `models` are names of `MODELS` and of `step_models.NETS` (all by default), or FILE.py:FUNCTION.
     `value` of a time or memory row is ours over torch's float32, on `threads` threads each (by
     default what the core uses); of a commit row, a trained run over its bare steps. Only GPT-2
-    has commit rows. Without `compiled`, torch.compile is left out. Raises UsageError for an
-    unknown model or part, CannotCheckError where a process fails.
+    has commit rows. Without `compiled`, torch.compile is left out. With `device`, the name of a
+    GPU: the rows of device_step. Raises UsageError for an unknown model or part, CannotCheckError
+    where a process fails.
     """
     import torch
 
@@ -217,6 +224,10 @@ def rows(
     for name in chosen:
         if name not in MODELS and name not in NETS:
             net(name)  # refuses an unknown one before anything is measured
+    if device is not None:
+        from tallystick_bench import device_step
+
+        return device_step.rows(device, models, wanted, commit_steps, compiled)
     used = threads or int(_core.threads())
     before = (_core.threads(), torch.get_num_threads())
     found: list[dict[str, Any]] = []
@@ -240,7 +251,7 @@ def _rows_of(
     commit_steps: int,
     compiled: bool,
 ) -> list[dict[str, Any]]:
-    built = _built(model, commit_steps)
+    built = built_for(model, commit_steps)
     found: list[dict[str, Any]] = []
     anchor = TorchStep.VARIANTS[0]
     if "time" in parts:
@@ -255,5 +266,6 @@ def _rows_of(
         if "memory" in parts:
             found += gpt2_memory_rows(model, job.directory, threads, anchor)
         if "commit" in parts:
-            found.append(commit_row(model, job, Path(directory) / "run", threads))
+            context = ExecutionContext(threads)
+            found.append(commit_row(model, job, Path(directory) / "run", context))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from torch import Tensor
 from tallystick import _core
 from tallystick.errors import UsageError
 from tallystick.job.save import save_job
+from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
+from tallystick.program.tables import number_at
 from tallystick_bench.step_memory import memory_rows
 from tallystick_bench.step_models import Net, net
 from tallystick_bench.step_time import time_rows
@@ -37,6 +40,11 @@ class TorchNet:
         self.optimizer: Any = None
         self._compiled: Callable[[], Tensor] | None = None
         self._forward: Callable[[], Tensor] = self._loss
+
+    def to(self, device: str) -> None:
+        """Continue on torch's device `device`; before the first `use`."""
+        batch = {name: tensor.to(device) for name, tensor in self.net.batch.items()}
+        self.net = replace(self.net, module=self.net.module.to(device), batch=batch)
 
     def use(self, variant: str) -> None:
         """Continue with another variant of the optimizer, on the present moments."""
@@ -90,22 +98,31 @@ def _optimizer(given: Net, variant: str) -> torch.optim.Optimizer:
     )
 
 
-def _captured(given: Net) -> CapturedStep:
+def captured(given: Net) -> CapturedStep:
     mode = "train" if given.module.training else "eval"
     return capture(given.module, given.loss, given.batch, given.optimizer, mode=mode)
 
 
-def ours(given: Net, step: CapturedStep, threads: int) -> tuple[Executor, Callable[[], object]]:
-    """The executor of the captured step, and a call that takes a step on the batch of `given`."""
+def ours(
+    given: Net,
+    step: CapturedStep,
+    threads: int,
+    context: ExecutionContext = DEFAULT,
+    placed: Callable[[np.ndarray], Any] = np.array,
+) -> tuple[Executor, Callable[[], object]]:
+    """The executor of the captured step, and a call that takes a step on the batch of `given`.
+
+    `placed` makes a tensor of the state, on the device of `context`.
+    """
     initial = step.initial_state
     if initial is None:
         raise UsageError("The module was made without weights.", "Build it off torch's meta.")
-    state = {name: np.array(array) for name, array in initial.items()}
+    state = {name: placed(array) for name, array in initial.items()}
     # The process's own context: it follows the instruction set that the bench sets.
     _core.set_threads(threads)
-    executor = Executor(step.program)
+    executor = Executor(step.program, context)
     batch = {name: tensor.numpy() for name, tensor in given.batch.items()}
-    rates = {name: v for name, v in step.scalars.items() if not isinstance(v, str)}
+    rates = {name: number_at(v, 1) for name, v in step.scalars.items()}
     count = iter(range(1 << 40))
     return executor, lambda: executor.run_step(state, batch, rates, (0, next(count)))
 
@@ -115,7 +132,7 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Rows of time and of memory of the model called `name` (step_models.net)."""
     given = net(name)
-    step = _captured(given)
+    step = captured(given)
     title = name.rpartition(":")[2]
     found: list[dict[str, Any]] = []
     anchor = TorchNet.VARIANTS[0]

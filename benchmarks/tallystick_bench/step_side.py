@@ -57,6 +57,12 @@ class TorchStep:
         self._compiled: Callable[[], torch.Tensor] | None = None
         self._forward: Callable[[], torch.Tensor] = self._loss
 
+    def to(self, device: str) -> None:
+        """Continue on torch's device `device`; before the first `use`."""
+        self.module.to(device)
+        self.parameters = list(self.module.parameters())
+        self.tokens = self.tokens.to(device)
+
     def use(self, variant: str) -> None:
         """Continue with another variant of AdamW, on the present moments."""
         import torch

@@ -70,7 +70,7 @@ def _fastest(step: Theirs, repeats: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
-def _why_not_compiled(step: Theirs) -> str:
+def why_not_compiled(step: Theirs) -> str:
     """Compiles the step; the reason where torch.compile does not work here, else empty."""
     step.compile(True)
     try:
@@ -116,7 +116,7 @@ def time_rows(
         best = min(variants, key=lambda variant: variants[variant])
         theirs.use(best)
         if compiled:
-            failure = _why_not_compiled(theirs)
+            failure = why_not_compiled(theirs)
         if not failure:
             anchors["compile"] = []
         steps = _steps_in_a_turn(ours)

@@ -129,7 +129,7 @@ struct WeightGrad {
 };
 
 // --- in tiles -------------------------------------------------------------------------------------
-// Operands of LoadGathered (tiles.hpp).
+// Operands of LoadGathered (loads.hpp).
 template <class Pass>
 struct FirstOperand {
   using Element = const float*;

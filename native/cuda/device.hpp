@@ -66,6 +66,11 @@ TS_INLINE void atomic_max(uint64_t* at, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
+TS_INLINE void atomic_add(uint64_t* at, uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+TS_INLINE void atomic_or(uint32_t* at, uint32_t value) { atomicOr(at, value); }
+TS_INLINE void atomic_and(uint32_t* at, uint32_t value) { atomicAnd(at, value); }
 
 // Copies from global to shared memory that need no register and no waiting. The thread that started
 // them calls async_commit, which makes them one group, and later async_wait<n>, after which all of
@@ -93,9 +98,10 @@ TS_INLINE void async_copy4(float* to, const float* from, int inside) {
 TS_INLINE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest>
 TS_INLINE void async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
-// Matrices of 8-bit integers, by a warp. Lane 8·i + r of matrix_load4 gives the address, in shared
-// memory and a multiple of 16, of row r of matrix i: 8 rows of 16 bytes. Word i of lane l becomes bytes
-// 4·(l % 4) and following of row l / 4 of matrix i.
+// Matrices of 8-bit integers, by a warp (PTX ISA: ldmatrix; fragments of mma.m16n8k32, .s8).
+// Lane 8·i + r of matrix_load4 gives the address, in shared memory and a multiple of 16, of row r of
+// matrix i: 8 rows of 16 bytes. Word i of lane l becomes bytes 4·(l % 4) and following of row l / 4 of
+// matrix i.
 TS_INLINE void matrix_load4(uint32_t (&to)[4], const int8_t* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
       : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

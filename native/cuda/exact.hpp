@@ -66,23 +66,30 @@ TS_INLINE void warp_added(ExactAcc& acc) {
   for (uint32_t s = kWarp / 2; s >= 1; s /= 2) acc.flags |= warp_xor(acc.flags, s);
 }
 
+// The accumulator of n terms, which a warp sums together, its digits carried. Every lane gets it.
+template <class Term>
+TS_INLINE ExactAcc warp_total(int64_t n, const Term& term) {
+  ExactAcc acc;
+  accumulate(acc, lane_index(), n, kWarp, term);
+  warp_added(acc);
+  acc_carry(acc);
+  return acc;
+}
+
 // R(v*) of n terms, which a warp sums together. Every lane gets it.
 template <class Term>
 TS_INLINE float warp_exact(int64_t n, int b, const Term& term) {
   const Running r = warp_merged(running(lane_index(), n, kWarp, term));
   float value;
   if (sum_decide(r.sum, r.low, r.size, static_cast<double>(n + 2 * kWarp), b, &value)) return value;
-  ExactAcc acc;
-  accumulate(acc, lane_index(), n, kWarp, term);
-  warp_added(acc);
-  acc_carry(acc);
-  return acc_round(acc, b);
+  return acc_round(warp_total(n, term), b);
 }
 
-// The same by the accumulator alone, by a block of at most 1,024 threads. Thread 0 gets the result.
+// The accumulator of n terms, which a block of at most 1,024 threads sums together. Thread 0 gets it,
+// its digits carried.
 constexpr size_t kExactRoom = (1024 / kWarp) * (kAccDigits + 1);  // words of shared memory
 template <class Term>
-TS_INLINE float block_exact(int64_t n, int b, const Term& term, int64_t* room) {
+TS_INLINE ExactAcc block_total(int64_t n, const Term& term, int64_t* room) {
   ExactAcc acc;
   accumulate(acc, thread_index(), n, thread_count(), term);
   warp_added(acc);
@@ -92,7 +99,6 @@ TS_INLINE float block_exact(int64_t n, int b, const Term& term, int64_t* room) {
     own[kAccDigits] = acc.flags;
   }
   block_barrier();
-  float value = 0.0f;
   if (thread_index() == 0) {
     for (uint32_t w = 1; w < thread_count() / kWarp; ++w) {
       const int64_t* other = room + w * (kAccDigits + 1);
@@ -100,10 +106,15 @@ TS_INLINE float block_exact(int64_t n, int b, const Term& term, int64_t* room) {
       acc.flags |= static_cast<uint32_t>(other[kAccDigits]);
     }
     acc_carry(acc);
-    value = acc_round(acc, b);
   }
   block_barrier();  // the room may be used again
-  return value;
+  return acc;
+}
+// R(v*) of them, in thread 0.
+template <class Term>
+TS_INLINE float block_exact(int64_t n, int b, const Term& term, int64_t* room) {
+  const ExactAcc acc = block_total(n, term, room);
+  return thread_index() == 0 ? acc_round(acc, b) : 0.0f;
 }
 
 }  // namespace TS_ISA

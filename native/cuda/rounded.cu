@@ -1,9 +1,7 @@
 // The dot class of `rounded/1` (NUMERICS 13): products in binary64 by an admissible kernel (14.3),
 // then R of each element. An element whose rounding the bound of 14.4 leaves in doubt is summed
 // exactly by the warp that found it.
-#include "exact.hpp"
-#include "folds.hpp"
-#include "operands.hpp"
+#include "dots.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -158,75 +156,8 @@ TS_KERNEL(rounded_product, Product, 256) {
 }
 
 // --- the decision --------------------------------------------------------------------------------
-// Element (g, i, c) of the output lies at ((c / plane·batches + g)·rows + i)·plane + c % plane, where
-// `batches` counts those of one image. w has it at [z][i - first_row][c - first_column] of each part.
-struct Decision {
-  const double* w;
-  int64_t parts, w_batches, w_rows, w_columns;  // of one part
-  int64_t first_batch, first_row, first_column;
-  int64_t batches, rows, plane;
-  // SUM64 of the squares of line x of batch g, at g % period·lines + x; of b's, in parts.
-  const double *a_squares, *b_squares;
-  int64_t a_period, a_lines, b_lines, b_parts, b_step;
-  F64 factor, share;   // RN64(K)·C of 14.4; |w - v*| <= share·E
-  const float* last;   // at g·last_batch + i·last_row + c % plane·last_column; or null
-  int64_t last_batch, last_row, last_column;
-  int64_t is_term;     // it is the last term; else 2.5 goes on from R
-  int64_t scales, adds, scales_last;
-  F32 alpha, beta;
-  int64_t bits, terms;  // terms: products
-  float* out;
-};
 struct DecideLines { Decision of; Lines a, b; };
 struct DecideWindow { Decision of; Lines a; Window b; };
-
-struct Element { int64_t at, g, i, c; };
-TS_INLINE Element element_of(const Decision& p, int64_t e) {
-  const int64_t line = quotient(e, p.w_columns), z = quotient(line, p.w_rows);
-  return {e, p.first_batch + z, p.first_row + line - z * p.w_rows,
-          p.first_column + e - line * p.w_columns};
-}
-TS_INLINE float last_of(const Decision& p, const Element& e, int64_t place) {
-  return p.last[e.g * p.last_batch + e.i * p.last_row + place * p.last_column];
-}
-
-// R(w), and whether it is in doubt. The ends are w ∓ d with d = share·E·(1 + 2^-50) + |w|·2^-52. E is
-// computed as 14.4 says. The added amounts pay for the roundings of d (at most four of 2^-53,
-// relatively) and of the ends. Where w or E is not finite, d is not.
-struct Judged { float r; bool doubt, nan; };
-TS_INLINE Judged judge(const Decision& p, const Element& e, int64_t place) {
-  const int64_t size = p.w_batches * p.w_rows * p.w_columns;
-  double w = p.w[e.at];
-  for (int64_t q = 1; q < p.parts; ++q) w += p.w[q * size + e.at];
-  const int64_t a_batch = e.g - quotient(e.g, p.a_period) * p.a_period;
-  const double a = p.a_squares[a_batch * p.a_lines + e.i];
-  const double* of_b = p.b_squares + (e.g * p.b_lines + e.c);
-  double b = of_b[0];
-  for (int64_t q = 1; q < p.b_parts; ++q) b += of_b[q * p.b_step];
-  double bound = p.factor.value * sqrt1(a) * sqrt1(b);
-  if (p.is_term) {
-    const double c = static_cast<double>(last_of(p, e, place));
-    w += c;
-    bound += p.factor.value * magnitude(c);
-  }
-  const double d = p.share.value * bound * (1 + 0x1p-50) + magnitude(w) * 0x1p-52;
-  const int bits = static_cast<int>(p.bits);
-  const bool differ = float_bits(grid1(w - d, bits)) != float_bits(grid1(w + d, bits));
-  const bool finite = d <= 0x1p1000;
-  return {grid1(w, bits), differ || !finite, a != a || b != b};
-}
-
-// 13.3: what follows R in an addmm whose alpha or beta is not 1.
-TS_INLINE void put_value(const Decision& p, const Element& e, float d) {
-  const int64_t image = quotient(e.c, p.plane), place = e.c - image * p.plane;
-  if (p.scales) d = d * p.alpha.value;
-  if (p.adds) {
-    const float c = last_of(p, e, place);
-    d = d + (p.scales_last ? c * p.beta.value : c);
-  }
-  if (has_fault(Fault::one_bit)) d = bits_float(float_bits(d) ^ 1);
-  put1(p.out + ((image * p.batches + e.g) * p.rows + e.i) * p.plane + place, d);
-}
 
 // A warp takes 32 elements at a time.
 template <class A, class B>
@@ -237,12 +168,13 @@ TS_INLINE void decide(const Decision& p, const A& a, const B& b) {
     const bool inside = first + lane_index() < count;
     const Element own = element_of(p, ts_min(first + lane_index(), count - 1));
     const int64_t place = own.c - quotient(own.c, p.plane) * p.plane;
-    const Judged judged = judge(p, own, place);
+    const Near near = near_of(p, own, place);
+    const Judged judged = judge(near, p.share.value, bits);
     float value = judged.r;
     // 13.4: a NaN operand makes every element of its row or column NaN. The sums of squares show it,
     // so that a diverged run does not sum every element exactly.
-    if (judged.nan) value = bits_float(kCanonicalNan);
-    uint32_t doubtful = warp_ballot(inside && judged.doubt && !judged.nan);
+    if (near.nan) value = bits_float(kCanonicalNan);
+    uint32_t doubtful = warp_ballot(inside && judged.doubt && !near.nan);
     for (; doubtful; doubtful &= doubtful - 1) {
       const uint32_t lane = static_cast<uint32_t>(trailing_zeros(doubtful));
       const Element e = element_of(p, first + lane);
@@ -268,21 +200,11 @@ TS_KERNEL(rounded_decide_taps, DecideWindow, 256) {
 }
 
 // --- sums ----------------------------------------------------------------------------------------
-// Element i of line l lies as FoldParams says. A part's state goes to [state][q][l].
-struct SumParams {
-  FoldParams at;
-  double* states;  // sum, low, size
-  F64 divisor;     // of a mean, as binary32
-  int64_t divides, bits;
-};
 TS_INLINE void put_running(const SumParams& p, int64_t q, int64_t l, const Running& r) {
   const int64_t size = p.at.pieces * p.at.outputs, at = q * p.at.outputs + l;
   p.states[at] = r.sum;
   p.states[size + at] = r.low;
   p.states[2 * size + at] = r.size;
-}
-TS_INLINE double term_at(const SumParams& p, int64_t base, int64_t i) {
-  return static_cast<double>(floats(p.at.x)[base + offset_of(p.at, i)]);
 }
 // A warp for each part of a line.
 TS_KERNEL(rounded_sum_warp, SumParams, 256) {
@@ -305,26 +227,17 @@ TS_KERNEL(rounded_sum_thread, SumParams, 256) {
                                  [&](int64_t i) { return term_at(p, base, i); }));
   }
 }
-TS_INLINE void put_sum(const SumParams& p, int64_t l, float r) {
-  if (p.divides) r = r / static_cast<float>(p.divisor.value);
-  put1(static_cast<float*>(p.at.out) + l, r);
-}
 // Each line's parts together; a block has as many lines as threads. Lines in doubt are summed again,
 // by all of the block.
 TS_KERNEL(rounded_sum_end, SumParams, 256) {
   TS_SHARED(uint32_t, doubtful, 256);
   TS_SHARED(int64_t, room, kExactRoom);
-  const int64_t size = p.at.pieces * p.at.outputs;
   const int bits = static_cast<int>(p.bits);
   for (int64_t first = first_item() - thread_index(); first < p.at.outputs; first += item_step()) {
     const int64_t l = first + thread_index();
     doubtful[thread_index()] = 0;
     if (l < p.at.outputs) {
-      Running r = {p.states[l], p.states[size + l], p.states[2 * size + l]};
-      for (int64_t q = 1; q < p.at.pieces; ++q) {
-        const int64_t at = q * p.at.outputs + l;
-        r.merge(p.states[at], p.states[size + at], p.states[2 * size + at]);
-      }
+      const Running r = running_of(p, l);
       float value;
       const double n = static_cast<double>(p.at.n + 2 * kWarp * p.at.pieces);
       if (sum_decide(r.sum, r.low, r.size, n, bits, &value)) put_sum(p, l, value);

@@ -1,4 +1,4 @@
-// Runs the golden vectors of vectors/kernels on the kernel tables, without Python or any library,
+// Runs the golden vectors of vectors/kernels and vectors/exact on the kernel tables, without Python or any library,
 // so that it also runs cross-compiled under an emulator (NUMERICS 1.8).
 //
 //   check_kernels [--isa NAME] [--expect-fault] GROUP.json ...
@@ -13,6 +13,7 @@
 
 #include "adapters_dot.hpp"
 #include "adapters_elementwise.hpp"
+#include "adapters_exact.hpp"
 #include "adapters_image.hpp"
 #include "adapters_nn.hpp"
 
@@ -98,6 +99,16 @@ const std::map<std::string, Run>& adapters() {
   return table;
 }
 
+// The dot class of `exact/1`; its other operators are those above.
+const std::map<std::string, Run>& exact_adapters() {
+  static const std::map<std::string, Run> table = {
+      {"aten.mm", exact_mm}, {"aten.bmm", exact_bmm}, {"aten.addmm", exact_addmm},
+      {"aten.convolution", exact_convolution},
+      {"aten.convolution_backward", exact_convolution_backward},
+  };
+  return table;
+}
+
 // Operators that numpy executes above the core: they move bits, are integer or binary64 work, or
 // one addition after the other.
 const std::set<std::string> kAbove = {
@@ -144,17 +155,19 @@ std::map<std::string, Tally> run_all(std::vector<Case>& cases, bool quiet, const
   for (size_t i = 0; i < cases.size(); ++i) {
     Case& c = cases[i];
     if (above(c)) continue;
-    const auto found = adapters().find(c.op);
-    if (found == adapters().end()) fail("no kernel is wired for " + c.op);
-    Tally& tally = tallies[c.op];
+    const auto& wired = c.width ? exact_adapters() : adapters();
+    const std::string name = c.width ? c.op + " of exact/1" : c.op;
+    const auto found = wired.find(c.op);
+    if (found == wired.end()) fail("no kernel is wired for " + name);
+    Tally& tally = tallies[name];
     ++tally.calls;
     if (!differs(c, found->second)) {
       tally.missed += gives_finite(c);
-      if (quiet && gives_finite(c)) std::printf("%s: call %zu, %s: fault not seen\n", isa, i, c.op.c_str());
+      if (quiet && gives_finite(c)) std::printf("%s: call %zu, %s: fault not seen\n", isa, i, name.c_str());
       continue;
     }
     ++tally.wrong;
-    if (!quiet) std::printf("%s: call %zu, %s: other bits\n", isa, i, c.op.c_str());
+    if (!quiet) std::printf("%s: call %zu, %s: other bits\n", isa, i, name.c_str());
   }
   return tallies;
 }

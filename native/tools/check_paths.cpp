@@ -1,6 +1,6 @@
 // Every instruction set of this build against the scalar path: elementwise, reductions, random, the
-// rounding of `rounded/1`, the published log of `replay/1`, grouped convolutions. Prints one digest
-// of the scalar results and exits 1 where a path differs from scalar, or scalar from the digest
+// rounding of `rounded/1`, the published log of `replay/1`, grouped convolutions, the integers and
+// blocks of `exact/1`. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar from the digest
 // known, which is the same on every architecture. Built for aarch64 too and run under qemu (make
 // test-aarch64). A new kernel changes the digest: check it, then change it here.
 //
@@ -19,6 +19,7 @@
 #include "convolution.hpp"
 #include "dispatch.hpp"
 #include "families/elementwise.hpp"
+#include "families/exact.hpp"
 #include "families/published.hpp"
 #include "families/random.hpp"
 #include "families/reduce.hpp"
@@ -28,7 +29,7 @@ using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0xfdad65b17ddd35dau;
+constexpr uint64_t kKnown = 0x864a1510b28f4125u;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -321,10 +322,55 @@ Results convolutions() {
           {"grouped weight gradient", weight.hash}};
 }
 
+// The integers of groups, sums of whole blocks and parts of them, blocks added to a total.
+Results blocks() {
+  const ExactTable& table = TS_DISPATCH(exact);
+  Digest integers, products, totals;
+  state = 13;
+  for (int width : {8, 15, 22}) {
+    const int count = width == 8 ? 1 : width == 15 ? 2 : 3;
+    const size_t length = width == 8 ? 256 : width == 15 ? 1024 : 2048;
+    for (size_t n : {size_t{1}, size_t{31}, size_t{33}, length - 1, length}) {
+      const size_t m = 7, cols = 9, padded = (n + kDigitPad - 1) / kDigitPad * kDigitPad;
+      const size_t row = static_cast<size_t>(count) * padded;
+      std::vector<int16_t> digits((m + cols) * row, 0x2a);
+      std::vector<uint32_t> mu(m + cols);
+      std::vector<float> ints(n);
+      for (size_t r = 0; r < m + cols; ++r) {
+        const ptrdiff_t step = r % 2 ? 3 : 1;
+        std::vector<float> x = values(n * static_cast<size_t>(step));
+        if (r % 4 != 3)  // else with infinities and NaN
+          for (float& v : x) v = v - v == 0 ? v : 1.0f;
+        if (r == 2)  // integers of the largest size, ties to even, subnormal numbers
+          for (size_t k = 0; k < n; ++k) x[k] = k % 2 ? 0x1.fffffep-127f : -0x1.8p-146f;
+        mu[r] = table.most(x.data(), n, step);
+        table.integers(x.data(), n, step, mu[r], width, ints.data());
+        integers.add(ints.data(), 4 * n);
+        table.digits(ints.data(), n, padded, count, digits.data() + r * row);
+      }
+      integers.add(mu.data(), 4 * mu.size());
+      integers.add(digits.data(), 2 * digits.size());
+      std::vector<double> w(m * cols), total(m * cols);
+      table.products(digits.data(), m, digits.data() + m * row, cols, padded, count, w.data(), cols);
+      products.add(w.data(), 8 * w.size());
+      for (bool first : {true, false})
+        for (size_t i = 0; i < m; ++i)
+          table.add(w.data() + i * cols, mu[i], mu.data() + m, cols, width, first,
+                    total.data() + i * cols);
+      std::vector<float> out(m * cols);
+      table.round(total.data(), out.size(), out.data());
+      totals.add(total.data(), 8 * total.size());
+      totals.add(out.data(), 4 * out.size());
+    }
+  }
+  return {{"exact integers", integers.hash}, {"exact products", products.hash},
+          {"exact totals", totals.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
   for (const Results& part :
-       {reductions(), randoms(), copies(), roundings(), published(), convolutions()})
+       {reductions(), randoms(), copies(), roundings(), published(), convolutions(), blocks()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
@@ -332,7 +378,8 @@ Results everything() {
 // Kernels without golden vectors whose results carry a planted fault.
 bool shows_fault(const std::string& name) {
   for (const char* one : {"grid", "doubt", "exact", "published log", "published follow",
-                          "grouped forward", "grouped input gradient", "grouped weight gradient"})
+                          "grouped forward", "grouped input gradient", "grouped weight gradient",
+                          "exact products", "exact totals"})
     if (name == one) return true;
   return false;
 }

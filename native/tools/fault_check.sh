@@ -10,7 +10,7 @@ out=${BUILD:-$root/build/fault}
 jobs=${JOBS:-2}
 check=$out/native/tools/check_kernels
 paths=$out/native/tools/check_paths
-vectors=$root/vectors/kernels
+vectors=$root/vectors
 
 build() { # $1: the set with the fault, or empty
   cmake -S "$root" -B "$out" -DCMAKE_BUILD_TYPE=Release -DTALLYSTICK_BUILD_PYTHON=OFF \
@@ -21,16 +21,18 @@ build() { # $1: the set with the fault, or empty
   }
 }
 
+check_vectors() { "$check" "$@" "$vectors"/kernels/*.json "$vectors"/exact/*.json; }
+
 echo "no fault:"
 build ""
-"$check" "$vectors"/*.json || { echo "FAILED: the vectors fail without a fault"; exit 1; }
+check_vectors || { echo "FAILED: the vectors fail without a fault"; exit 1; }
 "$paths" || { echo "FAILED: the paths differ without a fault"; exit 1; }
-sets=$("$check" "$vectors/dot.json" | sed 's/:.*//')
+sets=$("$check" "$vectors/kernels/dot.json" | sed 's/:.*//')
 
 for faulty in $sets; do
   echo "fault in $faulty:"
   build "$faulty"
-  "$check" --isa "$faulty" --expect-fault "$vectors"/*.json || {
+  check_vectors --isa "$faulty" --expect-fault || {
     echo "FAILED: the fault in $faulty is not seen in every operator"
     exit 1
   }
@@ -40,7 +42,7 @@ for faulty in $sets; do
   }
   for other in $sets; do
     [ "$other" = "$faulty" ] && continue
-    "$check" --isa "$other" "$vectors"/*.json || {
+    check_vectors --isa "$other" || {
       echo "FAILED: the fault in $faulty shows on the $other path: they share code"
       exit 1
     }

@@ -33,7 +33,8 @@ diff "$out/digests-host.txt" "$out/digests.txt" || {
 [ "$(wc -l <"$out/digests.txt")" -eq 12 ] || { echo "a function's paths differ"; exit 1; }
 echo "elementary functions: vectors right, digests equal on $(uname -m) and aarch64"
 echo "golden vectors of every operator under qemu:"
-qemu-aarch64 "$out/native/tools/check_kernels" "$root"/vectors/kernels/*.json
+qemu-aarch64 "$out/native/tools/check_kernels" "$root"/vectors/kernels/*.json \
+  "$root"/vectors/exact/*.json
 for tool in check_sha256 check_paths; do
   [ -x "$out/native/tools/$tool" ] || continue
   echo "$tool under qemu:"

@@ -1,4 +1,4 @@
-// Reads vectors/kernels (see its README.md) without any library: a parser for the JSON that the
+// Reads vectors/kernels and vectors/exact (see their README.md) without any library: a parser for the JSON that the
 // generator writes, and tensors over the data file.
 #pragma once
 #include <cctype>
@@ -133,6 +133,7 @@ struct Tensor {
 
 struct Case {
   std::string op;
+  int width = 0;  // B of `exact/1` (NUMERICS 17.1); 0 under `ordered/1`
   Json attrs;
   std::vector<Tensor> in, want, got;
 
@@ -185,6 +186,13 @@ inline Tensor tensor_of(const Json& place, const std::string& data) {
   return t;
 }
 
+inline int width_of_contract(const std::string& contract) {
+  const std::string exact = "exact/1-draft.1;b=";
+  if (contract == "ordered/1-draft.1") return 0;
+  if (contract.compare(0, exact.size(), exact) != 0) fail("no kernels for contract " + contract);
+  return std::atoi(contract.c_str() + exact.size());
+}
+
 // The cases of DIR/GROUP.json, given by that path.
 inline std::vector<Case> load(const std::string& path) {
   const std::string text = slurp(path);
@@ -193,10 +201,12 @@ inline std::vector<Case> load(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string dir = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   const std::string data = slurp(dir + index.at("data").s);
+  const int width = width_of_contract(index.at("contract").s);
   std::vector<Case> cases;
   for (const Json& entry : index.at("cases").items) {
     Case c;
     c.op = entry.at("op").s;
+    c.width = width;
     c.attrs = entry.at("attrs");
     for (const Json& place : entry.at("inputs").items) c.in.push_back(tensor_of(place, data));
     for (const Json& place : entry.at("outputs").items) c.want.push_back(tensor_of(place, data));

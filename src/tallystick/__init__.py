@@ -1,17 +1,24 @@
 """Tallystick: machine-learning training that anyone can repeat to the same bits.
 
 The import of this package loads no other module of it and changes nothing in the process. All its
-names stand in `tallystick.api` and are loaded at their first use.
+names stand in `tallystick.api`, those of the adapters in `tallystick.trainer`. They are loaded at
+their first use.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from tallystick import errors as errors
 
 if TYPE_CHECKING:
+    import tallystick.augment as augment  # noqa: F401
+    from tallystick.api import EMA as EMA
+    from tallystick.api import LAMB as LAMB
     from tallystick.api import SGD as SGD
+    from tallystick.api import Adafactor as Adafactor
+    from tallystick.api import Adagrad as Adagrad
     from tallystick.api import Adam as Adam
     from tallystick.api import AdamW as AdamW
     from tallystick.api import AuditReport as AuditReport
@@ -20,29 +27,48 @@ if TYPE_CHECKING:
     from tallystick.api import Difference as Difference
     from tallystick.api import Dispute as Dispute
     from tallystick.api import Event as Event
+    from tallystick.api import Frozen as Frozen
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
+    from tallystick.api import Lion as Lion
     from tallystick.api import Listener as Listener
+    from tallystick.api import Muon as Muon
+    from tallystick.api import Pad as Pad
+    from tallystick.api import ParameterGroup as ParameterGroup
+    from tallystick.api import ParameterGroups as ParameterGroups
     from tallystick.api import Place as Place
     from tallystick.api import PrivateKey as PrivateKey
     from tallystick.api import Program as Program
+    from tallystick.api import Progress as Progress
     from tallystick.api import PublicKey as PublicKey
+    from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
+    from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
     from tallystick.api import capture as capture
+    from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
+    from tallystick.api import freeze as freeze
     from tallystick.api import from_onnx as from_onnx
     from tallystick.api import judge as judge
+    from tallystick.api import load_frozen as load_frozen
     from tallystick.api import load_job as load_job
     from tallystick.api import reproducible as reproducible
     from tallystick.api import train as train
+    from tallystick.trainer import Trainer as Trainer
+    from tallystick.trainer import fit as fit
+    from tallystick.trainer import fit_lightning as fit_lightning
 
 __all__ = [
+    "EMA",
+    "LAMB",
     "SGD",
+    "Adafactor",
+    "Adagrad",
     "Adam",
     "AdamW",
     "AuditReport",
@@ -51,36 +77,60 @@ __all__ = [
     "Difference",
     "Dispute",
     "Event",
+    "Frozen",
     "Job",
     "Judgement",
+    "Lion",
     "Listener",
+    "Muon",
+    "Pad",
+    "ParameterGroup",
+    "ParameterGroups",
     "Place",
     "PrivateKey",
     "Program",
+    "Progress",
     "PublicKey",
+    "RMSprop",
     "RunSummary",
     "StopRule",
     "Terms",
+    "Trainer",
+    "TransformersAdafactor",
     "Verdict",
     "audit",
     "capture",
+    "continue_run",
     "dispute",
     "evaluate",
+    "fit",
+    "fit_lightning",
+    "freeze",
     "from_onnx",
     "judge",
+    "load_frozen",
     "load_job",
     "reproducible",
     "train",
 ]
 
+# Those of the room above the interface.
+_ADAPTERS = ("Trainer", "fit", "fit_lightning")
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in (*__all__, "augment"):
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
+    if name == "augment":  # needs torch, which nothing else here does
+        return importlib.import_module("tallystick.augment")
+    if name in _ADAPTERS:
+        from tallystick import trainer
+
+        return getattr(trainer, name)
     from tallystick import api
 
     return getattr(api, name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "errors"])
+    return sorted([*__all__, "augment", "errors"])

@@ -14,25 +14,42 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
+from tallystick.data.freeze import Progress as Progress
+from tallystick.data.freeze import freeze as freeze_records
+from tallystick.data.frozen import Frozen as Frozen
+from tallystick.data.frozen import load_frozen as load_frozen
+from tallystick.data.rules import Pad as Pad
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.columns import Data
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
 from tallystick.job.save import save_job
+from tallystick.job.scalars import Schedule
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.limits import LIMITS
+from tallystick.program.ema import EMA as EMA
 from tallystick.program.ir import Program as Program
+from tallystick.program.optimizers import LAMB as LAMB
 from tallystick.program.optimizers import SGD as SGD
+from tallystick.program.optimizers import Adafactor as Adafactor
+from tallystick.program.optimizers import Adagrad as Adagrad
 from tallystick.program.optimizers import Adam as Adam
 from tallystick.program.optimizers import AdamW as AdamW
-from tallystick.program.optimizers import Optimizer
+from tallystick.program.optimizers import Lion as Lion
+from tallystick.program.optimizers import Muon as Muon
+from tallystick.program.optimizers import RMSprop as RMSprop
+from tallystick.program.optimizers import TransformersAdafactor as TransformersAdafactor
+from tallystick.program.parameter_groups import ParameterGroup as ParameterGroup
+from tallystick.program.parameter_groups import ParameterGroups as ParameterGroups
 from tallystick.program.terms import Terms as Terms
+from tallystick.program.update import Optimizers
 from tallystick.program.validation import StopRule as StopRule
 from tallystick.protocol.judge import Judgement as Judgement
 from tallystick.protocol.judge import judge as judge_evidence
@@ -49,15 +66,19 @@ from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport as AuditReport
 from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
+from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer as TorchOptimizer
 
     from tallystick.cli.progress import Reporter
     from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
+
+    AnyOptimizer = Optimizers | TorchOptimizer
 
 PathLike = str | Path
 PARTIES = ("A", "B")
@@ -80,30 +101,32 @@ class Capture:
     def save_job(
         self,
         directory: PathLike,
-        data: Mapping[str, Any],
+        data: Data,
         *,
         steps: int,
         seed: int = 0,
         checkpoint_interval: int | None = None,
-        schedules: Mapping[str, float | Sequence[float]] | None = None,
-        validation: Mapping[str, Any] | None = None,
+        schedules: Mapping[str, Schedule] | Any | None = None,
+        validation: Data | None = None,
         evaluate_every: int = 0,
         stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
     ) -> Job:
         """Write the job directory; returns the loaded job.
 
-        `data` maps each batch tensor's name to an array (N, *shape of one record). `seed` keys
-        dropout and the order of the data. `schedules` has a table of `steps` numbers for a
-        learning rate given by name. `validation` are held-out records of the same fields, whose
-        loss is taken every `evaluate_every` steps. With `stop_rule` the run commits to these
-        losses: `StopRule(patience=3)` ends it after three that are no better than the best one,
-        `StopRule()` commits and never stops.
+        `data` maps each batch tensor's name to an array (N, *shape of one record), or is a data set
+        of `tallystick.freeze` or its directory, as `validation` may be too. `seed` keys
+        dropout and the order of the data. `schedules` has a table of `steps` numbers, a function
+        of the step or a torch scheduler for a learning rate given by name; or it is the scheduler
+        of the torch optimizer that was captured. `validation` are held-out records of the same
+        fields, whose loss is taken every `evaluate_every` steps. With `stop_rule` the run commits
+        to these losses: `StopRule(patience=3)` ends it after three that are no better than the
+        best one, `StopRule()` commits and never stops.
 
         The first step is compared with the module in float64, which takes the memory and the time
         of such a step; without `compare_first_step` the job's `about` says that it was not. Raises
-        UsageError for data that does not fit the program, and
-        for a first step that differs beyond the threshold (it names the module),
+        UsageError for data that does not fit the program, and for a first step that differs beyond
+        the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
         return save_job(
@@ -128,27 +151,41 @@ def capture(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer | Mapping[str, Optimizer],
+    optimizer: AnyOptimizer | Mapping[str, AnyOptimizer],
     *,
     clip_norm: float | None = None,
+    clip_value: float | None = None,
+    grad_norm: bool = False,
+    ema: EMA | float | None = None,
     forward: BatchLoss | None = None,
     outputs_grads: bool = False,
     contract: str = "ordered/1",
     mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = "mean",
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
     `loss(module, batch)` gets a dict of tensors and returns a scalar f32 tensor; `batch` gives
-    an example of every tensor (its first axis is the batch). `optimizer` is `tallystick.SGD`,
-    `Adam` or `AdamW`. With a dict of them, each for a submodule or a parameter by name, `loss` is
-    a step function `loss(module, batch, update)`. It calls `update("discriminator", loss)` where
-    torch's loop would call `backward()` and that optimizer's `step()`; in validation `update` does
-    nothing. `forward(module, batch)`, if given, becomes the inference program that
-    `tallystick sample` and users of the exported model can run. `contract` fixes the meaning of
-    every operator: "ordered/1", "rounded/1", "exact/1", "replay/1", with numbers as in
-    "rounded/1;b=28".
+    an example of every tensor (its first axis is the batch). `optimizer` is one of
+    `tallystick.SGD`, `Adam`, `AdamW`, `RMSprop`, `Adagrad`, `Lion`, `LAMB`, `Adafactor`,
+    `TransformersAdafactor` and `Muon`, or `ParameterGroups` of them; or an optimizer of torch.optim
+    or transformers' Adafactor, read with its groups. `clip_norm` and `clip_value` clip gradients,
+    as torch's `clip_grad_norm_` and `clip_grad_value_`; `grad_norm` reports their norm without.
+    `ema`, a decay or `EMA`, keeps an average of the parameters. With a dict of optimizers, each for
+    a submodule or a parameter by name, `loss` is a step function `loss(module, batch, update)`. It
+    calls `update("discriminator", loss)` where torch's loop would call `backward()` and that
+    optimizer's `step()`; in validation `update` does nothing. `forward(module, batch)`, if given,
+    becomes the inference program that `tallystick sample` and users of the exported model can run.
+    `contract` fixes the meaning of every operator: "ordered/1", "rounded/1", "exact/1", "replay/1",
+    with numbers as in "rounded/1;b=28".
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
+
+    `micro_batches` divides the batch into so many parts, which are computed one after the other in
+    the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
+    losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
+    step's loss is the sum of all sums divided by the sum of all counts.
 
     What a program cannot carry (autocast, a counter or a random number of Python in forward) is
     refused by name, with the model's file and line. Two traces are compared for it.
@@ -159,25 +196,29 @@ def capture(
     """
     captures = _with_torch("tallystick.program.capture.api", "capture")
     several = isinstance(optimizer, Mapping)
-    for one in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
-        if not isinstance(one, (SGD, Adam, AdamW)):
-            raise UsageError(
-                f"The optimizer is a {type(one).__module__}.{type(one).__name__}.",
-                "Give tallystick.SGD, tallystick.Adam or tallystick.AdamW.",
-            )
-    if clip_norm is not None and not 0 < clip_norm < float("inf"):
-        raise UsageError(f"clip_norm is {clip_norm}.", "Give a positive number, or None.")
+    for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+        if limit is not None and not 0 < limit < float("inf"):
+            raise UsageError(f"{name} is {limit}.", "Give a positive number, or None.")
+    if isinstance(ema, float):
+        ema = EMA(ema)
     step = captures.capture(
         module,
         loss,
         batch,
         optimizer,
         clip_norm=clip_norm,
+        clip_value=clip_value,
+        grad_norm=grad_norm,
+        ema=ema,
         outputs_grads=outputs_grads,
         contract=contract,
         mode=mode,
+        micro_batches=micro_batches,
+        loss_over=loss_over,
     )
-    evaluation = captures.capture_eval(module, loss, batch, contract, has_updates=several)
+    evaluation = captures.capture_eval(
+        module, loss, batch, contract, has_updates=several, loss_over=loss_over
+    )
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)
@@ -245,6 +286,29 @@ def _with_torch(module: str, name: str) -> Any:
         ) from None
 
 
+# -- data sets -------------------------------------------------------------------------------------
+def freeze(
+    source: Any,
+    directory: PathLike,
+    *,
+    progress: bool = True,
+    on_progress: Callable[[Progress], None] | None = None,
+    **rules: Any,
+) -> Frozen:
+    """Write the records of `source` once into `directory`, for `save_job(data=...)`.
+
+    `source` is a mapping of columns (N, ...), a list, a torch Dataset, IterableDataset or
+    DataLoader, a `datasets.Dataset`, or the path of Parquet, .safetensors or .npz files, tar
+    shards, text or a folder of images. `rules` (fields, dtype, pad, hold_out, tokenizer, block,
+    size, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks of 16 MiB.
+    Progress is drawn on standard error, unless `progress` is false or `on_progress` gets it.
+    """
+    from tallystick.cli.freezing import FreezeBar
+
+    with FreezeBar(quiet=not progress or on_progress is not None) as bar:
+        return freeze_records(source, directory, on_progress=on_progress or bar, **rules)
+
+
 # -- running a job, and repeating it ---------------------------------------------------------------
 def train(
     job: Job | PathLike,
@@ -294,6 +358,23 @@ def train(
             "goes on from here."
         )
     return result
+
+
+def continue_run(
+    run: PathLike,
+    directory: PathLike,
+    steps: int,
+    *,
+    schedules: Mapping[str, float | Sequence[float]] | None = None,
+) -> Job:
+    """Write the job of `steps` more steps from the end of the finished run at `run`.
+
+    Data order, random numbers and the optimizer's moments go on, and the job proves which run it
+    continues. `schedules` gives new values for a learning rate that was a table: a number, or one
+    for each step; another table keeps its last value. Errors: see
+    `run.store.continuing.continue_run`.
+    """
+    return continue_finished(Path(run), Path(directory), steps, schedules)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:

@@ -91,6 +91,13 @@ class MachineFaultError(CannotCheckError):
     """
 
 
+class DeviceLostError(MachineFaultError):
+    """A GPU failed in a way after which this process cannot use it any more. A new process can.
+
+    What the device held is lost; what was stored is not.
+    """
+
+
 class CounterpartyError(TallystickError):
     """Another party's message or file is malformed, forged, or does not match its digest."""
 

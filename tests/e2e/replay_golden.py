@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from golden import RUNS, golden_job
+from e2e.golden import RUNS, golden_job
 from reference.orders import LeftToRight
 
 from tallystick.job.job import Job

@@ -12,6 +12,7 @@ import sys
 import time
 
 import kernel_format as fmt
+from check.replay import wrong_logs
 from device_calls import KINDS, Checked, check_cases, check_vectors
 from emulated_gpu import emulated_gpu
 from make_exact_vectors import CONTRACTS as EXACT
@@ -20,6 +21,7 @@ from make_exact_vectors import WIDTHS
 from make_rounded_vectors import CONTRACTS as ROUNDED
 from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import Odd, check_odd_shapes
+from test_rounded_vectors import BOUNDED_LOGS
 
 from tallystick.kernels.cuda.exact_ways import FORCED, ways
 
@@ -29,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="orders of threads (default 3)")
     seeds = range(parser.parse_args().seeds)
-    vectors, odd, launched = Checked(), Odd(), 0
+    vectors, odd, launched, logs = Checked(), Odd(), 0, 0
     for seed in seeds:
         for group in fmt.groups():
             began = time.monotonic()
@@ -50,6 +52,15 @@ def main() -> int:
             launched += sum(gpu.driver.launched.values())
             vectors.add(found)
             print(f"seed {seed} {contract}: {found}", flush=True)
+        gpu = emulated_gpu(1000 * seed)
+        followed, wrong = wrong_logs(gpu, BOUNDED_LOGS["cases"], count=seed % 2 == 1)
+        gpu.driver.check()
+        launched += sum(gpu.driver.launched.values())
+        logs += followed
+        vectors.wrong += wrong
+        print(
+            f"seed {seed} replay/1, bounded form: {followed} logs, {len(wrong)} wrong", flush=True
+        )
         for group, contract in EXACT.items():
             cases = fmt.load(group, KINDS, EXACT_ROOT, contract)
             for way in (None, *(way.name for way in ways(WIDTHS[group]))):
@@ -68,7 +79,10 @@ def main() -> int:
         print(line)
     for op in sorted(vectors.missing):
         print(f"{op} has no kernel")
-    print(f"golden vectors: {vectors}; {odd}; {len(seeds)} seeds, {launched} launches")
+    print(
+        f"golden vectors: {vectors}; {odd}; {logs} rounding logs followed; {len(seeds)} seeds, "
+        f"{launched} launches"
+    )
     return 1 if vectors.wrong or odd.wrong or vectors.missing else 0
 
 

@@ -12,11 +12,13 @@ import kernel_format as fmt
 import make_rounded_vectors as maker
 import pytest
 from device_calls import KINDS, call, check_cases, there
-from emulated_gpu import EmulatedDriver
+from emulated_gpu import EmulatedDriver, emulated_gpu
 from kernel_format import same_bits
 from make_exact_vectors import CONTRACTS as EXACT
 from make_exact_vectors import ROOT as EXACT_ROOT
 from reference.nasty import near_boundaries
+from unit.rounding.recorded import Run, program, same
+from unit.rounding.test_bounded import every_operator, everything
 
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.kernels.cpu.device import CPU
@@ -138,6 +140,21 @@ def test_a_recorded_product_reads_its_operands_again(library: ctypes.CDLL) -> No
             gpu.write(x, tensor)
         sequence.run()
         assert same_bits(gpu.host(out), call(CPU, "aten.mm", {}, list(pair), "rounded/1")[0])
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
+def test_a_log_of_its_products_is_followed_by_any_other(
+    library: ctypes.CDLL, limits: Limits, tmp_path: Path
+) -> None:  # NUMERICS 14.5, 14.6
+    batch = everything(5, 29)
+    made, gpu = program(29, batch, every_operator), device(library, 5)
+    dots.LIMITS_OF[0] = limits
+    recorded = Run(tmp_path / "there", made, batch, device=gpu)
+    ours = Run(tmp_path / "ours", made, batch, device=emulated_gpu(5))
+    for run, followers in ((recorded, (CPU, emulated_gpu(6))), (ours, (gpu,))):
+        for follower in followers:
+            found, outputs, digest = run.follow(device=follower)
+            assert not found.findings and same(outputs, run.outputs) and digest == run.digest
 
 
 @pytest.mark.parametrize("limits", ["whole", "in parts"])

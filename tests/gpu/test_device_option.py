@@ -6,47 +6,20 @@ compiler is left out, since the emulation brings its own code.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from emulated_command import command
 from emulated_gpu import built
 
 from tallystick.job.job import Job
 from tallystick.run.execute.trainer import RunSummary
-
-_PROGRAM = """
-import sys
-import tallystick.kernels.cuda.nvidia as nvidia
-nvidia.compiled = lambda name, architecture: b"code"
-nvidia.compiler_version = lambda: (13, 0)
-from tallystick.cli.main import main
-sys.exit(main())
-"""
-
-
-def command(*arguments: object, code: int = 0, **settings: object) -> Any:
-    """The JSON of a command line in a process that finds the emulated GPU."""
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(built().parent),
-        **{f"TALLYSTICK_EMULATED_GPU_{k.upper()}": str(v) for k, v in settings.items()},
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *map(str, arguments), "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-    return json.loads(done.stdout)
 
 
 def test_a_run_on_the_device_is_the_run_on_the_processor(
@@ -93,6 +66,58 @@ def test_a_gpu_that_does_not_do_is_refused_in_a_sentence(
     assert words in found["error"], found
     assert found["next_action"]
     assert command("train", jobs / "mlp", "--out", out)["finished"]
+
+
+@pytest.mark.parametrize("launches", [1, 300])
+def test_a_gpu_that_this_process_has_lost_says_to_start_again(
+    launches: int, gpt2_job: Job, jobs: Path, tmp_path: Path
+) -> None:
+    """In the probe and on the way. Nothing committed is lost: a new process goes on."""
+    out = tmp_path / "run"
+    where = "--out", out, "--device", "cuda"
+    found = command("train", jobs / "gpt2", *where, code=2, launches=launches)
+    assert found["kind"] == "DeviceLostError" and "CUDA_ERROR_ILLEGAL_ADDRESS" in found["error"]
+    assert "new process" in found["next_action"]
+    assert command("train", jobs / "gpt2", *where)["finished"]
+
+
+_TWICE = """
+import numpy as np
+import tallystick.kernels.cuda.nvidia as nvidia
+nvidia.compiled = lambda name, architecture: b"code"
+nvidia.compiler_version = lambda: (13, 0)
+from tallystick.errors import DeviceLostError
+from tallystick.kernels.cuda.device import Cuda
+driver = nvidia.NvidiaDriver()
+device = Cuda(driver)
+tensor = device.contiguous("f32", (8,))
+said = []
+for work in (
+    lambda: device.digest(tensor),
+    lambda: device.host(tensor),
+    lambda: device.contiguous("f32", (8,)),
+    lambda: driver.record(lambda: None),
+    lambda: driver.launch("copy_none", (1, 1, 1), 32, b""),
+):
+    try:
+        work()
+    except DeviceLostError as error:
+        said.append(str(error))
+assert len(said) == 5 and len(set(said)) == 1, said
+assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said[0] and "a new process" in said[0], said
+"""
+
+
+def test_every_later_call_says_what_ended_the_context() -> None:
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(built().parent),
+        "TALLYSTICK_EMULATED_GPU_LAUNCHES": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _TWICE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_doctor_says_what_the_gpu_is() -> None:

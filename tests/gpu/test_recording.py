@@ -33,6 +33,27 @@ class Short(EmulatedDriver):
         return super().record(work)
 
 
+class Counting(EmulatedDriver):
+    """A driver of `most` bytes that counts bytes in use and recordings."""
+
+    live = recordings = 0
+    most: int | None = None
+
+    def allocate(self, nbytes: int) -> int:
+        if self.most is not None and self.live + nbytes > self.most:
+            raise MemoryError("The GPU has no memory left.")
+        self.live += nbytes
+        return super().allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        self.live -= self._memory[address][1]
+        super().free(address)
+
+    def record(self, work: Callable[[], None]) -> Any:
+        self.recordings += 1
+        return super().record(work)
+
+
 def through_scratch(device: Cuda, sizes: tuple[int, ...]) -> tuple[list[Call], list[DeviceTensor]]:
     """Calls that each fill scratch memory of a size and copy it to a tensor of their own."""
     outputs = [device.contiguous("u8", (size,)) for size in sizes]
@@ -79,6 +100,27 @@ def test_scratch_that_grew_meanwhile_is_recorded_the_next_time() -> None:
     for _ in range(3):
         assert right(device, outputs)
         sequence.run()
+
+
+def test_scratch_of_two_sizes_never_stands_side_by_side() -> None:
+    """Growth frees the former memory first, which a recording held; the recording is made again."""
+    driver = Counting()
+    device = Cuda(driver)
+    small, large = (through_scratch(device, (size,)) for size in (100, 90_000))
+    first, second = device.sequence(small[0]), device.sequence(large[0])
+    for _ in range(3):
+        first.run()
+        assert right(device, small[1])
+    assert driver.recordings == 1
+    driver.most = driver.live - 100 + 90_000
+    second.run()  # one byte more would be refused
+    assert right(device, large[1])
+    for _ in range(3):
+        first.run()
+        second.run()
+        assert right(device, small[1]) and right(device, large[1])
+    assert driver.recordings == 3
+    driver.check()
 
 
 def test_a_gpu_without_memory_for_a_recording_starts_every_call() -> None:

@@ -22,12 +22,27 @@ from tallystick.program import update as rules
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
+from tallystick.program.ema import EMA
+from tallystick.program.optimizers import (
+    LAMB,
+    SGD,
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Muon,
+    Optimizer,
+    RMSprop,
+    TransformersAdafactor,
+)
+from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.update_base import Given
 
 CASE = CASES["mlp"]
 
 
-def captured(optimizer: Optimizer, **options: Any) -> CapturedStep:
+def captured(optimizer: Any, **options: Any) -> CapturedStep:
     torch.manual_seed(3)
     return capture(CASE.build(), CASE.loss, CASE.schema(), optimizer, **options)
 
@@ -40,10 +55,33 @@ def _attrs(**wrong: float) -> Callable[..., dict[str, float]]:
 
 def _sgd(change: Callable[[SGD], SGD]) -> Callable[..., Any]:
     right = rules._sgd
-    return lambda b, optimizer, *rest: right(b, change(optimizer), *rest)
+    return lambda optimizer, *rest: right(change(optimizer), *rest)
 
 
 NESTEROV = SGD(0.1, momentum=0.9, nesterov=True)
+MUON = ParameterGroups(
+    {
+        "m": ParameterGroup(Muon(0.02), lambda name, shape: len(shape) == 2),
+        "rest": ParameterGroup(Lion(0.01)),
+    }
+)
+
+
+def _two(name: str, shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2
+
+
+def _given(**wrong: Any) -> Callable[..., Any]:
+    """The rules with other numbers inside: a method of `Given` that changes one."""
+    ((name, change),) = wrong.items()
+    right = getattr(Given, name)
+    return lambda self, *args, **more: right(self, *change(*args), **more)
+
+
+def _doubled(a: Any, number: float) -> tuple[Any, float]:
+    return a, number * (1 + 1e-3)
+
+
 WRONG: dict[str, tuple[Optimizer, str, Callable[[], Any], str]] = {
     "no decay": (AdamW(0.01), "_adam_attrs", lambda: _attrs(weight_decay=0.0), "param"),
     "decay": (Adam(0.01), "_adam_attrs", lambda: _attrs(weight_decay=0.01), "opt.m"),
@@ -61,6 +99,50 @@ WRONG: dict[str, tuple[Optimizer, str, Callable[[], Any], str]] = {
         "param",
     ),
 }  # fmt: skip
+
+
+# Optimizer, the method of `Given` with another number, and the slot where that shows.
+WRONG_PARTS: dict[str, tuple[Any, str, str]] = {
+    "rmsprop": (RMSprop(0.1), "times", "opt.v"),
+    "centered": (RMSprop(0.1, centered=True), "times", "opt.v"),
+    "lion": (Lion(0.1), "times", "opt.m"),
+    "muon": (ParameterGroups({"m": ParameterGroup(Muon(0.1), _two), "r": ParameterGroup(SGD(0.1))}),
+             "times", "param"),
+    "transformers": (TransformersAdafactor(0.1, beta1=0.9, relative_step=False), "times", "opt.m"),
+    "adafactor": (Adafactor(0.1), "over", "param"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG_PARTS)
+def test_a_wrong_composition_is_named(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer, method, slot = WRONG_PARTS[what]
+    monkeypatch.setattr(Given, method, _given(**{method: _doubled}))
+    with pytest.raises(UsageError, match=rf"{slot}\.[^:]*: (torch's|the published rule of) "):
+        saved(captured(optimizer), CASE, tmp_path)
+
+
+def test_a_wrong_trust_ratio_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Given.norm
+    monkeypatch.setattr(Given, "norm", lambda self, a: self.times(right(self, a), 1.0))
+    assert "first step" not in saved(captured(LAMB(0.1)), CASE, tmp_path).about
+    monkeypatch.setattr(Given, "norm", lambda self, a: self.b.one("tallystick.sum_squares", [a]))
+    with pytest.raises(UsageError, match="the published rule of LAMB"):
+        saved(captured(LAMB(0.1)), CASE, tmp_path / "wrong")
+
+
+def test_a_wrong_average_is_named(tmp_path: Path) -> None:
+    step = captured(SGD(0.1), ema=EMA(0.9))
+    assert step.first_step is not None
+    right = step.first_step.gradients()
+    nodes = tuple(
+        replace(n, op="aten.add.Tensor") if n.op == "aten.sub.Tensor" else n for n in right.nodes
+    )
+    assert nodes != right.nodes
+    wrong = replace(step.first_step, gradients=lambda: replace(right, nodes=nodes))
+    with pytest.raises(UsageError, match=r"ema\..*the average in float64 differs"):
+        saved(replace(step, first_step=wrong), CASE, tmp_path)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -232,7 +314,7 @@ def test_a_fault_of_our_cells_is_found(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 # -- honest steps ----------------------------------------------------------------------------------
-HONEST: dict[str, tuple[Optimizer, dict[str, Any]]] = {
+HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "sgd": (SGD(0.1), {}),
     "all of sgd": (SGD(0.1, momentum=0.9, weight_decay=0.1, nesterov=True), {}),
     "dampened": (SGD(0.1, momentum=0.9, dampening=0.5), {}),
@@ -242,6 +324,21 @@ HONEST: dict[str, tuple[Optimizer, dict[str, Any]]] = {
     "large steps": (Adam(1e3), {}),
     "no betas": (Adam(0.1, betas=(0.0, 0.0)), {}),
     "no eps": (Adam(0.1, eps=0.0), {}),
+    "rmsprop": (RMSprop(0.01, momentum=0.9, centered=True, weight_decay=0.1), {"clip_norm": 0.1}),
+    "adagrad": (Adagrad(0.1, lr_decay=0.1, weight_decay=0.1), {"clip_value": 0.01}),
+    "lion": (Lion(0.01, weight_decay=0.1), {"ema": EMA(0.9)}),
+    "lamb": (LAMB(0.01), {"clip_norm": 0.1}),
+    "lamb, uncorrected": (LAMB(0.01, bias_correction=False, max_trust=0.1), {}),
+    "adafactor": (Adafactor(0.1, weight_decay=0.1), {"clip_norm": 0.1}),
+    "transformers": (TransformersAdafactor(), {}),
+    "transformers, all": (
+        TransformersAdafactor(0.1, beta1=0.9, weight_decay=0.1, relative_step=False),
+        {},
+    ),
+    "muon and lion": (MUON, {"clip_norm": 0.1, "clip_value": 0.1, "ema": EMA("decay")}),
+    "muon, few bits": (MUON, {"contract": "rounded/1;b=20"}),
+    "muon, exact": (MUON, {"contract": "exact/1;b=8"}),
+    "lamb, log": (LAMB(0.01), {"contract": "replay/1"}),
     "few bits": (AdamW(1e-3), {"contract": "rounded/1;b=20"}),
     "log": (AdamW(1e-3), {"contract": "replay/1"}),
 }
@@ -250,7 +347,9 @@ HONEST: dict[str, tuple[Optimizer, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", HONEST)
 def test_honest_steps_agree(what: str, tmp_path: Path) -> None:
     optimizer, options = HONEST[what]
-    assert "first step" not in saved(captured(optimizer, **options), CASE, tmp_path).about
+    schedules = {"decay": [0.0, 0.9]} if options.get("ema") == EMA("decay") else None
+    step = captured(optimizer, **options)
+    assert "first step" not in saved(step, CASE, tmp_path, schedules=schedules).about
 
 
 class Vanishing(nn.Module):
@@ -280,7 +379,16 @@ def test_gradients_that_are_noise_or_underflow_are_honest(scale: float, tmp_path
 
 def test_a_state_in_the_middle_of_training_is_honest(tmp_path: Path) -> None:
     """Moments and powers of a hundred steps; torch's optimizers get them."""
-    for optimizer in (AdamW(1e-3), SGD(0.1, momentum=0.9, dampening=0.3)):
+    for optimizer in (
+        AdamW(1e-3),
+        SGD(0.1, momentum=0.9, dampening=0.3),
+        RMSprop(0.01, momentum=0.9),
+        Adagrad(0.1),
+        Lion(1e-2),
+        LAMB(0.01),
+        Adafactor(0.1),
+        TransformersAdafactor(0.1, beta1=0.9, relative_step=False),
+    ):
         step = captured(optimizer)
         assert step.initial_state is not None
         state = dict(step.initial_state)

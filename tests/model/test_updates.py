@@ -15,7 +15,8 @@ import tallystick
 from tallystick.errors import UsageError
 from tallystick.program.capture import capture
 from tallystick.program.executor import Executor
-from tallystick.program.optimizers import SGD, Adam, AdamW
+from tallystick.program.optimizers import LAMB, SGD, Adam, AdamW, Lion
+from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
 
 STEPS = 100
 RECORDS = np.random.default_rng(0).standard_normal((STEPS, 6, 4)).astype(np.float32)
@@ -211,6 +212,30 @@ def test_the_interface_trains_and_audits_a_gan(tmp_path: Path) -> None:
     run = tallystick.train(job, tmp_path / "run")
     assert tallystick.audit(tmp_path / "run", job).accepted
     assert run.validation and np.isfinite(run.validation[-1][1])
+
+
+@pytest.mark.parametrize("stock", [True, False])
+def test_other_optimizers_in_a_step_with_several(stock: bool, tmp_path: Path) -> None:
+    """torch's instances are read group by group; compositions stand where `update` was called."""
+    module = Gan()
+    given: dict[str, Any] = {"generator": Lion(1e-3), "discriminator": LAMB(1e-2)}
+    if stock:
+        given = {
+            "generator": torch.optim.RMSprop(module.generator.parameters(), lr=1e-3),
+            "discriminator": torch.optim.Adagrad(module.discriminator.parameters(), lr=1e-2),
+        }
+    captured = tallystick.capture(module, gan_step, BATCH, given, clip_norm=1.0, ema=0.9)
+    assert {"lr.generator", "lr.discriminator", "ema"} == set(captured.step.scalars)
+    job = captured.save_job(tmp_path / "job", {"x": RECORDS.reshape(-1, 4)}, steps=5)
+    assert "first step" not in job.about
+    tallystick.train(job, tmp_path / "run")
+    assert tallystick.audit(tmp_path / "run", job).accepted
+
+
+def test_parameter_groups_in_a_step_with_several_are_refused() -> None:
+    groups = ParameterGroups({"all": ParameterGroup(SGD(0.1))})
+    with pytest.raises(UsageError, match="has parameter groups"):
+        capture(Gan(), gan_step, BATCH, OPTIMIZERS | {"generator": groups})
 
 
 def test_a_first_step_that_differs_in_a_later_update_names_the_module(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ LEVELS = {
     "_core": 0,
     "commit": 1,
     "disk": 2,
+    "data": 3,
+    "augment": 3,
     "numerics": 3,
     "kernels": 4,
     "opening": 5,
@@ -31,19 +33,22 @@ LEVELS = {
     "prover": 12,
     "service": 13,
     "report": 13,
-    "api": 14,
-    "cli": 15,
-    "__main__": 16,
+    "cli": 14,
+    "api": 15,  # Python's interface shows progress as the command line does
+    "trainer": 16,  # other libraries' loops, as runs
+    "__main__": 17,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
 # rooms take nothing from the disk.
 SANS_IO = ("protocol", "delegation", "rounding")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
+    "augment.py",
     "program/capture/",
     "job/recipes/",
     "kernels/stock/",
     "rounding/published/resident.py",
+    "trainer/",
 )
 # What stands above the whole package: it imports us, and never the other way (docs/adr/0008).
 ABOVE = ("tallystick_bench",)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import kernel_format as fmt
 import numpy as np
-from operator_job import golden, operator_job
+from make_exact_vectors import ROOT as EXACT_ROOT
+from operator_job import KINDS, golden, operator_job
 from unit.protocol.log_simulator import LogParty
 from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
-from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.numerics.contracts import BLOCK_LENGTHS, find_contract
+from tallystick.numerics.registry import all_ops, dot_operators, rounded_operators
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BytesBody
@@ -34,6 +35,8 @@ SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallyst
 # Groups of golden calls that came after those bundles, for operators that were there.
 SINCE_GROUPS = {"operators-whole-narrow": "whole-narrow"}
 _LATER_GROUPS = {"whole-bits", *SINCE_GROUPS.values()}
+# exact/1 came after them too, with two bundles of its own.
+EXACT = {f"b-{b}": f"exact/1;b={b}" for b in BLOCK_LENGTHS}
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence
 
 
@@ -154,7 +157,9 @@ def bound(e: float) -> Change:
 LIES = {"the first value": flip(0), "the last bound": flip(-1)}
 
 
-def false_parts(maker: Any, contract: str, cases: Sequence[fmt.Case]) -> None:
+def false_parts(
+    maker: Any, contract: str, cases: Sequence[fmt.Case], lies: Mapping[str, Change] = LIES
+) -> None:
     """Games about what an element is made of: lies in the first answer, the first two, three, …
 
     Each lie leads further down, until a lie more is one that nobody asks for.
@@ -164,7 +169,7 @@ def false_parts(maker: Any, contract: str, cases: Sequence[fmt.Case]) -> None:
         honest = kind(job)
         for number, case in enumerate(some):
             for out in range(len(case.outputs)):
-                for what, change in LIES.items():
+                for what, change in lies.items():
                     for depth in range(1, 9):
                         lie = Parts([change] * depth)
                         cheat = kind(job, Lie(node=another(number, out), answer=lie))
@@ -221,3 +226,41 @@ def since(maker: Any, names: Sequence[str]) -> None:
     long = [c for c in golden(99, 5000, names) if max(x.size for x in c.inputs) > 256]  # type: ignore[union-attr]
     for contract in ("ordered/1", CONTRACTS["published"]):
         false_parts(maker, contract, long)
+
+
+# -- exact/1 ---------------------------------------------------------------------------------------
+# Of an answer of records (OPENING 12.3): the total and the block's sum of the first, the second
+# magnitude of the last one (of an element's parts: what `ordered/1` gives).
+RECORD_LIES = {"the first total": flip(0), "the first sum": flip(8), "the last magnitude": flip(-4)}
+MOST = 1500  # operand elements of a call
+
+
+def exact_cases(group: str) -> list[fmt.Case]:
+    """Calls of the dot class: golden ones of every operator, and those of vectors/exact that are
+    not among them (several blocks, ties, infinities)."""
+    known = golden(4, MOST, dot_operators(), frozen_groups())
+    own = fmt.load(group, KINDS, EXACT_ROOT, find_contract(EXACT[group]).text)
+    shapes = {(c.op, *(None if x is None else x.shape for x in c.inputs)) for c in known}
+    for case in own:
+        shape = (case.op, *(None if x is None else x.shape for x in case.inputs))
+        size = sum(x.size for x in case.inputs if x is not None)
+        if shape not in shapes and size <= 2 * MOST and all(y.size for y in case.outputs):
+            known.append(case)
+            shapes.add(shape)
+    return known
+
+
+def exact(maker: Any) -> None:
+    """A false element of each output, for every b."""
+    for group, contract in EXACT.items():
+        false_outputs(maker, contract, exact_cases(group), f", {contract}")
+
+
+def exact_parts(maker: Any) -> None:
+    """False records, one, two and more answers deep: of one call of each operator, and of long
+    ones."""
+    for group, contract in EXACT.items():
+        cases = exact_cases(group)
+        first = {case.op: case for case in reversed(cases)}
+        long = max(cases, key=lambda c: c.inputs[0].size if c.op == "aten.mm" else 0)  # type: ignore[union-attr]
+        false_parts(maker, contract, [*first.values(), long], RECORD_LIES)

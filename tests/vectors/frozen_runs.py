@@ -36,6 +36,7 @@ CONTRACTS = {
     "rounded": "rounded/1;b=28",
     "bounded": "replay/1;b=24",
     "published": "replay/1;b=24;form=published",
+    "exact": "exact/1;b=15",
 }
 FOLLOWER = "bounded-follower"
 SETTINGS = {

@@ -27,6 +27,8 @@ from evidence_operators import (
     SINCE,
     SINCE_GROUPS,
     another,
+    exact,
+    exact_parts,
     later,
     operators,
     parts,
@@ -237,9 +239,11 @@ OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-
 OF_FORMAT_2 = {"false-fold", "false-stop", "false-validation", "ignored-stop", "other-held-out"}
 
 
-def attacks(maker: Maker) -> None:
+def attacks(
+    maker: Maker, contracts: Sequence[str] = ("ordered/1", "rounded/1", "replay/1;b=24")
+) -> None:
     """Every attack of `tallystick attack --list`, by the prover that answers from a directory."""
-    for contract in ("ordered/1", "rounded/1", "replay/1;b=24"):
+    for contract in contracts:
         directory = maker.scratch / contract.split("/")[0]
         job = new_job(
             "mlp", directory / "job", SMALL, steps=9, checkpoint_interval=2, evaluate_every=0,
@@ -347,6 +351,9 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     "operators-later": later,
     **{k: lambda m, names=names: since(m, names) for k, names in SINCE.items()},  # type: ignore[misc]
     **{k: lambda m, g=g: since_group(m, g) for k, g in SINCE_GROUPS.items()},  # type: ignore[misc]
+    "operators-exact": exact,
+    "parts-exact": exact_parts,
+    "attacks-exact": lambda m: attacks(m, ("exact/1;b=15",)),
     "parts-published": parts,
     "clauses-later": clauses_later,
     "clauses": clauses,

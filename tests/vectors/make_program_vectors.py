@@ -1,6 +1,6 @@
 """Writes vectors/program/index.json (see its README.md) from texts written by hand.
 
-    PYTHONPATH=tests/vectors python tests/vectors/make_program_vectors.py
+    PYTHONPATH=tests:tests/vectors python tests/vectors/make_program_vectors.py
 
 Nothing of tallystick is imported: digests are made by the plain reference of COMMITMENTS.
 """
@@ -13,9 +13,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import micro_texts as micro
 import program_texts as texts
 from job_2_texts import job_2_cases
 from job_texts import job_cases
+from reference.expansion import expanded
 
 FORMAT = "tallystick-program-vectors/1"
 ROOT = Path(__file__).resolve().parents[2] / "vectors" / "program"
@@ -29,7 +31,9 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 def program_digest(text: bytes) -> str:
-    return hashlib.sha256(b"tallystick/program/1\0" + text).hexdigest()  # PROGRAM 4.1
+    """PROGRAM 4.1."""
+    version = b"2" if text.startswith(b"tallystick program 2\n") else b"1"
+    return hashlib.sha256(b"tallystick/program/" + version + b"\0" + text).hexdigest()
 
 
 def stored(data: bytes) -> Case:
@@ -65,12 +69,37 @@ def program_cases() -> list[Case]:
         whole = "".join(piece * count for piece, count in parts).encode()
         held = {"parts": [list(part) for part in parts]}
         cases.append({"name": name, "clause": clause, **held, **said(whole, right)})
+    cases.append(case("text 2: a step over micro-batches", "6", micro.MICRO.encode(), True))
+    for changes, right in ((micro.GOOD, True), (micro.MALFORMED, False)):
+        for name, clause, old, new in changes:
+            cases.append(case(name, clause, changed(micro.MICRO, old, new).encode(), right))
+    return cases
+
+
+def expansion_cases() -> list[Case]:
+    """PROGRAM 6.7: the flat text of each, by the plain reference."""
+    cases = []
+    for listed, right in ((micro.EXPANDED, True), (micro.REFUSED, False)):
+        for name, changes, parts in listed:
+            text = micro.MICRO
+            for old, new in changes:
+                text = changed(text, old, new)
+            case: Case = {"name": name, "clause": "6.7", "text": text, "micro_batches": parts}
+            if right:
+                flat = expanded(text, parts)
+                case["nodes"] = flat.count("\n%")
+                case["expansion"] = hashlib.sha256(flat.encode()).hexdigest()
+            cases.append(case if right else case | {"refused": True})
     return cases
 
 
 def build() -> str:
-    lists = {"programs": program_cases(), "jobs": job_cases(texts.GOOD)}
-    lists["jobs_2"] = job_2_cases()
+    lists = {
+        "programs": program_cases(),
+        "jobs": job_cases(texts.GOOD),
+        "jobs_2": job_2_cases(),
+        "expansions": expansion_cases(),
+    }
     lines = []
     for name, cases in lists.items():
         assert len({c["name"] for c in cases}) == len(cases)

@@ -27,6 +27,7 @@ from tallystick.program.ir import (
     Value,
     input_value,
 )
+from tallystick.program.module_names import ModuleNames
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 BATCH = TensorType("f32", (1,))
@@ -101,6 +102,8 @@ def operator_job(path: Path, contract: str, cases: Sequence[fmt.Case]) -> Job:
         initial_state=slots,
         scalars=scalars,
         first_step=None,
+        micro_batches=None,
+        names=ModuleNames(),
     )
     return save_job(
         step, path, {"x": np.ones((1, 1), np.float32)[:, 0]}, steps=1, checkpoint_interval=1,

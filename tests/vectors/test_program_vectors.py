@@ -4,6 +4,7 @@ COMMITMENTS 1, 7, 11)."""
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import make_program_vectors as maker
 from tallystick.errors import TallystickError
 from tallystick.job.job import MANIFEST, PROGRAM
 from tallystick.job.job_file import load_terms
-from tallystick.program.text import parse_text, program_digest
+from tallystick.program.expand import expand
+from tallystick.program.text import parse_text, program_digest, to_text
 
 INDEX = json.loads((maker.ROOT / "index.json").read_text())
 Case = dict[str, Any]
@@ -96,3 +98,15 @@ def test_a_case_that_comes_out_otherwise_is_seen() -> None:
 
 def test_stored_vectors_are_the_makers() -> None:
     assert (maker.ROOT / "index.json").read_text() == maker.build()
+
+
+def test_expansions() -> None:
+    """PROGRAM 6.7: every node, in order, as the plain reference writes it."""
+
+    def read(case: Case) -> bytes:
+        flat = expand(parse_text(str(case["text"]).encode()), case["micro_batches"])
+        assert len(flat.nodes) == case["nodes"]
+        return hashlib.sha256(to_text(flat).encode()).digest()
+
+    named = [{**case, "digest": case.get("expansion")} for case in INDEX["expansions"]]
+    assert len(named) > 10 and not wrong(named, read)

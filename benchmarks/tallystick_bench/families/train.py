@@ -20,6 +20,7 @@ from tallystick.program.capture import capture
 from tallystick.program.capture.api import CapturedStep
 from tallystick.program.executor import Executor
 from tallystick.program.state import State
+from tallystick.program.tables import number_at
 from tallystick_bench.coverage.case import Batch
 from tallystick_bench.families.member import Member, torchs
 
@@ -79,7 +80,7 @@ def captured_run(subject: Subject, context: ExecutionContext, marks: tuple[int, 
     captured, run, chain = subject.captured, Run(), CHAIN_START
     assert captured.initial_state is not None
     state = {name: array.copy() for name, array in captured.initial_state.items()}
-    scalars = {name: float(rate) for name, rate in captured.scalars.items()}
+    scalars = {name: number_at(rate, 1) for name, rate in captured.scalars.items()}
     executor = Executor(captured.program, context)
     started = time.perf_counter()
     for number in range(max(marks)):

@@ -102,10 +102,12 @@ TS_INLINE double sqrt1(double a) { return __builtin_sqrt(a); }
 #endif
 
 #ifdef TALLYSTICK_FAULT
-// The planted fault: the last bit of a finite result flips. Exists only in fault builds.
+// The planted fault: the last bit of a finite result flips, that of an integer sum too. Exists only in fault builds.
 TS_INLINE float planted(float x) { return x == x ? bits_float(float_bits(x) ^ 1u) : x; }
+TS_INLINE int64_t planted(int64_t x) { return x ^ 1; }
 #else
 TS_INLINE float planted(float x) { return x; }
+TS_INLINE int64_t planted(int64_t x) { return x; }
 #endif
 
 }  // namespace TS_ISA

@@ -74,7 +74,8 @@ TS_INLINE void tile(const int16_t* a, const int16_t* b, size_t padded, int count
   }
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kCols; ++j)
-      out[static_cast<size_t>(i) * ldo + static_cast<size_t>(j)] = static_cast<double>(sum[i][j]);
+      out[static_cast<size_t>(i) * ldo + static_cast<size_t>(j)] =
+          static_cast<double>(planted(sum[i][j]));
 }
 
 template <int kRows>

@@ -26,11 +26,18 @@ from tallystick.kernels.environment import check_environment
 _PACKAGE = "tallystick_bench"
 # Each option belongs to one benchmark.
 _OPTIONS = {
-    "step": ("models", "parts"),
+    "gemm": ("shapes", "device"),
+    "step": ("models", "parts", "device"),
     "dispute": ("operators", "pairs"),
     "ovt": ("parts", "quick", "out", "text", "cifar10"),
 }
-_SPELLING = {"operators": "operator", "pairs": "set", "parts": "part", "models": "model"}
+_SPELLING = {
+    "operators": "operator",
+    "pairs": "set",
+    "parts": "part",
+    "models": "model",
+    "shapes": "shape",
+}
 
 
 def benchmarks() -> ModuleType:
@@ -49,9 +56,22 @@ def benchmarks() -> ModuleType:
     return importlib.import_module(_PACKAGE)
 
 
+def _on_device(name: str) -> bool:
+    return "device" in _OPTIONS.get(name, ())
+
+
 @click.command(short_help="Measure NAME: gemm, step (against torch), dispute or ovt.")
 @click.argument("name")
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
+@click.option(
+    "--device",
+    default=None,
+    metavar="DEVICE",
+    help="gemm, step: on this GPU (cuda or cuda:N), against torch on it.",
+)
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="MxKxN", help="gemm: this product; repeatable."
+)
 @click.option("--operator", "operators", multiple=True, help="dispute: over this; repeatable.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="dispute: as `job new`.")
 @click.option(
@@ -70,8 +90,9 @@ def benchmarks() -> ModuleType:
 def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
     """Measure NAME: gemm, step, dispute or ovt.
 
-    gemm and step compare with torch float32 (step: eager and torch.compile). dispute is over one
-    false number. ovt gives costs and results of `replay/1` and `rounded/1`.
+    gemm and step compare with torch float32 (step: eager and torch.compile), on the processor or
+    with --device on a GPU. dispute is over one false number. ovt gives costs and results of
+    `replay/1` and `rounded/1`.
 
     Prints rows with their targets.
     """
@@ -80,14 +101,19 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     if name not in known:
         raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
     own = _OPTIONS.get(name, ())
+    if options["device"] is not None and "device" not in own:
+        raise UsageError(
+            f"bench {name} measures on the processor only: it takes no --device.",
+            f"Leave it out, or choose one of: {', '.join(k for k in known if _on_device(k))}.",
+        )
     for option, value in options.items():
         if value and option not in own:
             raise UsageError(
                 f"bench {name} takes no --{_SPELLING.get(option, option)}.", "Leave it out."
             )
-    more = {option: options[option] for option in own}
+    more = {option: options[option] for option in own if options[option]}
     if name == "dispute":
-        more["settings"] = parse_pairs(list(more.pop("pairs")))
+        more["settings"] = parse_pairs(list(more.pop("pairs", ())))
     check_environment()
     if not have_torch():
         raise CannotCheckError(

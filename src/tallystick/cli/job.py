@@ -15,6 +15,7 @@ from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
 from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
+from tallystick.run.store.continuing import continue_run
 
 
 def _listing(name: str) -> list[str]:
@@ -51,7 +52,7 @@ def job() -> None:
 @click.option("--out", required=True, type=click.Path(), help="The job directory.")
 @click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
-@click.option("--data", type=click.Path(), help=".npz or .safetensors with arrays x and y.")
+@click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -142,6 +143,39 @@ def new(
     )
     say(f"data        {found['records']:,} records ({made.about.get('source', '')})")
     say(f"next        tallystick train {made.directory} --out RUN")
+
+
+@job.command("continue")
+@click.argument("run", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="The new job's directory.")
+@click.option("--steps", required=True, type=click.IntRange(1, (1 << 32) - 1), help="More steps.")
+@click.option(
+    "--scalar",
+    "pairs",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="A scalar from now on, such as lr=1e-4 (repeatable). Other tables keep their last value.",
+)
+@json_option
+def continue_(run: str, out: str, steps: int, pairs: tuple[str, ...], as_json: bool) -> None:
+    """Make a job that goes on where the finished RUN ended, moments included."""
+    given = {name: _number(name, text) for name, text in parse_pairs(list(pairs)).items()}
+    made = continue_run(Path(run), Path(out), steps, given)
+    if as_json:
+        print_json({"job": made.directory, **inspect_job(made.directory)})
+        return
+    say(f"job         {made.directory}")
+    say(f"job digest  {made.digest.hex()}")
+    for name, table in made.scalars.items():
+        say(f"{name:<12}{table if isinstance(table, float) else 'as it was'}")
+    say(f"next        tallystick train {made.directory} --out RUN")
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name}={text[:40]} is no number.", "As in --scalar lr=1e-4.") from None
 
 
 @job.command()

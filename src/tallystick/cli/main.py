@@ -23,6 +23,7 @@ from tallystick.run.store.version import tallystick_version
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("tallystick.cli.demo", "demo"),
     "doctor": ("tallystick.cli.doctor", "doctor"),
+    "data": ("tallystick.cli.data", "data"),
     "job": ("tallystick.cli.job", "job"),
     "train": ("tallystick.cli.train", "train"),
     "audit": ("tallystick.cli.audit", "audit"),

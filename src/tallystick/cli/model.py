@@ -14,8 +14,15 @@ from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.sampling import sample_bytes
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.export import ModelReport, export_model, final_state
+from tallystick.run.store.export import ModelReport, Which, export_model, final_state
 from tallystick.run.store.export import verify_model as verify
+
+_best_option = click.option(
+    "--best", is_flag=True, help="The weights of the best committed validation loss."
+)
+_ema_option = click.option(
+    "--ema", is_flag=True, help="The averages of the parameters in the place of the last ones."
+)
 
 
 def _report_json(report: ModelReport) -> dict[str, object]:
@@ -41,11 +48,15 @@ def _report_json(report: ModelReport) -> dict[str, object]:
     type=click.Path(),
     help="The file to write, as model.safetensors.",
 )
+@_ema_option
+@_best_option
 @trust_option
 @json_option
-def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None:
-    """Write the final weights of RUN as safetensors, under the module's own names."""
-    report = export_model(Path(run), Path(output), load_trust(trust))
+def export(
+    run: str, output: str, ema: bool, best: bool, trust: tuple[str, ...], as_json: bool
+) -> None:
+    """Write the final weights of RUN as safetensors, under the names of the module's state_dict."""
+    report = export_model(Path(run), Path(output), load_trust(trust), Which(ema, best))
     if as_json:
         print_json(_report_json(report))
         return
@@ -56,14 +67,18 @@ def export(run: str, output: str, trust: tuple[str, ...], as_json: bool) -> None
 @click.command("verify-model", short_help="Check that FILE holds the weights RUN committed to.")
 @click.argument("file", type=click.Path())
 @click.argument("run", type=click.Path())
+@_ema_option
+@_best_option
 @trust_option
 @json_option
-def verify_model(file: str, run: str, trust: tuple[str, ...], as_json: bool) -> None:
+def verify_model(
+    file: str, run: str, ema: bool, best: bool, trust: tuple[str, ...], as_json: bool
+) -> None:
     """Check that FILE is, byte for byte, the file of `export` for RUN's committed weights.
 
     Exit code 1 for any other file, also for one with the same tensors in another form.
     """
-    report = verify(Path(file), Path(run), load_trust(trust))
+    report = verify(Path(file), Path(run), load_trust(trust), Which(ema, best))
     if as_json:
         print_json(_report_json(report))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -26,6 +26,7 @@ from tallystick.run.show.series import decides, trained, trains
 
 _PLAIN_INTERVAL_S = 10.0
 _MEASURED_STEPS = 2
+_METRICS_SHOWN = 2
 # The weight of the last step in the speed that is shown.
 _SPEED_SHARE = 0.1
 # Columns of the terminal from which the bar, and then elapsed time, have room.
@@ -67,6 +68,8 @@ class Reporter:
         self._mean = 0.0  # seconds of a training step, the last ones weighing most
         self._loss = ""
         self._validation = ""
+        self._metrics = ""
+        self._wide = False
         self._timetable: Timetable | None = None
 
     def notice(self, text: str) -> None:
@@ -83,6 +86,7 @@ class Reporter:
         console = Console(stderr=True)
         if console.is_terminal and sys.stderr.isatty():
             columns = _columns(self._verb, console.width)
+            self._wide = console.width >= _WIDE
             self._bar = Progress(*columns, console=console, transient=False)
             self._bar.start()
             self._task = self._bar.add_task(
@@ -111,13 +115,19 @@ class Reporter:
                 self._task,
                 completed=step + 1,
                 steps=self._done(step + 1),
-                loss=f"{self._loss}{self._validation}",
+                loss=f"{self._loss}{self._metrics if self._wide else ''}{self._validation}",
                 speed=speed,
             )
         elif time.monotonic() - self._spoke >= _PLAIN_INTERVAL_S or step + 1 == self._total:
             self._spoke = time.monotonic()
             done = self._done(step + 1)
-            note(f"{self._verb} step {done} {self._loss}{self._validation}  {speed}")
+            told = f"{self._loss}{self._metrics}{self._validation}"
+            note(f"{self._verb} step {done} {told}  {speed}")
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Show the first numbers beside the loss; all of them are in the run's metrics.jsonl."""
+        shown_first = list(values.items())[:_METRICS_SHOWN]
+        self._metrics = "".join(f"  {name} {value:.4g}" for name, value in shown_first)
 
     def _foretell(self, step: int, seconds: float) -> None:
         """Say once how long the rest will take, as soon as two steps are measured."""

@@ -124,20 +124,36 @@ def _check_names(schema: DataSchema, values: Mapping[str, object]) -> None:
         )
 
 
-def record_leaf_hashes(schema: DataSchema, columns: Mapping[str, Array]) -> bytes:
+class Scratch:
+    """Memory that many calls use: new pages for every block cost as much as hashing it."""
+
+    def __init__(self) -> None:
+        self._held = np.empty(0, dtype=np.uint8)
+
+    def rows(self, count: int, size: int) -> npt.NDArray[np.uint8]:
+        """u8[count, size] of any content; good until the next call."""
+        if self._held.size < count * size:
+            self._held = np.empty(count * size, dtype=np.uint8)
+        return self._held[: count * size].reshape(count, size)
+
+
+def record_leaf_hashes(
+    schema: DataSchema, columns: Mapping[str, Array], scratch: Scratch | None = None
+) -> bytes:
     """Leaf hashes of all records, 32 bytes each (COMMITMENTS 8.3).
 
     `columns` maps each field name to an array of shape (N, *field shape), memory-mapped or not.
-    The function assembles records a few MiB at a time.
+    The function assembles records a few MiB at a time, in `scratch` where one is kept.
     """
     _check_names(schema, columns)
     count = _count(schema, columns)
     size = schema.record_size
     per_block = max(1, _BLOCK_BYTES // size)
     out = []
+    rows = (scratch or Scratch()).rows(min(count, per_block), size)
     for start in range(0, count, per_block):
         stop = min(count, start + per_block)
-        block = np.empty((stop - start, size), dtype=np.uint8)
+        block = rows[: stop - start]
         at = 0
         for f in schema.fields:
             width = f.header.nbytes

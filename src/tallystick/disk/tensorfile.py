@@ -8,7 +8,10 @@ digest covers; sizes are checked before anything is mapped or allocated.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -108,6 +111,62 @@ def read_tensors(
     StorageError where the file cannot be read, CorruptFileError for anything but the canonical
     form. Values are not checked here: that is what digests are for.
     """
+    with open_tensors(path, what, strict=strict, check=check, inside=inside) as found:
+        try:
+            if copy:
+                return _read_each(found.file, found.types, found.places, found.fail), found.metadata
+            mapped = map_file(found.file, found.size)
+        except OSError as error:
+            raise storage_error(path, error) from error
+    tensors: dict[str, Array] = {}
+    for name, place in found.places.items():
+        dtype, shape = found.types[name]
+        count = _nbytes(dtype, shape) // DTYPES[dtype].itemsize
+        tensors[name] = np.frombuffer(mapped, DTYPES[dtype], count, place).reshape(shape)
+    return tensors, found.metadata
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """An open file whose header is checked. `places` has each tensor's first byte in the file."""
+
+    path: Path
+    file: BinaryIO
+    size: int
+    types: dict[str, _Type]
+    places: dict[str, int]
+    metadata: dict[str, str]
+    fail: Callable[[str], NoReturn]
+
+    def read_rows(self, name: str, start: int, stop: int, out: Array) -> Array:
+        """Rows [start, stop) along the first axis, read into the start of `out`, which is
+        u8[n]. Returns them as an array of the tensor's dtype. Nothing is mapped, so the memory is
+        that of `out`. Raises StorageError, CorruptFileError for a file that was cut meanwhile.
+        """
+        dtype, shape = self.types[name]
+        width = _nbytes(dtype, shape[1:])
+        view = out.data[: (stop - start) * width]
+        at = self.places[name] + start * width
+        with os_errors(self.path):
+            while view.nbytes:
+                got = os.preadv(self.file.fileno(), [view], at)
+                if not got:
+                    self.fail("it was cut short while it was read")
+                view, at = view[got:], at + got
+        rows = out[: (stop - start) * width].view(DTYPES[dtype])
+        return rows.reshape(stop - start, *shape[1:])
+
+
+@contextmanager
+def open_tensors(
+    path: Path,
+    what: str,
+    *,
+    strict: bool = True,
+    check: Check | None = None,
+    inside: Path | None = None,
+) -> Iterator[TensorFile]:
+    """The file at `path`, open, its header checked as `read_tensors` does. Raises its errors."""
 
     def fail(why: str) -> NoReturn:
         raise CorruptFileError(
@@ -115,38 +174,30 @@ def read_tensors(
         )
 
     file, size = open_file(path, what, inside)
-    try:
-        with file:
+    with file:
+        try:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
             if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
                 fail("it is truncated or its header is too long")
             header = file.read(length)
-            types, ranges, metadata = _parse_header(header, fail)
-            if strict:
-                try:
-                    again, ranges = header_bytes(types, metadata)
-                except UsageError as error:
-                    fail(error.message)
-                if again != prefix + header:
-                    fail("its header is not in canonical form")
-            start_of_data = 8 + length
-            if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
-                fail("its size does not fit its header")
-            if check is not None:
-                check(types, metadata)
-            places = {name: start_of_data + start for name, (start, _) in ranges.items()}
-            if copy:
-                return _read_each(file, types, places, fail), metadata
-            mapped = map_file(file, size)
-    except OSError as error:
-        raise storage_error(path, error) from error
-    tensors: dict[str, Array] = {}
-    for name, place in places.items():
-        dtype, shape = types[name]
-        count = _nbytes(dtype, shape) // DTYPES[dtype].itemsize
-        tensors[name] = np.frombuffer(mapped, DTYPES[dtype], count, place).reshape(shape)
-    return tensors, metadata
+        except OSError as error:
+            raise storage_error(path, error) from error
+        types, ranges, metadata = _parse_header(header, fail)
+        if strict:
+            try:
+                again, ranges = header_bytes(types, metadata)
+            except UsageError as error:
+                fail(error.message)
+            if again != prefix + header:
+                fail("its header is not in canonical form")
+        start_of_data = 8 + length
+        if start_of_data + max((end for _, end in ranges.values()), default=0) != size:
+            fail("its size does not fit its header")
+        if check is not None:
+            check(types, metadata)
+        places = {name: start_of_data + start for name, (start, _) in ranges.items()}
+        yield TensorFile(path, file, size, types, places, metadata, fail)
 
 
 def is_canonical(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bool:

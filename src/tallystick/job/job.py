@@ -18,22 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.commit.data import DataSchema, data_root
-from tallystick.commit.job import Commitment, JobCommitment, ScalarTable
-from tallystick.commit.records import records_root
+from tallystick.commit.data import DataSchema
+from tallystick.commit.job import CONTINUES_NONE, Commitment, JobCommitment, ScalarTable
+from tallystick.commit.signing import RunCommitment
+from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
+from tallystick.data.frozen import check_columns
+from tallystick.data.reading import stream_file
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
 )
+from tallystick.job.continued import CONTINUES, read_continuation
 from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.program.ir import Program
@@ -175,16 +179,14 @@ class Job:
 
     def _columns(self, name: str, count: int, schema: DataSchema) -> dict[str, Array]:
         path = self.directory / name
-        wanted = {f.name: (f.dtype, (count, *f.shape)) for f in schema.fields}
-
-        def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
-            if metadata or types != wanted:
-                raise CorruptFileError(
-                    f"The data file {path} does not have the job's fields and number of records.",
-                    "Restore it from an intact copy.",
-                )
-
+        check = partial(check_columns, path, schema, count)
         return read_tensors(path, "data file", check=check, inside=self.directory)[0]
+
+    def _stream(self, name: str, count: int, schema: DataSchema, keep: bool) -> RecordStream:
+        """The records of a file, hashed a few MiB at a time: they may be more than the memory."""
+        path = self.directory / name
+        check = partial(check_columns, path, schema, count)
+        return stream_file(path, schema, count, check, self.directory, keep)
 
     def genesis(self) -> State:
         """state[0], writable. Raises CounterpartyError unless it is the state that the job commits
@@ -215,9 +217,19 @@ class Job:
 
     def verify_data(self) -> None:
         """Hash every record. Raises DigestMismatchError unless the data is the committed data."""
-        for number, data in enumerate(self.commitment.timetable.data):
-            if records_root(self.schemas[number], self.columns_of[number]) != data.root:
-                altered(self.directory / self.data_file(number))
+        for number in range(len(self.schemas)):
+            self._hashed(number)
+
+    def record_tree(self, number: int) -> RecordTree:
+        """The tree over the records of a data set, for proofs. Raises as `verify_data`."""
+        return self._hashed(number, keep=True).tree(self.columns_of[number])
+
+    def _hashed(self, number: int, keep: bool = False) -> RecordStream:
+        data, name = self.commitment.timetable.data[number], self.data_file(number)
+        found = self._stream(name, data.record_count, self.schemas[number], keep)
+        if found.root() != data.root:
+            altered(self.directory / name)
+        return found
 
     def verify(self) -> State:
         """Check every byte of the directory against the job digest. Raises CounterpartyError.
@@ -227,6 +239,7 @@ class Job:
         check_program_fits(self)
         self.verify_data()
         self.verify_validation()
+        self.verify_continuation()
         assert (self.forward_program is None) == (self.forward_digest is None)
         return self.genesis()
 
@@ -235,7 +248,9 @@ class Job:
         if self.evaluation is None:
             return
         assert self.eval_program is not None
-        if data_root(self.schema, self.validation_columns) != self.evaluation.data_root:
+        count = self.evaluation.record_count
+        found = self._stream(VALIDATION, count, self.schema, False)
+        if found.root() != self.evaluation.data_root:
             altered(self.directory / VALIDATION)
 
     def files(self) -> list[str]:
@@ -247,7 +262,25 @@ class Job:
             names += [VALIDATION, EVAL_PROGRAM]
         if self.forward_digest is not None:
             names.append(FORWARD_PROGRAM)
+        if self.continues:
+            names.append(CONTINUES)
         return [*names, MANIFEST]
+
+    @property
+    def continues(self) -> bool:
+        """True if the job goes on with another run (COMMITMENTS 7.6.8)."""
+        c = self.commitment
+        return not isinstance(c, JobCommitment) and c.continues != CONTINUES_NONE
+
+    def verify_continuation(self) -> RunCommitment | None:
+        """The signed commitment of the run that the job continues, checked; None without one.
+
+        Raises CounterpartyError, StorageError."""
+        c = self.commitment
+        if isinstance(c, JobCommitment) or not self.continues:
+            return None
+        path, slots = self.directory / CONTINUES, list(self.texts[0].state_types)
+        return read_continuation(path, c.continues, slots, c.genesis_root)
 
     @property
     def disk_bytes(self) -> int:

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tallystick.commit.data import DataSchema, Field
-from tallystick.commit.encoding import JsonValue, float_hex, parse_float_hex
+from tallystick.commit.data import DataSchema
+from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import Commitment, JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.members import Members
-from tallystick.commit.tensor import DTYPES
-from tallystick.disk.files import clone_or_copy, make_directory, sync_path
+from tallystick.commit.schema import read_schema, schema_members
+from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, sync_path
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
@@ -40,7 +40,7 @@ _SEEDS = ("order_seed", "rng_seed")
 
 def job_manifest(job: Job) -> Manifest:
     first = isinstance(job.commitment, JobCommitment)
-    schemas: list[Any] = [_schema_members(schema) for schema in job.schemas]
+    schemas: list[Any] = [schema_members(schema) for schema in job.schemas]
     body: Manifest = {
         "about": dict(job.about),
         "commitment": _commitment_members(job.commitment),
@@ -77,10 +77,6 @@ def _commitment_members(c: Commitment) -> Manifest:
     fields["contract"] = c.contract
     fields["stop_on_non_finite"] = c.stop_on_non_finite
     return fields
-
-
-def _schema_members(schema: DataSchema) -> list[Any]:
-    return [{"dtype": f.dtype, "name": f.name, "shape": list(f.shape)} for f in schema.fields]
 
 
 def _malformed(path: Path, why: str) -> NoReturn:
@@ -169,27 +165,14 @@ def _read_first(c: Members, contract: str) -> JobCommitment:
 
 def _read_schemas(top: Members, first: bool) -> tuple[DataSchema, ...]:
     if first:
-        return (_read_schema(top, top.of("schema", list), LIMITS.record_bytes),)
+        return (read_schema(top, top.of("schema", list), LIMITS.record_bytes),)
     most = LIMITS.long_record_bytes
     schemas = []
     for fields in top.of("schemas", list):
         if not isinstance(fields, list):
             top.fail("a schema is not a list")
-        schemas.append(_read_schema(top, fields, most))
+        schemas.append(read_schema(top, fields, most))
     return tuple(schemas)
-
-
-def _read_schema(top: Members, items: list[JsonValue], most: int) -> DataSchema:
-    fields = []
-    for item in items:
-        entry = Members(item, top.fail)
-        entry.only("dtype", "name", "shape")
-        shape, dtype = entry.of("shape", list), entry.of("dtype", str)
-        sides = tuple(d for d in shape if type(d) is int)
-        if len(sides) != len(shape) or dtype not in DTYPES:
-            entry.fail("a field of the schema is malformed")
-        fields.append(Field(entry.of("name", str), dtype, sides))
-    return DataSchema(tuple(fields), most)
 
 
 def _read_recipe(top: Members) -> dict[str, Any] | None:
@@ -223,6 +206,7 @@ def copy_job(job: Job, target: Path, inside: Path) -> Job:
     make_directory(target, inside)
     make_directory(target / "data", inside)
     for name in job.files():
-        clone_or_copy(job.directory / name, target / name, job.directory)
+        put = share_or_copy if name.startswith("data/") else clone_or_copy
+        put(job.directory / name, target / name, job.directory)
     sync_path(target)
     return load_job(target)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tallystick.commit.data import DataSchema
 from tallystick.commit.records import is_long, records_root
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import DataSet, JobProgram, Timetable, Turn
+from tallystick.data.frozen import Frozen
+from tallystick.disk.files import share_or_copy
+from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.program.ir import Program
@@ -58,18 +62,35 @@ class Part:
 
 @dataclass(frozen=True)
 class Records:
-    """A data set: its columns, one array (N, *field shape) for each field of `schema`."""
+    """A data set: its columns, one array (N, *field shape) for each field of `schema`.
+
+    The columns of a `frozen` data set are memory-mapped, and its root is known.
+    """
 
     name: str
     schema: DataSchema
     columns: Mapping[str, Array]
     order_seed: int
+    frozen: Frozen | None = None
+
+    @property
+    def root(self) -> bytes:
+        """The data root."""
+        if self.frozen is not None:
+            return self.frozen.root
+        return records_root(self.schema, self.columns)
 
     def entry(self) -> DataSet:
         """The data set as the commitment names it."""
         count = len(next(iter(self.columns.values())))
-        root = records_root(self.schema, self.columns)
-        return DataSet(self.name, root, count, self.order_seed)
+        return DataSet(self.name, self.root, count, self.order_seed)
+
+    def write(self, path: Path) -> None:
+        """Write the records' file. Raises StorageError."""
+        if self.frozen is None:
+            write_tensors(path, self.columns)
+        else:
+            share_or_copy(self.frozen.file, path, self.frozen.directory)
 
 
 @dataclass(frozen=True)
@@ -92,7 +113,7 @@ class Parts:
     def simple(self) -> bool:
         """True where a job of format 1 can say all this."""
         (first, *more), (records, *others) = self.programs, self.data
-        plain = first.micro_batches == 1 and not first.first and not is_long(records.schema)
+        plain = not first.program.section and not first.first and not is_long(records.schema)
         return plain and not more and not others and not self.slots
 
 

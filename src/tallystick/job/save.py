@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallystick.commit.data import DataSchema, Field, batch_columns, data_root
+from tallystick.commit.data import DataSchema, batch_columns
 from tallystick.commit.job import (
     Commitment,
     JobCommitment,
@@ -16,12 +16,13 @@ from tallystick.commit.job import (
     ScalarTable,
     scalars_digest,
 )
-from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
+from tallystick.commit.tensor import Array
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
 from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
+from tallystick.job.columns import Data, schema_for, taken
 from tallystick.job.job import (
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
@@ -43,8 +44,8 @@ from tallystick.job.parts import (
     interval_for,
     with_validation,
 )
+from tallystick.job.scalars import Schedule, derived_note, scalar_tables
 from tallystick.kernels.environment import exact_environment
-from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
@@ -57,56 +58,6 @@ if TYPE_CHECKING:
 
 # GPT-2 of 124M parameters would take some 10 GB and a minute for what a small one shows as well.
 RECIPE_COMPARED = 1 << 22
-
-
-def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
-    """Columns as numpy arrays, from arrays or torch tensors. The function does not narrow
-    float64."""
-    columns: dict[str, Array] = {}
-    for name, column in data.items():
-        array = np.asarray(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
-        try:
-            dtype_name(array.dtype)
-        except UsageError:
-            raise UsageError(
-                f"Column {name!r} of the {what} is {array.dtype}.",
-                f"Convert it to one of {', '.join(DTYPES)}.",
-            ) from None
-        if array.ndim == 0:
-            raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
-        try:
-            check_canonical(array, f"column {name!r} of the {what}")
-        except CounterpartyError as error:
-            # COMMITMENTS 3.3: every operator's NaN has one pattern, and so has every NaN of a job.
-            raise UsageError(error.message, "Write every NaN as numpy.nan.") from None
-        columns[name] = np.asarray(array, order="C")
-    lengths = {len(c) for c in columns.values()}
-    if len(lengths) != 1 or 0 in lengths:
-        raise UsageError(
-            f"The columns of the {what} have {sorted(lengths)} records.",
-            "Every field needs the same number of records, at least one.",
-        )
-    return columns
-
-
-def _schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) -> DataSchema:
-    """The record fields of a program's batch; the columns must have them. Raises UsageError."""
-    if set(batch) != set(columns):
-        raise UsageError(
-            f"The data has fields {sorted(columns)}, the captured batch {sorted(batch)}.",
-            "Name the columns as the batch's tensors.",
-        )
-    fields = []
-    for name, type_ in batch.items():
-        column = columns[name]
-        found = TensorType(dtype_name(column.dtype), tuple(map(int, column.shape[1:])))
-        if not type_.shape or (found.dtype, found.shape) != (type_.dtype, type_.shape[1:]):
-            raise UsageError(
-                f"Records of {name!r} are {found}, the captured batch is {type_}.",
-                "The batch is the records stacked along its first axis: convert or reshape them.",
-            )
-        fields.append(Field(name, type_.dtype, type_.shape[1:]))
-    return DataSchema(tuple(fields), LIMITS.long_record_bytes)
 
 
 def _batch_size(batch: Mapping[str, TensorType]) -> int:
@@ -133,16 +84,16 @@ def _repeated_value(array: Array) -> float | None:
 def save_job(
     captured: CapturedStep,
     directory: str | Path,
-    data: Mapping[str, Any],
+    data: Data,
     *,
     steps: int,
     seed: int = 0,
     order_seed: int | None = None,
     batch_size: int | None = None,
     checkpoint_interval: int | None = None,
-    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    schedules: Mapping[str, Schedule] | Any | None = None,
     initial_state: Mapping[str, Array] | None = None,
-    validation: Mapping[str, Any] | None = None,
+    validation: Data | None = None,
     eval_program: Program | None = None,
     evaluate_every: int = 0,
     stop_rule: StopRule | None = None,
@@ -154,10 +105,13 @@ def save_job(
 ) -> Job:
     """Write the job that trains `captured` on `data`; the directory's manifest comes last.
 
-    `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch.
+    `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch; or
+    it is a frozen data set or its directory, whose records are hashed once more and taken over
+    without being in memory. The same holds for `validation`.
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
-    order. `schedules` gives a table of `steps` numbers for each per-step scalar that the
-    optimizer names. With `validation` and `eval_program` (of `capture_eval`), the validation
+    order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
+    scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
+    optimizer. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
     commits to it and may end by it (PROGRAM 7).
 
@@ -179,8 +133,8 @@ def save_job(
     if steps < 1:
         raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
     program = captured.program
-    columns = as_columns(data, "data")
-    schema = _schema_for(captured.batch, columns)
+    columns, kept = taken(data, "data")
+    schema = schema_for(captured.batch, columns)
     size = _batch_size(captured.batch)
     if batch_size is not None and batch_size != size:
         raise UsageError(
@@ -199,22 +153,22 @@ def save_job(
         raise UsageError(
             error.message, "Every weight needs the captured dtype and shape."
         ) from None
-    records = Records(TRAIN, schema, columns, seed if order_seed is None else order_seed)
-    parts = Parts((Part(STEP, program, 0, size),), (records,))
-    evaluation, held_out = _evaluation(schema, validation, eval_program, evaluate_every)
+    order_seed = seed if order_seed is None else order_seed
+    records = Records(TRAIN, schema, columns, order_seed, kept)
+    parts = Parts((Part(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
+    evaluation, held = _evaluation(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
-        if evaluation is None or eval_program is None:
+        if evaluation is None or eval_program is None or held is None:
             raise UsageError(
                 "Committed validation needs held-out records.", "Pass validation=... too."
             )
-        held = Records(HELD_OUT, schema, held_out, 0)
         of, every = evaluation.batch_size, evaluation.every
         parts = with_validation(parts, eval_program, held, of, every, stop_rule)
-        evaluation, held_out = None, {}
+        evaluation, held = None, None
     first_values = {**state, **parts.slots}
     types = parts.programs[0].program.state_types
     slots = {name: np.asarray(first_values[name], order="C") for name in types}
-    scalars = _scalars(captured.scalars, schedules or {}, steps)
+    scalars = scalar_tables(captured.scalars, schedules, steps)
     try:
         commitment = _commitment(
             parts,
@@ -227,7 +181,7 @@ def save_job(
         )
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
-    notes = dict(about or {})
+    notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"
@@ -261,9 +215,9 @@ def save_job(
         write_file(directory / job.program_file(number), [text])
     write_tensors(directory / STATE0, {n: a for n, a in slots.items() if n not in fills})
     for number, data_set in enumerate(parts.data):
-        write_tensors(directory / job.data_file(number), data_set.columns)
-    if evaluation is not None and eval_program is not None:
-        write_tensors(directory / VALIDATION, held_out)
+        data_set.write(directory / job.data_file(number))
+    if held is not None and eval_program is not None:
+        held.write(directory / VALIDATION)
         write_file(directory / EVAL_PROGRAM, [eval_program.text().encode("ascii")])
     if forward_program is not None:
         write_file(directory / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
@@ -322,50 +276,21 @@ def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
         raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
 
 
-def _scalars(
-    named: Mapping[str, float | str],
-    schedules: Mapping[str, float | Sequence[float]],
-    steps: int,
-) -> dict[str, ScalarTable]:
-    """A constant or a table for every per-step scalar. Raises UsageError for a missing schedule."""
-    scalars: dict[str, ScalarTable] = {}
-    for name, value in named.items():
-        if isinstance(value, str):
-            if value not in schedules:
-                raise UsageError(
-                    f"The optimizer takes {name} from a table {value!r} that is not given.",
-                    f"Pass schedules={{{value!r}: [...]}} with one number per step.",
-                )
-            table = schedules[value]
-            if isinstance(table, (int, float)):
-                scalars[name] = float(table)
-                continue
-            if len(table) != steps:
-                raise UsageError(
-                    f"The schedule {value!r} has {len(table)} numbers for {steps} steps.",
-                    "Give one number per step.",
-                )
-            scalars[name] = [float(v) for v in table]
-        else:
-            scalars[name] = float(value)
-    return scalars
-
-
 def _evaluation(
     schema: DataSchema,
-    validation: Mapping[str, Any] | None,
+    validation: Data | None,
     program: Program | None,
     every: int,
-) -> tuple[Evaluation | None, dict[str, Array]]:
+) -> tuple[Evaluation | None, Records | None]:
     if validation is None and program is None:
-        return None, {}
+        return None, None
     if validation is None or program is None:
         raise UsageError(
             "Validation needs both data and a program.",
             "Pass validation=... and eval_program=capture_eval(...).",
         )
-    columns = as_columns(validation, "validation data")
-    if _schema_for(program.batch_types, columns) != schema:
+    columns, kept = taken(validation, "validation data")
+    if schema_for(program.batch_types, columns) != schema:
         raise UsageError("Validation records differ from the data's.", "Use the same fields.")
     size = _batch_size(program.batch_types)
     count = len(next(iter(columns.values())))
@@ -373,5 +298,5 @@ def _evaluation(
         raise UsageError(
             f"{count} validation records are fewer than a batch of {size}.", "Hold out more."
         )
-    root = data_root(schema, columns)
-    return Evaluation(max(0, every), program.digest(), root, count, size), columns
+    held = Records(HELD_OUT, schema, columns, 0, kept)
+    return Evaluation(max(0, every), program.digest(), held.root, count, size), held

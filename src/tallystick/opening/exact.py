@@ -138,6 +138,11 @@ def _gradient(site: Site) -> Blocks | None:
 
 
 # --- the record (OPENING 12.3) --------------------------------------------------------------------
+def _wrapped(n: int) -> int:
+    """n modulo 2^64, in the range of i64 (12.4)."""
+    return (n + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 @dataclass
 class Record:
     """The state of the chain. `mu` and `nu` are bits of magnitudes."""
@@ -154,7 +159,7 @@ class Record:
     @property
     def packed(self) -> Scalar:
         total = math.nan if self.total != self.total else self.total  # 1.5: the canonical NaN
-        data = _LAYOUT.pack(total, (self.sum + (1 << 63)) % (1 << 64) - (1 << 63), self.mu, self.nu)
+        data = _LAYOUT.pack(total, _wrapped(self.sum), self.mu, self.nu)
         return cast(Scalar, np.frombuffer(data, BLOCKS)[0])
 
     def end_block(self, width: int) -> None:
@@ -165,7 +170,7 @@ class Record:
             value = 0.0
         else:
             shift = _exponent(self.mu) + _exponent(self.nu) - 2 * (width - 1)
-            value = math.ldexp(float(self.sum), shift) + 0.0
+            value = math.ldexp(float(_wrapped(self.sum)), shift) + 0.0
         self.total, self.sum = self.total + value, 0
 
 

@@ -13,7 +13,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError, UsageError
+from tallystick.errors import (
+    CounterpartyError,
+    DeviceLostError,
+    MachineFaultError,
+    TallystickError,
+    UsageError,
+)
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.device import Buffer, Device, Tensor
 from tallystick.kernels.environment import reestablish
@@ -283,8 +289,10 @@ class Executor:
             action = "The step had begun to change the state: go back to a stored checkpoint."
         if refused_operands(error):
             raise NodeError(f"Node {number} ({op}): {text}", action, number, lost) from error
-        if isinstance(error, (CounterpartyError, UsageError)):
-            raise error  # a rounding log is damaged, or this program calls a kernel wrongly
+        if isinstance(error, (CounterpartyError, UsageError, DeviceLostError)):
+            # A rounding log is damaged; this program calls a kernel wrongly; no node can be named,
+            # and nothing of the state is left.
+            raise error
         raise NodeFaultError(
             f"Node {number} ({op}) could not be executed on this machine: "
             f"{text or type(error).__name__}",

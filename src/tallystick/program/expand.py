@@ -6,7 +6,7 @@ a section's node has in all micro-batches, attributes and types, is shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -306,3 +306,59 @@ def step_batch_types(program: Program, micro_batches: int) -> dict[str, TensorTy
         name: TensorType(t.dtype, (t.shape[0] * parts, *t.shape[1:]) if t.shape else ())
         for name, t in program.batch_types.items()
     }
+
+
+def kinds(program: Program) -> list[int]:
+    """Numbers of nodes such that every other node is one of these in another micro-batch."""
+    if not isinstance(program, Expanded):
+        return list(range(len(program.nodes)))
+    section, tail = program.source.section, program.micro_batches * program.source.section
+    return [*range(section), *range(tail, len(program.nodes))]
+
+
+def extremes(program: Program) -> list[int]:
+    """`kinds`, and the nodes of the last micro-batch, whose draw ids are the longest."""
+    found = kinds(program)
+    if isinstance(program, Expanded) and program.micro_batches > 1:
+        section, last = program.source.section, program.micro_batches - 1
+        found += range(last * section, (last + 1) * section)
+    return found
+
+
+def times(program: Program, number: int) -> int:
+    """How many nodes one of `kinds` stands for."""
+    if isinstance(program, Expanded) and number < program.source.section:
+        return program.micro_batches
+    return 1
+
+
+def micro_batch_of(program: Program, number: int) -> tuple[int, int] | None:
+    """(micro-batch, node of the text) of a node of a section; None for any other node."""
+    if not isinstance(program, Expanded):
+        return None
+    at, part = program.expanded.original(number)
+    return None if part is None else (part, at)
+
+
+def is_forward(program: Program) -> Callable[[int], bool]:
+    """Whether a node, by its number, comes no later than the loss of its micro-batch, or of the
+    program where that has none. Without a loss every node does."""
+    source = program.source if isinstance(program, Expanded) else program
+    loss = source.output_values.get("loss")
+    if loss is None:
+        return lambda _: True
+    last, waiting = -1, [loss]
+    while waiting:
+        value = waiting.pop()
+        if value.node >= source.section > 0:
+            waiting += [v for v in source.nodes[value.node].inputs if v is not None]
+        else:
+            last = max(last, value.node)
+
+    def forward(number: int) -> bool:
+        if source is program:
+            return number <= last
+        found = micro_batch_of(program, number)
+        return found is not None and found[1] <= last
+
+    return forward

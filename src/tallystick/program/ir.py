@@ -22,6 +22,17 @@ SCALAR_PREFIX = "scalar."
 RNG_TYPE = TensorType("i64", (2,))
 
 
+# Between a batch input's name and the number of its micro-batch (PROGRAM 6): no name has it.
+MICRO_BATCH = "#"
+
+
+def split_batch(name: str) -> tuple[str, int]:
+    """The field of a batch input, and its micro-batch: of `batch.x#3` ("x", 3), of `batch.x` ("x",
+    0)."""
+    label, _, number = name[len(BATCH_PREFIX) :].partition(MICRO_BATCH)
+    return label, int(number or 0)
+
+
 class Value(NamedTuple):
     """Output `out` of node `node`; `node == -1` means program input number `out`."""
 

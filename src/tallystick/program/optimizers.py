@@ -1,4 +1,4 @@
-"""Optimizer descriptions: a job's update rule (NUMERICS 11). Needs no torch."""
+"""Optimizer descriptions: a job's update rule (NUMERICS 11, PROGRAM 8). Needs no torch."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ def _check(**values: float) -> None:
             raise UsageError(f"Optimizer: {name} must be finite and not negative, got {value!r}.")
 
 
+class Decays:
+    """What has a weight decay that spares some parameters; fields as in `SGD`."""
+
+    weight_decay: float
+    no_decay: NoDecay
+    decay_min_ndim: int
+
+    def decay_of(self, name: str, shape: tuple[int, ...]) -> float:
+        """Weight decay of parameter `name` of `shape`."""
+        return _decay(self.weight_decay, self.no_decay, self.decay_min_ndim, name, shape)
+
+
 def _check_rate(lr: LearningRate) -> None:
     if not isinstance(lr, str):
         _check(lr=float(lr))
@@ -35,8 +47,14 @@ def _check_rate(lr: LearningRate) -> None:
         )
 
 
+def _below_one(kind: str, **values: float) -> None:
+    for name, value in values.items():
+        if value >= 1:
+            raise UsageError(f"{kind}: {name} must be below 1.", "Choose a value such as 0.9.")
+
+
 @dataclass(frozen=True)
-class SGD:
+class SGD(Decays):
     """Stochastic gradient descent (NUMERICS 11.4).
 
     `lr` is a number or the name of a per-step table in the job. `no_decay` names parameters
@@ -61,13 +79,9 @@ class SGD:
                 "Set momentum above 0 and dampening to 0, or leave nesterov out.",
             )
 
-    def decay_of(self, name: str, shape: tuple[int, ...]) -> float:
-        """Weight decay of parameter `name` of `shape`."""
-        return _decay(self.weight_decay, self.no_decay, self.decay_min_ndim, name, shape)
-
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Decays):
     """Adam with decay as part of the gradient (NUMERICS 11.3); fields as in `SGD`."""
 
     lr: LearningRate
@@ -84,10 +98,6 @@ class Adam:
         if max(self.betas) >= 1:
             raise UsageError("Adam: betas must be below 1.", "Choose betas such as (0.9, 0.999).")
 
-    def decay_of(self, name: str, shape: tuple[int, ...]) -> float:
-        """Weight decay of parameter `name` of `shape`."""
-        return _decay(self.weight_decay, self.no_decay, self.decay_min_ndim, name, shape)
-
 
 @dataclass(frozen=True)
 class AdamW(Adam):
@@ -96,4 +106,190 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
 
-Optimizer = SGD | Adam | AdamW
+@dataclass(frozen=True)
+class RMSprop(Decays):
+    """RMSprop as torch has it (PROGRAM 8.3); decay is part of the gradient, fields as in `SGD`."""
+
+    lr: LearningRate = 0.01
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(alpha=self.alpha, eps=self.eps, weight_decay=self.weight_decay)
+        _check(momentum=self.momentum)
+        _below_one("RMSprop", alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class Adagrad(Decays):
+    """Adagrad as torch has it (PROGRAM 8.4); decay is part of the gradient, fields as in `SGD`.
+
+    With `lr_decay` the job derives a table of rates, lr/(1 + step·lr_decay).
+    """
+
+    lr: LearningRate = 0.01
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(lr_decay=self.lr_decay, weight_decay=self.weight_decay, eps=self.eps)
+        _check(initial_accumulator_value=self.initial_accumulator_value)
+
+
+@dataclass(frozen=True)
+class Lion(Decays):
+    """Lion (arXiv:2302.06675, PROGRAM 8.5): a step of lr along the sign of an averaged gradient.
+
+    Decay is decoupled; fields as in `SGD`.
+    """
+
+    lr: LearningRate = 1e-4
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.0
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay)
+        _below_one("Lion", betas=max(self.betas))
+
+
+@dataclass(frozen=True)
+class LAMB(Decays):
+    """LAMB (arXiv:1904.00962, PROGRAM 8.6): Adam's direction, scaled by a trust ratio.
+
+    The ratio is that of the parameter's norm to the direction's, 1 where one of them is 0, and at
+    most `max_trust` if that is given. Without `always_adapt` a parameter without decay has the
+    ratio 1. Decay is decoupled; fields as in `SGD`.
+    """
+
+    lr: LearningRate = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    bias_correction: bool = True
+    max_trust: float | None = None
+    always_adapt: bool = True
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(beta1=self.betas[0], beta2=self.betas[1], eps=self.eps)
+        _check(weight_decay=self.weight_decay, max_trust=self.max_trust or 0.0)
+        _below_one("LAMB", betas=max(self.betas))
+
+
+@dataclass(frozen=True)
+class Adafactor(Decays):
+    """Adafactor as torch.optim has it (PROGRAM 8.7); `d` clips the update's root mean square.
+
+    `eps[0]` None is float32's own, 2⁻²³. The rate is min(lr, 1/√step) times the parameter's root
+    mean square, which counts as at least `eps[1]`. Decay is decoupled; fields as in `SGD`.
+    """
+
+    lr: LearningRate = 0.01
+    beta2_decay: float = -0.8
+    eps: tuple[float | None, float] = (None, 1e-3)
+    d: float = 1.0
+    weight_decay: float = 0.0
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(minus_beta2_decay=-self.beta2_decay, eps1=self.eps[0] or 0.0, eps2=self.eps[1])
+        _check(d=self.d, weight_decay=self.weight_decay)
+        if self.d <= 0:
+            raise UsageError("Adafactor: d must be above 0.", "Leave it at 1.")
+
+
+@dataclass(frozen=True)
+class TransformersAdafactor(Decays):
+    """Adafactor as the package transformers has it (PROGRAM 8.8), with its options and defaults.
+
+    With `relative_step` the job derives the rates, and `lr` is None. Fields as in `SGD`.
+    """
+
+    lr: LearningRate | None = None
+    eps: tuple[float, float] = (1e-30, 1e-3)
+    clip_threshold: float = 1.0
+    decay_rate: float = -0.8
+    beta1: float | None = None
+    weight_decay: float = 0.0
+    scale_parameter: bool = True
+    relative_step: bool = True
+    warmup_init: bool = False
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.lr is None) != self.relative_step:
+            raise UsageError(
+                "TransformersAdafactor: relative_step derives the rate, and lr gives it.",
+                "Give lr with relative_step=False, or neither.",
+            )
+        if self.lr is not None:
+            _check_rate(self.lr)
+        if self.warmup_init and not self.relative_step:
+            raise UsageError("TransformersAdafactor: warmup_init needs relative_step.", "Drop it.")
+        _check(minus_decay_rate=-self.decay_rate, eps1=self.eps[0], eps2=self.eps[1])
+        _check(weight_decay=self.weight_decay, beta1=self.beta1 or 0.0)
+        _check(clip_threshold=self.clip_threshold)
+        if self.clip_threshold <= 0:
+            raise UsageError("TransformersAdafactor: clip_threshold must be above 0.", "Take 1.")
+        _below_one("TransformersAdafactor", beta1=self.beta1 or 0.0)
+
+
+@dataclass(frozen=True)
+class Muon(Decays):
+    """Muon as torch.optim has it, but in float32 where torch takes bfloat16 (PROGRAM 8.9).
+
+    For parameters of two axes: others get another optimizer by `ParameterGroups`. `adjust_lr`
+    scales the rate by the shape: "original" by √max(1, rows/columns), "match_rms_adamw" by
+    0.2·√max(rows, columns). Decay is decoupled; fields as in `SGD`.
+    """
+
+    lr: LearningRate = 1e-3
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    eps: float = 1e-7
+    ns_steps: int = 5
+    adjust_lr: str = "original"
+    no_decay: NoDecay = ()
+    decay_min_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.lr)
+        _check(weight_decay=self.weight_decay, momentum=self.momentum, eps=self.eps)
+        _below_one("Muon", momentum=self.momentum)
+        _check(**{f"ns_coefficients[{i}]": abs(v) for i, v in enumerate(self.ns_coefficients)})
+        if len(self.ns_coefficients) != 3 or not 1 <= self.ns_steps < 100:
+            raise UsageError("Muon: takes three ns_coefficients and 1 to 99 ns_steps.", "Fix them.")
+        if self.adjust_lr not in ("original", "match_rms_adamw"):
+            raise UsageError(
+                f"Muon: adjust_lr is {self.adjust_lr!r}.",
+                "Choose original or match_rms_adamw.",
+            )
+
+
+Optimizer = (
+    SGD | Adam | AdamW | RMSprop | Adagrad | Lion | LAMB | Adafactor | TransformersAdafactor | Muon
+)
+KINDS = (
+    SGD, Adam, AdamW, RMSprop, Adagrad, Lion, LAMB, Adafactor, TransformersAdafactor, Muon,
+)  # fmt: skip

@@ -73,7 +73,7 @@ class SectionedExecutor:
             self._kept = {
                 slot: new_tensor(device, program.state_types[slot]) for slot, _ in program.carried
             }
-            self._share_arena()
+        self._shares_arena = False
         self._run: Run = device.kernels(self.contract)[FOLD].run
         self._folds = [] if self._is_wide else self._folded()
         self._sums = {
@@ -189,8 +189,11 @@ class SectionedExecutor:
 
     def _share_arena(self) -> None:
         """Section and tail are never in memory together: the tail is given copies."""
+        if self._shares_arena:
+            return
         size = max(self._section.arena_bytes, self._tail.arena_bytes)
         arena = self._device.allocate(size)
+        self._shares_arena = True
         self._section.use_arena(arena)
         self._tail.use_arena(arena)
 
@@ -222,6 +225,7 @@ class SectionedExecutor:
             parts = self._slices(batch)
             self._device.prepare(self.contract)
             self._section.state_intact = True
+            self._share_arena()
             if tap is not None or self._is_wide:
                 return self._run_wide(state, parts, scalars, rng, tap, advance, on_device)
             try:

@@ -1,4 +1,5 @@
-"""The optimizer's part of a step: one node per parameter, clipping, beta powers (NUMERICS 11)."""
+"""The optimizer's part of a step: clipping, beta powers, one update per parameter (NUMERICS 11,
+PROGRAM 8)."""
 
 from __future__ import annotations
 
@@ -8,14 +9,50 @@ from dataclasses import dataclass
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Value
-from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
+from tallystick.program.optimizers import (
+    LAMB,
+    SGD,
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Muon,
+    Optimizer,
+    RMSprop,
+    TransformersAdafactor,
+)
+from tallystick.program.parameter_groups import ParameterGroups
+from tallystick.program.tables import Scalar
+from tallystick.program.update_adafactor import TORCHS, TRANSFORMERS
+from tallystick.program.update_averages import ADAGRAD, LION, RMSPROP
+from tallystick.program.update_base import LEARNING_RATE as LEARNING_RATE
+from tallystick.program.update_base import Family, Given, moments
+from tallystick.program.update_base import SlotRule as SlotRule
+from tallystick.program.update_lamb import FAMILY as LAMBS
+from tallystick.program.update_muon import FAMILY as MUON
 
-LEARNING_RATE = "lr"
+Optimizers = Optimizer | ParameterGroups
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What happens to the gradients before an update: each element to [-value, value], then all
+    by their norm. `report` gives the norm as a metric without clipping too."""
+
+    norm: float | None = None
+    value: float | None = None
+    report: bool = False
+
+
+def scalar_name(name: str, group: str = "") -> str:
+    """A scalar of an update: `lr`, or `lr.GROUP` where a step has several optimizers."""
+    return f"{name}.{group}" if group else name
 
 
 def rate_name(group: str = "") -> str:
-    """The scalar of a learning rate: `lr`, or `lr.GROUP` where a step has several optimizers."""
-    return f"{LEARNING_RATE}.{group}" if group else LEARNING_RATE
+    """The scalar of a learning rate."""
+    return scalar_name(LEARNING_RATE, group)
 
 
 def beta_slots(group: str = "") -> tuple[str, str]:
@@ -24,29 +61,106 @@ def beta_slots(group: str = "") -> tuple[str, str]:
     return f"opt.beta1_power{end}", f"opt.beta2_power{end}"
 
 
-@dataclass(frozen=True)
-class SlotRule:
-    """A state slot that the optimizer adds: its type, and the first value of all its elements."""
+# -- SGD, Adam and AdamW: one node per parameter (NUMERICS 11) -------------------------------------
+def _adam_attrs(optimizer: Adam, name: str, shape: tuple[int, ...]) -> dict[str, float]:
+    return {
+        "beta1": float(optimizer.betas[0]),
+        "beta2": float(optimizer.betas[1]),
+        "eps": float(optimizer.eps),
+        "weight_decay": optimizer.decay_of(name, shape),
+    }
 
-    type: TensorType
-    initial: float
+
+def _adam(optimizer: Adam, name: str, gradient: Value, given: Given) -> dict[str, Value]:
+    op = "tallystick.adamw_step" if isinstance(optimizer, AdamW) else "tallystick.adam_step"
+    operands = [given.parameter(name), gradient, given.slot("m", name), given.slot("v", name)]
+    operands += [given.scalars[LEARNING_RATE], *given.powers]
+    attrs = _adam_attrs(optimizer, name, given.shape(name))
+    outputs = given.b.emit(op, [*operands, given.coefficient], **attrs)
+    return dict(zip((f"param.{name}", f"opt.m.{name}", f"opt.v.{name}"), outputs, strict=True))
+
+
+def _sgd(optimizer: SGD, name: str, gradient: Value, given: Given) -> dict[str, Value]:
+    outputs = given.b.emit(
+        "tallystick.sgd_step",
+        [
+            given.parameter(name),
+            gradient,
+            given.state.get(f"opt.buf.{name}"),
+            given.scalars[LEARNING_RATE],
+            given.coefficient,
+        ],
+        momentum=float(optimizer.momentum),
+        dampening=float(optimizer.dampening),
+        weight_decay=optimizer.decay_of(name, given.shape(name)),
+        nesterov=optimizer.nesterov,
+    )
+    return dict(zip((f"param.{name}", f"opt.buf.{name}"), outputs, strict=False))
+
+
+def _sgd_slots(optimizer: SGD, name: str, type_: TensorType) -> dict[str, SlotRule]:
+    return moments(type_, name, "buf") if optimizer.momentum != 0 else {}
+
+
+_ADAM = Family(
+    lambda o, name, type_: moments(type_, name, "m", "v"),
+    lambda *given: _adam(*given),
+    powers=lambda _: True,
+)
+_FAMILIES: dict[type, Family] = {
+    SGD: Family(_sgd_slots, lambda *given: _sgd(*given)),
+    Adam: _ADAM,
+    AdamW: _ADAM,
+    RMSprop: RMSPROP,
+    Adagrad: ADAGRAD,
+    Lion: LION,
+    LAMB: LAMBS,
+    Adafactor: TORCHS,
+    TransformersAdafactor: TRANSFORMERS,
+    Muon: MUON,
+}
+
+
+def family_of(optimizer: Optimizer) -> Family:
+    """The rule of an optimizer."""
+    return _FAMILIES[type(optimizer)]
+
+
+# -- all parameters of a step ----------------------------------------------------------------------
+def parts_of(
+    optimizer: Optimizers, types: Mapping[str, TensorType], group: str = ""
+) -> list[tuple[str, Optimizer, tuple[str, ...]]]:
+    """The groups of an update with their optimizers and parameters, in the order of the nodes."""
+    if not isinstance(optimizer, ParameterGroups):
+        return [(group, optimizer, tuple(sorted(types)))]
+    assigned = optimizer.assigned(types)
+    return [(name, g.optimizer, assigned[name]) for name, g in optimizer.groups.items()]
 
 
 def optimizer_slots(
-    optimizer: Optimizer, parameters: Mapping[str, TensorType], group: str = ""
+    optimizer: Optimizers, parameters: Mapping[str, TensorType], group: str = ""
 ) -> dict[str, SlotRule]:
     """Slots for the trained `parameters` (by name without `param.`), in bytewise name order."""
     slots: dict[str, SlotRule] = {}
-    if isinstance(optimizer, SGD):
-        if optimizer.momentum != 0:
-            slots = {f"opt.buf.{name}": SlotRule(t, 0.0) for name, t in parameters.items()}
-    else:
-        for name, type_ in parameters.items():
-            slots[f"opt.m.{name}"] = SlotRule(type_, 0.0)
-            slots[f"opt.v.{name}"] = SlotRule(type_, 0.0)
-        for slot in beta_slots(group):
-            slots[slot] = SlotRule(TensorType("f64", ()), 1.0)
+    for own, one, names in parts_of(optimizer, parameters, group):
+        family = family_of(one)
+        for name in names:
+            slots |= family.slots(one, name, parameters[name])
+        if family.powers(one):
+            slots |= {slot: SlotRule(TensorType("f64", ()), 1.0) for slot in beta_slots(own)}
     return dict(sorted(slots.items()))
+
+
+def update_scalars(optimizer: Optimizers, group: str = "") -> dict[str, Scalar]:
+    """The per-step scalars of an update, each with its number, its table's name or its rule."""
+    parts = [(group, optimizer)]
+    if isinstance(optimizer, ParameterGroups):
+        parts = [(name, g.optimizer) for name, g in optimizer.groups.items()]
+    found: dict[str, Scalar] = {}
+    for own, one in parts:
+        assert not isinstance(one, ParameterGroups)
+        found |= {scalar_name(name, own): s for name, s in family_of(one).scalars(one).items()}
+    return found
 
 
 def _clip_coefficient(
@@ -60,72 +174,40 @@ def _clip_coefficient(
 
 def emit_update(
     b: Builder,
-    optimizer: Optimizer,
+    optimizer: Optimizers,
     state: Mapping[str, Value],
     gradients: Mapping[str, Value],
-    clip_norm: float | None,
-    lr: Value,
+    clip: Clip,
+    scalars: Mapping[str, Value],
     group: str = "",
 ) -> tuple[dict[str, Value], dict[str, Value]]:
     """Append the update of every parameter in `gradients`.
 
-    `state` gives the value of each slot, `lr` is the learning rate's scalar. Returns the changed
-    slots, and metrics (the gradient norm when clipping).
+    `state` gives the value of each slot, `scalars` those of `update_scalars`. Returns the changed
+    slots, and metrics (the norm of the gradients, with clipping by it or if it is reported).
     """
     metrics: dict[str, Value] = {}
-    coefficient: list[Value | None] = [None]
-    if clip_norm is not None and gradients:
-        clip, metrics["grad_norm"] = _clip_coefficient(b, gradients, clip_norm)
-        coefficient = [clip]
+    if clip.value is not None:
+        limits = {"min": -float(clip.value), "max": float(clip.value)}
+        gradients = {n: b.one("aten.clamp", [gradients[n]], **limits) for n in sorted(gradients)}
+    coefficient: Value | None = None
+    if gradients and clip.norm is not None:
+        coefficient, metrics["grad_norm"] = _clip_coefficient(b, gradients, clip.norm)
+    elif gradients and clip.report:
+        _, metrics["grad_norm"] = _clip_coefficient(b, gradients, 1.0)
     changed: dict[str, Value] = {}
-    if isinstance(optimizer, SGD):
-        for name in sorted(gradients):
-            changed.update(_sgd(b, optimizer, name, state, gradients[name], lr, coefficient))
-        return changed, metrics
-    slots = beta_slots(group)
-    powers = [
-        b.one("tallystick.beta_power", [state[slot]], beta=float(beta))
-        for slot, beta in zip(slots, optimizer.betas, strict=True)
-    ]
-    changed.update(zip(slots, powers, strict=True))
-    op = "tallystick.adamw_step" if isinstance(optimizer, AdamW) else "tallystick.adam_step"
-    for name in sorted(gradients):
-        operands = [state[f"param.{name}"], gradients[name]]
-        operands += [state[f"opt.m.{name}"], state[f"opt.v.{name}"], lr, *powers]
-        shape = b.type_of(operands[0]).shape
-        outputs = b.emit(op, [*operands, *coefficient], **_adam_attrs(optimizer, name, shape))
-        changed.update(
-            zip((f"param.{name}", f"opt.m.{name}", f"opt.v.{name}"), outputs, strict=True)
-        )
+    types = {name: b.type_of(value) for name, value in gradients.items()}
+    for own, one, names in parts_of(optimizer, types, group):
+        family, powers, slots = family_of(one), [], beta_slots(own)
+        if family.powers(one) and slots[0] in state:
+            betas = one.betas  # type: ignore[union-attr]
+            powers = [
+                b.one("tallystick.beta_power", [state[slot]], beta=float(beta))
+                for slot, beta in zip(slots, betas, strict=True)
+            ]
+            changed.update(zip(slots, powers, strict=True))
+        theirs = {name: scalars[scalar_name(name, own)] for name in family.scalars(one)}
+        given = Given(b, state, theirs, coefficient, powers)
+        for name in names:
+            changed |= family.emit(one, name, gradients[name], given)
     return changed, metrics
-
-
-def _adam_attrs(optimizer: Adam, name: str, shape: tuple[int, ...]) -> dict[str, float]:
-    return {
-        "beta1": float(optimizer.betas[0]),
-        "beta2": float(optimizer.betas[1]),
-        "eps": float(optimizer.eps),
-        "weight_decay": optimizer.decay_of(name, shape),
-    }
-
-
-def _sgd(
-    b: Builder,
-    optimizer: SGD,
-    name: str,
-    state: Mapping[str, Value],
-    gradient: Value,
-    lr: Value,
-    coefficient: list[Value | None],
-) -> dict[str, Value]:
-    parameter = state[f"param.{name}"]
-    buffer = state.get(f"opt.buf.{name}")
-    outputs = b.emit(
-        "tallystick.sgd_step",
-        [parameter, gradient, buffer, lr, *coefficient],
-        momentum=float(optimizer.momentum),
-        dampening=float(optimizer.dampening),
-        weight_decay=optimizer.decay_of(name, b.type_of(parameter).shape),
-        nesterov=optimizer.nesterov,
-    )
-    return dict(zip((f"param.{name}", f"opt.buf.{name}"), outputs, strict=False))

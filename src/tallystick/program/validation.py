@@ -15,6 +15,7 @@ import numpy as np
 
 from tallystick.commit.job import STOP_SLOT
 from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import Timetable
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -74,6 +75,7 @@ class _Written:
         self.builder = Builder(contract)
         self.state = {name: self.builder.state(name, state[name]) for name in sorted(state)}
         self.next: dict[str, Value] = dict(self.state)
+        self.carried: dict[str, Value] = {}
 
     def copy(self, program: Program) -> dict[str, Value]:
         """The nodes of `program` but COMMIT; its outputs."""
@@ -95,16 +97,26 @@ class _Written:
                 return None
             return inputs[value.out] if value.is_input else made[value.node][value.out]
 
-        for node in program.nodes:
+        for number, node in enumerate(program.nodes):
             if node.op != COMMIT:
                 made.append(b.emit(node.op, [moved(v) for v in node.inputs], **node.attrs))
+            if number + 1 == program.section:  # a text 2 (PROGRAM 6) stays one
+                b.end_section()
+        carried = ((name, moved(value)) for name, value in program.carried)
+        self.carried |= {name: value for name, value in carried if value is not None}
         outputs = {name: moved(value) for name, value in program.outputs}
         return {name: value for name, value in outputs.items() if value is not None}
 
     def finish(self, outputs: Mapping[str, Value]) -> Program:
         """The program, with the commit node over the next state."""
         self.builder.commit(self.next)
-        return self.builder.finish({**outputs, **self.next})
+        return self.builder.finish({**outputs, **self.next}, self.carried)
+
+
+def best_pass_step(timetable: Timetable, best_pass: int) -> int:
+    """The number of steps after which pass `best_pass` (from 1) has been decided."""
+    decide = len(timetable.programs) - 1
+    return timetable.steps_for(decide, best_pass)
 
 
 def rule_of(decision: Program) -> StopRule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tallystick.numerics.types import TensorType
+from tallystick.program.expand import kinds, times
 from tallystick.program.ir import Node, Program
 
 # Terms that the slowest machine worth counting on computes in a second: one core, no vectors. A
@@ -39,7 +40,7 @@ def _node_terms(program: Program, node: Node) -> int:
 
 def step_terms(program: Program) -> int:
     """Products and elements that a step of `program` computes, about."""
-    return sum(_node_terms(program, node) for node in program.nodes)
+    return sum(times(program, n) * _node_terms(program, program.nodes[n]) for n in kinds(program))
 
 
 def step_milliseconds(program: Program) -> int:

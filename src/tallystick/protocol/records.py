@@ -11,8 +11,7 @@ from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.job import JobCommitment
 from tallystick.commit.records import PartProof, part_bytes, place_of
 from tallystick.commit.timetable import DataSet
-from tallystick.program.expand import part_of_name
-from tallystick.program.ir import BATCH_PREFIX
+from tallystick.program.ir import split_batch
 from tallystick.protocol.bodies import Body, PartBody, RecordBody
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Record, RecordPart
@@ -46,10 +45,10 @@ def wanted_record(facts: Facts, step: int, name: str, element: int) -> Wanted:
     program, schema = timetable.programs[occasion.program], facts.schema
     data = timetable.data_of(occasion.program)
     assert schema is not None and data is not None and program.data is not None
-    label, micro_batch = part_of_name(name[len(BATCH_PREFIX) :])
+    label, micro_batch = split_batch(name)
     field = next(f for f in schema.fields if f.name == label)
     place, inside = divmod(element, field.header.elements)
-    place += (micro_batch or 0) * (program.batch_size // program.micro_batches)
+    place += micro_batch * (program.batch_size // program.micro_batches)
     index = timetable.record(occasion, place)
     return Wanted(program.data, data, schema, index, field, inside)
 

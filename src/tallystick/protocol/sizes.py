@@ -19,6 +19,7 @@ from tallystick.errors import CannotCheckError
 from tallystick.limits import LIMITS
 from tallystick.opening.quantity import VALUE_DTYPES
 from tallystick.opening.views import FAN_OUT
+from tallystick.program.expand import extremes
 from tallystick.program.ir import COMMIT
 from tallystick.protocol.answers import ANSWER_TAG, SIGNATURE_BYTES
 from tallystick.protocol.facts import Facts, header_of_type
@@ -79,10 +80,12 @@ def _game_parts(facts: Facts, arity: int) -> Iterable[tuple[int, int]]:
         yield 2 * halvings, _message(HASH_BYTES + slots, small)
     yield 4 * plays, _message(HASH_BYTES + 4 + slots, small)  # loss, number of nodes, a slot
     yield 2 * plays, _message(record_bytes(facts, facts.last_node), small)
-    yield 4 * plays, _message(max(record_bytes(facts, n) for n in range(nodes)), small)
+    different = extremes(program)
+    yield 4 * plays, _message(max(record_bytes(facts, n) for n in different), small)
     yield plays, _message(record_answer_bytes(facts), small)
-    types = [t for n in range(nodes) for _, _, t in facts.operands(n)]
-    types += [t for node in program.nodes for t in node.out_types if node.op != COMMIT]
+    types = [t for n in different for _, _, t in facts.operands(n)]
+    made = [program.nodes[n] for n in different]
+    types += [t for node in made for t in node.out_types if node.op != COMMIT]
     headers = {header_of_type(t) for t in types}
     leaves = max((h.leaves for h in headers), default=1)
     # The tensor is descended for a disputed element, and for the value under an entry (6.13).
@@ -93,7 +96,7 @@ def _game_parts(facts: Facts, arity: int) -> Iterable[tuple[int, int]]:
     proof = opened * max(leaves - 1, 1).bit_length()
     opening = U64_BYTES + OPENING_HEAD + opened * (U64_BYTES + LEAF_BYTES) + list_bytes(proof)
     yield plays * _OPENINGS, _message(opening, small + U64_BYTES * opened)
-    needs = max(len(node.inputs) for node in program.nodes)
+    needs = max(len(node.inputs) for node in made)
     widest = max(VALUE_DTYPES["acc"].itemsize if facts.rounds_exactly else U64_BYTES, U64_BYTES)
     values = _message(widest * FAN_OUT + U64_BYTES * needs, small + U64_BYTES * 64)
     yield 2 * plays * _VALUE_ROUNDS, values
@@ -137,7 +140,7 @@ def game_bounds(facts: Facts, arity: int) -> GameBounds:
 
 
 def _check_nodes(facts: Facts) -> None:
-    for node in range(len(facts.program.nodes)):
+    for node in extremes(facts.program):
         if _message(record_bytes(facts, node), LIMITS.query_bytes) > LIMITS.answer_bytes:
             raise CannotCheckError(
                 f"Node {node} of this program has more inputs or longer attributes than an answer "

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.commit import merkle
 from tallystick.commit.checkpoint import run_tree
-from tallystick.commit.records import PartProof, leaf_hashes, prove_part
+from tallystick.commit.records import PartProof, prove_part
 from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
 from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain, loss_of
+from tallystick.commit.streamed import RecordTree
 from tallystick.errors import (
     CannotCheckError,
     DigestMismatchError,
@@ -114,7 +114,7 @@ class Prover:
         except BaseException:
             self._states.close()
             raise
-        self._records: dict[int, merkle.Tree] = {}
+        self._records: dict[int, RecordTree] = {}
         self._sound = False
         self._said: dict[bytes, bytes] = {}
         self._begin()
@@ -284,7 +284,7 @@ class Prover:
         """A part of a record, proved; the tree of its data set is kept."""
         columns, schema = self.job.columns_of[data], self.job.schemas[data]
         if data not in self._records:
-            self._records[data] = merkle.Tree(leaf_hashes(schema, columns))
+            self._records[data] = self.job.record_tree(data)
         values = {name: np.asarray(column[index]) for name, column in columns.items()}
         return prove_part(schema, values, self._records[data], index, part)
 

@@ -13,9 +13,10 @@ from tallystick.report.words import count, number
 if TYPE_CHECKING:
     from tallystick.report.facts import Curve
 
-_LEFT, _RIGHT, _TOP, _STRIP, _BELOW = 50, 14, 10, 22, 38
+_LEFT, _RIGHT, _TOP, _STRIP, _BELOW = 62, 14, 10, 22, 38
 _TIGHT = 3.0  # pixels: checkpoints nearer than this are drawn as a band
 _SHAPES = ("train", "train one")
+_SMOOTHED_FROM = 150  # steps; a shorter curve is read as it is
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,23 @@ def ticks(low: float, high: float, wanted: int, whole: bool = False) -> list[flo
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [min(max(k * step, low), high) for k in range(first, last + 1)]
+
+
+def window_of(steps: int) -> int:
+    """The steps that a smoothed loss is taken over: a fiftieth of the run; 1 is none."""
+    return max(1, steps // 50) if steps >= _SMOOTHED_FROM else 1
+
+
+def smoothed(losses: Sequence[float], window: int) -> list[float]:
+    """The mean of the last `window` losses at each step, of those that are finite."""
+    found, total, held = [], 0.0, 0
+    for step, loss in enumerate(losses):
+        if math.isfinite(loss):
+            total, held = total + loss, held + 1
+        if step >= window and math.isfinite(losses[step - window]):
+            total, held = total - losses[step - window], held - 1
+        found.append(total / held if held else math.nan)
+    return found
 
 
 def thinned(losses: Sequence[float], columns: int) -> list[tuple[int, float]]:
@@ -92,7 +110,10 @@ def _axes(f: _Frame) -> Safe:
         anchor = "end" if x > f.width - 30 else "middle"
         parts.append(el("text", count(int(step)), x=x, y=end + 17, text_anchor=anchor))
     middle = (_LEFT + f.width - _RIGHT) / 2
-    parts.append(el("text", "step", x=middle, y=f.height - 4, text_anchor="middle"))
+    parts.append(el("text", "training step", x=middle, y=f.height - 4, text_anchor="middle"))
+    turned = f"rotate(-90 11 {(_TOP + f.bottom) / 2:.0f})"
+    parts.append(el("text", "loss", x=11, y=round((_TOP + f.bottom) / 2), text_anchor="middle",
+                    transform=turned))  # fmt: skip
     parts.append(el("path", d=f"M{_LEFT} {_TOP}V{f.bottom}H{f.width - _RIGHT}", class_="axis",
                     fill="none"))  # fmt: skip
     return join(*parts)
@@ -148,7 +169,12 @@ def _drawing(
         parts.append(_strip(f, marks))
     for party, curve in curves:
         points = [(i + 0.0, v) for i, v in thinned(curve.training, width - _LEFT - _RIGHT)]
-        parts.append(_line(f, points, _SHAPES[party]))
+        window = window_of(len(curve.training))
+        parts.append(_line(f, points, _SHAPES[party] + (" raw" if window > 1 else "")))
+        if window > 1:
+            means = smoothed(curve.training, window)
+            drawn = thinned(means, width - _LEFT - _RIGHT)
+            parts.append(_line(f, [(i + 0.0, v) for i, v in drawn], _SHAPES[party]))
     for party, curve in curves:
         finite = [(s, v) for s, v in curve.validation if math.isfinite(v)]
         parts.append(_line(f, curve.validation, "valid"))
@@ -171,6 +197,9 @@ def _legend(curves: Sequence[tuple[int, Curve]], marks: Checkpoints, event: int 
     keys = []
     for party, curve in curves:
         name = f"training, {curve.name}" if len(curves) > 1 else "training"
+        window = window_of(len(curve.training))
+        if window > 1:
+            name += f" (mean of {window:,} steps; each step in light)"
         keys.append(_key(el("path", d="M0 6H30", class_=_SHAPES[party]), name))
     for party, curve in curves:
         if curve.validation:

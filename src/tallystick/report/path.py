@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.numerics.types import TensorType
+from tallystick.program.expand import micro_batch_of
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.protocol.verdict import Event, Place
 from tallystick.report.facts import DisputeFacts
 from tallystick.report.html import Safe, el, join
+from tallystick.report.layers import layer_of
 from tallystick.report.page import section
 from tallystick.report.words import PARTIES, code, count, stated
 
@@ -128,8 +130,11 @@ def _node_stage(program: Program, place: Place) -> Stage:
     first = None
     if place.operand is not None:
         first = place.operand + (inputs if place.side == "output" else 0)
+    found = micro_batch_of(program, place.node)
+    of = "" if found is None else f", node {found[1]:,} of micro-batch {found[0]:,}"
+    layer = layer_of(program, place.node)
     return Stage(
-        f"Operator {place.node:,}: {node.op}",
+        f"Operator {place.node:,}: {node.op}{of}{f' of layer {layer}' if layer else ''}",
         f"{count(inputs, 'input')}, {count(outputs, 'output')}",
         ("5.5", "5.6", "5.7", "5.8", "6.13"),
         inputs + outputs,

@@ -58,7 +58,11 @@ def _banner(run: RunFacts) -> Safe:
         first, last = found["loss"][0], found["loss"][-1]
         words.append(f"Training loss {number(first)} to {number(last)}.")
     if found["validation"]:
-        words.append(f"Last validation loss {number(found['validation'][-1]['loss'])}.")
+        losses = found["validation"]
+        best = min(losses, key=lambda v: v["loss"] if math.isfinite(v["loss"]) else math.inf)
+        words.append(f"Last validation loss {number(losses[-1]['loss'])}.")
+        if best is not losses[-1]:
+            words.append(f"Best {number(best['loss'])}, after {count(best['step'], 'step')}.")
     return banner(
         headline(run),
         paragraph(" ".join(words), class_="lead"),
@@ -92,16 +96,11 @@ def _what(run: RunFacts) -> Safe:
     data = timetable.data_of(0)
     records, order = (data.record_count, data.order_seed) if data else (0, 0)
     rows: dict[str, object] = {
-        "Job digest": digest(job.digest),
-        "Contract": code(c.contract),
         "Recipe": found["recipe"] or "none: captured from the author's own module",
         "Steps": f"{count(len(found['loss']))} of {count(trained(timetable, job.steps))}",
         "Batch": f"{count(timetable.programs[0].batch_size, 'record')} of {count(records)}",
         "Seeds": f"random key {c.rng_seed}, order of data {order}",
-        "Program": join(f"{count(len(job.program.nodes), 'operator')} a step, ",
-                        digest(timetable.programs[0].digest)),
-        "Initial state": digest(c.genesis_root),
-        "Data": digest(data.root) if data else "none",
+        "Contract": code(c.contract),
     }  # fmt: skip
     settings = job.recipe["settings"] if job.recipe else {}
     chosen = [f"{k} = {v}" for k, v in sorted(settings.items())][:_MOST_SETTINGS]
@@ -115,6 +114,15 @@ def _what(run: RunFacts) -> Safe:
             )
     for key, value in list(job.about.items())[:12]:
         rows[f"{key} (said by its author)"] = value
+    rows |= {
+        "Job digest": digest(job.digest),
+        "Program": join(
+            f"{count(len(job.program.nodes), 'operator')} a step, ",
+            digest(timetable.programs[0].digest),
+        ),
+        "Initial state": digest(c.genesis_root),
+        "Data": digest(data.root) if data else "none",
+    }
     return section("What was trained", facts(rows))
 
 

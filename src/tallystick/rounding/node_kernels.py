@@ -26,6 +26,9 @@ class NodeKernels:
         """Run nodes over the log of `step` from now on."""
         self._step = step
 
+    def complete(self) -> None:
+        """All nodes have run: write those sections that were not written by the nodes."""
+
     def end(self) -> None:
         """Run no more nodes."""
         self._step = None

@@ -42,7 +42,7 @@ def sections_of(program: Program, contract: Contract) -> tuple[Section, ...]:
         raise UsageError(
             f"A step's rounding log would have {len(sections)} sections, more than the limit of "
             f"{LIMITS.log_sections}.",
-            "Choose a contract without logs, or a smaller program.",
+            "Choose a contract without logs, a smaller program, or fewer micro-batches.",
         )
     return sections
 

@@ -9,7 +9,7 @@ says where a step's log comes from and where it goes; the classes of `run.logs` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tallystick.errors import UsageError
 from tallystick.kernels.cpu.device import CPU
@@ -27,7 +27,8 @@ from tallystick.rounding.step import DigestOnly, Sink, Source, Step
 if TYPE_CHECKING:
     from tallystick.kernels.device import Device
     from tallystick.kernels.stock.stock import Stock
-    from tallystick.rounding.published.resident import ResidentKernels
+    from tallystick.rounding.bounded.resident import ResidentKernels as BoundedResident
+    from tallystick.rounding.published.resident import ResidentKernels as PublishedResident
 
 # The log to follow at a step; it may raise LogCorruptError, which becomes a finding.
 OpenSource = Callable[[int], Source]
@@ -54,7 +55,7 @@ class LoggedSteps:
     ) -> None:
         self.logged = LoggedProgram(program)
         self.findings, self.choices = Findings(), Choices()
-        self.form: BoundedKernels | PublishedKernels | ResidentKernels
+        self.form: BoundedKernels | BoundedResident | PublishedKernels | PublishedResident
         if self.logged.contract.form == "bounded":
             self.form = BoundedKernels(self.logged, count_taken)
         else:
@@ -65,8 +66,8 @@ class LoggedSteps:
     @property
     def corrections(self) -> Corrections:
         """How many elements the entries of followed published logs have changed, by step."""
-        assert not isinstance(self.form, BoundedKernels)
-        return self.form.follow.corrections
+        assert self.logged.contract.form == "published"
+        return cast("PublishedKernels | PublishedResident", self.form).follow.corrections
 
     def digest_only(self, step: int) -> Sink:
         """A sink that keeps nothing of the log but its digest."""
@@ -76,7 +77,8 @@ class LoggedSteps:
 
     def move_to(self, device: Device) -> None:
         """Give kernels for tensors of `device` from now on. Raises UsageError where there are
-        none: published logs have them for torch's devices, bounded ones for the processor."""
+        none: published logs have them for torch's devices, bounded ones for a GPU of
+        `kernels/cuda`. Raises MemoryError."""
         if device is not CPU:
             self.form = self.form.there(device)
 
@@ -100,6 +102,7 @@ class LoggedSteps:
         step = self._step
         if step is None:
             raise UsageError("No step is running.", "Call begin(step) first.")
+        self.form.complete()
         digest = step.sink.finish()
         self._let_go(step)
         self.findings.extend(step.findings)

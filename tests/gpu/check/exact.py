@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from check.speed import SIDES, device_torch, torch_seconds
 from check.where import Where
 from device_calls import OPS, there
 
@@ -18,11 +18,19 @@ from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import new_tensor
+from tallystick_bench.device_gemm import SQUARES
+from tallystick_bench.device_time import seconds, torch_on_gpu, torch_seconds
 
 Figures = dict[str, Any]
+SIDES = tuple(shape.m for shape in SQUARES)
 _WIDTHS = (22, 15, 8)
 _TARGET, _AIM = 1.5, 2.0  # times SGEMM's speed, b = 22 at the largest side
 _EVERY_WAY = 4096  # the side at which every way is timed, for the table of exact_ways.py
+
+
+def _seconds(where: Where, work: Callable[[], None]) -> float:
+    """The median time; in small, of one run."""
+    return seconds(where.device, work, 1, 0) if where.small else seconds(where.device, work)
 
 
 def _beside(torch: Any, side: int) -> Figures:
@@ -59,13 +67,13 @@ def _splitting(where: Where, x: DeviceTensor, width: int) -> float:
             one.find_most(device, blocks, marks.address + 4, marks.address)
             one.lay(device, blocks, marks.address + 4, range(1), range(side), digits, laid.address)
 
-    return where.seconds(work)
+    return _seconds(where, work)
 
 
 def exact(where: Where) -> Figures:
     """Square products of exact/1, float32 in and out, splitting and totals included."""
     where.device.search()
-    torch = None if where.small else device_torch()
+    torch = None if where.small else torch_on_gpu()
     rng, rows, beside = np.random.default_rng(0), [], {}
     library = where.device.products
     for side in (48,) if where.small else SIDES:
@@ -90,16 +98,16 @@ def exact(where: Where) -> Figures:
             for name in (chosen.name, *(w for w in every if w != chosen.name)):
                 FORCED.way = name
                 try:
-                    seconds = where.seconds(partial(kernel.run, attrs, [a, b], [out]))
+                    taken = _seconds(where, partial(kernel.run, attrs, [a, b], [out]))
                 finally:
                     FORCED.way = None
                 row = {
                     "contract": contract, "side": side, "way": name,
-                    "chosen": name == chosen.name, "seconds": seconds,
-                    "tflops": 2 * side**3 / seconds / 1e12,
+                    "chosen": name == chosen.name, "seconds": taken,
+                    "tflops": 2 * side**3 / taken / 1e12,
                 }  # fmt: skip
                 if side in beside:
-                    row["times_float32"] = beside[side]["torch_float32_seconds"] / seconds
+                    row["times_float32"] = beside[side]["torch_float32_seconds"] / taken
                 rows.append(row)
             rows[-1]["splitting_seconds"] = _splitting(where, a, width)
     reached = [

@@ -34,9 +34,11 @@ NOT_YET: set[str] = set()
 SMALL = ("logreg", "logreg-exact-15")
 
 
-def make(name: str, directory: Path) -> Job:
-    """The job `name` in `directory`/`name`."""
-    recipe, settings, steps, contract = JOBS[name]
+def make(name: str, directory: Path, under: str | None = None, steps: int | None = None) -> Job:
+    """The job `name` in `directory`/`name`: under its own contract or `under`, of its own number of
+    steps or of `steps`."""
+    recipe, settings, own_steps, own = JOBS[name]
+    steps, contract = own_steps if steps is None else steps, own if under is None else under
     directory.mkdir(parents=True, exist_ok=True)
     sources = Sources()
     if recipe == "gpt2":

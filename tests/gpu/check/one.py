@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 for _folder in ("src", "benchmarks", "tests/vectors", "tests/gpu", "tests"):
     sys.path.insert(0, str(ROOT / _folder))
 
-from check import bits, exact, speed  # noqa: E402
+from check import bits, exact, replay, speed  # noqa: E402
 from check.where import Where  # noqa: E402
 
 from tallystick.kernels.cuda.device import Cuda  # noqa: E402
@@ -71,6 +71,7 @@ PARTS: dict[str, Callable[[Where], dict[str, Any]]] = {
     "fingerprints": bits.fingerprints,
     "nasty": bits.nasty,
     "roots": bits.roots,
+    "bounded": replay.bounded,
     "products": speed.products,
     "gemm": speed.gemm,
     "exact": exact.exact,

@@ -53,6 +53,7 @@ def parts(device: str) -> list[Part]:
         one("roots", 120),
         one("fingerprints", 40),
         one("nasty", 60),
+        one("bounded", 60),
         Part("replay", 100, [sys.executable, "-m", "pytest", "-q", "-x", *_REPLAY]),
         one("gemm", 40),
         one("exact", 60),

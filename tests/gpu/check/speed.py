@@ -2,82 +2,33 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from functools import partial
 from typing import Any
 
 import numpy as np
 from check.where import Where
-from device_calls import OPS, call, compared, there
+from device_calls import call, compared
 from dot_shapes import Call, convolution, numbers
 
-from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda.exact_ways import DIGITS, ways
 from tallystick.kernels.cuda.exact_ways import FORCED as WAY
 from tallystick.kernels.cuda.tiles import FORCED, GATHERED, TILES
-from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import TensorType
-from tallystick.program.executor import Executor
-from tallystick.program.layout import new_tensor
+from tallystick_bench import device_gemm, device_step
+from tallystick_bench.gemm import Shape
+from tallystick_bench.step import MODELS, Model, gpt2
 
 Figures = dict[str, Any]
-SIDES = (1024, 2048, 4096, 8192)
-_TARGET = 1.15  # of cuBLAS's time
-_STEP_TARGET = 1.1
-
-
-def device_torch() -> Any:
-    """torch, if it has a GPU here; TF32 off."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return torch
-
-
-def torch_seconds(torch: Any, work: Any, samples: int = 9) -> float:
-    for _ in range(3):
-        work()
-    taken = []
-    for _ in range(samples):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        work()
-        last.record()
-        last.synchronize()
-        taken.append(first.elapsed_time(last) / 1e3)
-    return statistics.median(taken)
 
 
 def gemm(where: Where) -> Figures:
-    """Square products of ordered/1, beside torch.mm with TF32 off."""
-    torch, rows = device_torch() if not where.small else None, []
-    rng = np.random.default_rng(0)
-    kernel = where.device.kernels(find_contract("ordered/1"))["aten.mm"]
-    for side in (48,) if where.small else SIDES:
-        a, b = (
-            there(where.device, rng.standard_normal((side, side), dtype=np.float32))
-            for _ in range(2)
-        )
-        out = new_tensor(where.device, TensorType("f32", (side, side)))
-        attrs = complete_attrs(OPS["aten.mm"], {}, (TensorType("f32", (side, side)),) * 2)
-        ours = where.seconds(partial(kernel.run, attrs, [a, b], [out]))
-        row = {"side": side, "seconds": ours, "tflops": 2 * side**3 / ours / 1e12}
-        if torch is not None:
-            x, y = (torch.randn(side, side, device="cuda") for _ in range(2))
-            theirs = torch_seconds(torch, partial(torch.mm, x, y))
-            row |= {"torch_seconds": theirs, "ratio": ours / theirs}
-        rows.append(row)
-    met = all(row.get("ratio", 0.0) <= _TARGET for row in rows)
+    """Square products of ordered/1, beside torch.mm with TF32 off (`bench gemm --device`)."""
+    if where.small:
+        rows = device_gemm.rows(where.device, (Shape(48, 48, 48),), filled=0)
+    else:
+        rows = device_gemm.rows(where.device, device_gemm.SQUARES)
+    met = all(row["unit"] == "ratio" and row["value"] <= row["target"] for row in rows)
     # A speed is a figure, not a fault: a slow GPU computes the right bits.
-    return {"ok": True, "target": _TARGET, "target_met": met and torch is not None, "rows": rows}
+    return {"ok": True, "target_met": met, "rows": rows}
 
 
 def products(where: Where) -> Figures:
@@ -114,49 +65,16 @@ def products(where: Where) -> Figures:
 
 
 def step(where: Where) -> Figures:
-    """A captured step of GPT-2, its state on the device, beside torch's eager step."""
-    from tallystick.job.recipes.gpt2 import build
-    from tallystick_bench.step import MODELS, _gpt2, tokens
-    from tallystick_bench.step_side import TorchStep
-
-    small = _gpt2(1, 2, 16, 256, 0.0)
-    settings = small if where.small else MODELS["gpt2-124m"].settings
-    built = build(settings, {}, 20, 0)
-    executor = Executor(built.captured.program, ExecutionContext(device=where.device))
-    state: dict[str, Any] = {}
-    for name, array in built.initial_state.items():
-        state[name] = there(where.device, array)
-    batch = tokens(settings, settings.batch_size)
-    count = iter(range(1 << 30))
-
-    def ours() -> None:
-        result = executor.run_step(state, {"tokens": batch}, {"lr": settings.lr}, (0, next(count)))
-        assert result.loss is not None
-
-    taken = []
-    for turn in range(2 if where.small else 25):
-        began = time.perf_counter()
-        ours()
-        if turn > 2 or where.small:
-            taken.append(time.perf_counter() - began)
-    found: Figures = {"ok": True, "seconds": statistics.median(taken), "target": _STEP_TARGET}
-    torch = None if where.small else device_torch()
-    if torch is None:
-        return found
-    free, total = torch.cuda.mem_get_info()
-    found["bytes_in_use_ours"] = total - free
-    theirs = TorchStep(settings, 1, built.initial_state)
-    theirs.module.to("cuda")
-    theirs.parameters = list(theirs.module.parameters())
-    theirs.tokens = theirs.tokens.to("cuda")
-    torch.cuda.reset_peak_memory_stats()
-    for variant in theirs.VARIANTS:
-        theirs.use(variant)
-        found[f"torch_eager_{variant}_seconds"] = torch_seconds(torch, theirs, 15)
-    fastest = min(v for k, v in found.items() if k.startswith("torch_eager_"))
-    found |= {
-        "torch_peak_bytes": torch.cuda.max_memory_reserved(),
-        "ratio": found["seconds"] / fastest,
-        "target_met": found["seconds"] / fastest <= _STEP_TARGET,
-    }
-    return found
+    """A captured step of GPT-2, its state on the device, beside torch's (`bench step --device`)."""
+    small = Model("gpt2-tiny", gpt2(1, 2, 16, 256, 0.0))
+    model = small if where.small else MODELS["gpt2-124m"]
+    rows = device_step.measure(
+        where.device,
+        model.name,
+        lambda: device_step.gpt2_sides(where.device, model),
+        ("time",) if where.small else ("time", "memory"),
+        compiled=False,  # the part has its time
+        samples=1 if where.small else 15,
+    )
+    met = all(row["unit"] == "ratio" and row["value"] <= row["target"] for row in rows)
+    return {"ok": True, "target_met": met, "rows": rows}

@@ -104,6 +104,9 @@ TS_INLINE void atomic_max(uint32_t* at, uint32_t value) { if (value > *at) *at =
 TS_INLINE void atomic_min(uint64_t* at, uint64_t value) { if (value < *at) *at = value; }
 TS_INLINE void atomic_max(uint64_t* at, uint64_t value) { if (value > *at) *at = value; }
 TS_INLINE void atomic_add(uint32_t* at, uint32_t value) { *at += value; }
+TS_INLINE void atomic_add(uint64_t* at, uint64_t value) { *at += value; }
+TS_INLINE void atomic_or(uint32_t* at, uint32_t value) { *at |= value; }
+TS_INLINE void atomic_and(uint32_t* at, uint32_t value) { *at &= value; }
 
 TS_INLINE uint32_t bit_count(uint32_t x) { return static_cast<uint32_t>(__builtin_popcount(x)); }
 TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {

@@ -1,7 +1,10 @@
 // A CUDA driver library over the emulation: the few calls that kernels/cuda/nvidia.py makes. With it
 // in LD_LIBRARY_PATH as libcuda.so.1, NVIDIA's own bindings find one GPU, and the whole program runs
 // on it without one. TALLYSTICK_EMULATED_GPU_BYTES bounds its memory,
-// TALLYSTICK_EMULATED_GPU_CAPABILITY is its compute capability (90).
+// TALLYSTICK_EMULATED_GPU_CAPABILITY is its compute capability (90). After
+// TALLYSTICK_EMULATED_GPU_LAUNCHES launches a kernel reads where it must not: as on a GPU, the next
+// call that waits says so, and after it every call says it again.
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +22,7 @@ extern "C" size_t ts_emulation_param_bytes(size_t);
 namespace {
 
 constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101,
-              kIllegalState = 401, kNotFound = 500, kLaunchFailed = 719;
+              kIllegalAddress = 700, kIllegalState = 401, kNotFound = 500, kLaunchFailed = 719;
 
 using Work = std::function<int()>;
 struct Graph { std::vector<Work> work; };
@@ -31,6 +34,8 @@ uint64_t seed = 1;
 Graph* capturing = nullptr;
 int stream_object, context_object, module_object;
 bool current = false;
+int dead = kSuccess;  // what ended the context
+uint64_t launches = 0;
 std::map<std::string, Function> functions;
 
 uint64_t number(const char* name, uint64_t otherwise) {
@@ -40,6 +45,7 @@ uint64_t number(const char* name, uint64_t otherwise) {
 size_t total() { return number("TALLYSTICK_EMULATED_GPU_BYTES", 1ull << 33); }
 
 int work(void* stream, Work given) {
+  if (dead) return dead;
   if (!current || stream != &stream_object) return kInvalidValue;
   if (!capturing) return given();
   capturing->work.push_back(std::move(given));
@@ -88,9 +94,10 @@ API int cuStreamCreate(void** stream, unsigned flags) {
   return flags == 1 ? kSuccess : kInvalidValue;  // CU_STREAM_NON_BLOCKING
 }
 API int cuStreamSynchronize(void* stream) {
-  return !capturing && stream == &stream_object ? kSuccess : kIllegalState;
+  return dead ? dead : !capturing && stream == &stream_object ? kSuccess : kIllegalState;
 }
 API int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  if (dead) return dead;
   if (!current || !bytes) return kInvalidValue;
   if (used + bytes > total()) return kOutOfMemory;
   void* at = nullptr;
@@ -160,10 +167,14 @@ API int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, un
   const std::vector<char> held(bytes, bytes + kernel.param_bytes);
   return work(stream, [=] {
     const uint32_t grid[3] = {gx, gy, gz};
-    return ts_emulation_launch(kernel.name.c_str(), grid, bx, shared, held.data(), held.size(),
-                               ++seed)
-               ? kLaunchFailed
-               : kSuccess;
+    if (dead) return kSuccess;  // the call that waits will say so
+    if (launches++ == number("TALLYSTICK_EMULATED_GPU_LAUNCHES", ~0ull)) {
+      dead = kIllegalAddress;
+    } else if (ts_emulation_launch(kernel.name.c_str(), grid, bx, shared, held.data(), held.size(),
+                                   ++seed)) {
+      dead = kLaunchFailed;
+    }
+    return kSuccess;
   });
 }
 API int cuStreamBeginCapture_v2(void* stream, int) {
@@ -184,10 +195,29 @@ API int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned lon
 API int cuGraphDestroy(void* graph) { delete static_cast<Graph*>(graph); return kSuccess; }
 API int cuGraphExecDestroy(void* graph) { delete static_cast<Graph*>(graph); return kSuccess; }
 API int cuGraphLaunch(void* graph, void* stream) {
-  if (capturing || stream != &stream_object) return kIllegalState;
+  if (dead || capturing || stream != &stream_object) return dead ? dead : kIllegalState;
   for (const Work& step : static_cast<Graph*>(graph)->work)
     if (const int result = step()) return result;
   return kSuccess;
+}
+
+// Events on the host's clock: work has ended when its call returns.
+API int cuEventCreate(void** event, unsigned) { *event = new double(-1); return kSuccess; }
+API int cuEventRecord(void* event, void* stream) {
+  if (dead || capturing || stream != &stream_object) return dead ? dead : kIllegalState;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  *static_cast<double*>(event) = std::chrono::duration<double, std::milli>(now).count();
+  return kSuccess;
+}
+API int cuEventSynchronize(void* event) {
+  return dead ? dead : *static_cast<double*>(event) < 0 ? kInvalidValue : kSuccess;
+}
+API int cuEventElapsedTime_v2(float* taken, void* first, void* last) {
+  *taken = static_cast<float>(*static_cast<double*>(last) - *static_cast<double*>(first));
+  return kSuccess;
+}
+API int cuEventElapsedTime(float* taken, void* first, void* last) {
+  return cuEventElapsedTime_v2(taken, first, last);
 }
 
 API int cuGetProcAddress_v2(const char* symbol, void** found, int, uint64_t, int* status) {
@@ -203,7 +233,8 @@ API int cuGetProcAddress_v2(const char* symbol, void** found, int, uint64_t, int
       TS_CALL(cuModuleGetFunction), TS_CALL(cuFuncSetAttribute), TS_CALL(cuLaunchKernel),
       TS_CALL2(cuStreamBeginCapture), TS_CALL(cuStreamEndCapture),
       TS_CALL(cuGraphInstantiateWithFlags), TS_CALL(cuGraphDestroy), TS_CALL(cuGraphExecDestroy),
-      TS_CALL(cuGraphLaunch), TS_CALL2(cuGetProcAddress)};
+      TS_CALL(cuGraphLaunch), TS_CALL(cuEventCreate), TS_CALL(cuEventRecord),
+      TS_CALL(cuEventSynchronize), TS_CALL2(cuEventElapsedTime), TS_CALL2(cuGetProcAddress)};
   const auto at = all.find(symbol);
   *found = at == all.end() ? nullptr : at->second;
   if (status) *status = at == all.end() ? 1 : 0;

@@ -77,6 +77,7 @@ def test_products(kind: str, width: int) -> None:
         ((4, 5), 0.1, 1.0),
         ((), 0.0, 3.0),
         ((4, 1), 2, -1),
+        ((5,), 1.0, 2.0),
     ):
         c = nasty(rng, shape, kind)
         check("aten.addmm", width, c, a[0], b[0], beta=float(beta), alpha=float(alpha))
@@ -116,7 +117,58 @@ def test_convolutions_of_several_segments(kind: str) -> None:
         "aten.convolution_backward", 8, *wide, one[:1], output_mask=(False, True, False), **form
     )  # 400 places: two blocks of one segment
     big = {**form, "padding": (0, 0)}
+    many = (nasty(rng, (1, 300, 1, 2), kind), nasty(rng, (2, 300, 1, 1), kind))
+    check("aten.convolution", 8, *many, **big)  # one tap: 256 channels a segment
+    check("aten.convolution_backward", 8, nasty(rng, (1, 2, 1, 2), kind), *many, **big)
     check("aten.convolution", 8, wide[0], nasty(rng, (1, 1, 18, 18), kind), **big)  # 324 taps
+
+
+def test_a_result_that_is_no_number_is_the_canonical_one() -> None:
+    """1.5: infinity minus infinity, in the steps after a DOT."""
+    form: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+    x, w = np.full((1, 1, 1, 2), np.inf, np.float32), np.ones((1, 1, 1, 1), np.float32)
+    check("aten.convolution", 8, x, w, np.float32([-np.inf]), **form)
+    check("aten.addmm", 22, np.float32([-np.inf]), x[0, 0], np.ones((2, 1), np.float32))
+    big = np.float32([[3e38, 3e38]])  # overflows
+    check("aten.addmm", 22, np.float32([-np.inf]), big, np.ones((2, 1), np.float32))
+
+
+def test_what_the_core_says_of_zeros() -> None:
+    """17.4, 17.5: the magnitude of zeros is 0, and a block of the sum -0 is +0."""
+    mu, m = np.full((2, 1), 7, np.uint32), np.full((2, 5), 7, np.float32)
+    _core.exact_integers(np.float32([[0.0] * 5, [-0.0] * 5]), 5, 22, mu, m)
+    assert not mu.any() and not m.any()
+    total = np.full((1, 1, 2), 7.0)
+    ones = np.full((1, 1), 0x3F800000, np.uint32)
+    for first in (True, False):
+        _core.exact_add(
+            np.full((1, 1, 2), -0.0), ones, np.repeat(ones, 2, axis=1), 22, first, total
+        )
+        assert total.tobytes() == bytes(16)
+
+
+def test_images_of_one_place() -> None:
+    """17.2: 256 images a segment (b = 8), their magnitudes far apart."""
+    rng = seeded("one place")
+    form: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+    x = nasty(rng, (300, 1, 1, 1), "scales")
+    grad, w = nasty(rng, (300, 2, 1, 1), "scales"), nasty(rng, (2, 1, 1, 1), "plain")
+    check("aten.convolution_backward", 8, grad, x, w, **form)
+    check("aten.convolution_backward", 8, grad * np.float32(2.0**-60), x, w, **form)
+
+
+def test_tiles_cover_everything_once_within_the_budget() -> None:
+    for images, rows, per_row in ((5, 7, 300), (3, 40, 9), (2, 3, 1), (4, 5, 10**9), (1, 1, 0)):
+        seen = []
+        for n0, n1, y0, y1 in conv_module._tiles(images, rows, per_row):
+            seen += [(n, y) for n in range(n0, n1) for y in range(y0, y1)]
+            held = (n1 - n0) * (y1 - y0)
+            assert held * per_row <= conv_module.BUDGET or held == 1
+        assert seen == [(n, y) for n in range(images) for y in range(rows)]
+    parts = list(conv_module._tiles(6, 10, conv_module.BUDGET // 20))
+    assert parts == [(0, 2, 0, 10), (2, 4, 0, 10), (4, 6, 0, 10)]  # not smaller than need be
+    parts = list(conv_module._tiles(1, 10, conv_module.BUDGET // 4))
+    assert parts == [(0, 1, 0, 4), (0, 1, 4, 8), (0, 1, 8, 10)]
 
 
 def test_nothing_to_add_and_nothing_to_make() -> None:
@@ -132,6 +184,14 @@ def test_nothing_to_add_and_nothing_to_make() -> None:
     w = np.ones((3, 2, 3, 3), np.float32)
     check("aten.convolution", 8, none, w, **form)
     check("aten.convolution_backward", 8, np.zeros((0, 3, 2, 2), np.float32), none, w, **form)
+    for width, inf in itertools.product(WIDTHS, (False, True)):  # planes of no places: taps outside
+        padded = {**form, "padding": (1, 1)}
+        x, small = np.zeros((2, 300, 0, 1), np.float32), np.ones((2, 300, 1, 1), np.float32)
+        small[1, 299] = np.inf if inf else 2
+        check("aten.convolution", width, x, small, np.float32([1.5, -2]), **padded)
+        grad = np.ones((2, 2, 2, 3), np.float32)
+        grad[1, 0] = np.inf if inf else 3
+        check("aten.convolution_backward", width, grad, x, small, **padded)
 
 
 def test_ties_and_the_largest_integer() -> None:
@@ -206,8 +266,12 @@ def test_the_binary64_engine_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     with blas.using(Narrow()):
         with engines.using("binary64"), pytest.raises(EnvironmentRefusedError, match="binary32"):
             evaluate("aten.mm", x, x, contract="exact/1")
+        with pytest.raises(EnvironmentRefusedError, match="binary32"):
+            engines.prepare(22)  # before a step begins
+        engines.prepare(8)  # the digits are faster there
         with engines.using("digits"):
             evaluate("aten.mm", x, x, contract="exact/1")
+            engines.prepare(22)
 
 
 def test_an_engine_that_is_not_there() -> None:

@@ -19,13 +19,19 @@ from tallystick.program.executor import Executor
 from tallystick.program.expand import (
     Expanded,
     expand,
+    extremes,
+    is_forward,
+    kinds,
+    micro_batch_of,
     numbering,
     part_of_name,
     split_batch,
     step_batch_types,
+    times,
 )
 from tallystick.program.ir import Node, Program, Value
-from tallystick.program.text import parse_text, text_digest
+from tallystick.program.text import attribute_text, parse_text, text_digest
+from tallystick.program.work import _node_terms, step_terms
 
 STEP = micro_step()
 LR, KEY = {"lr": 0.25}, np.array([5, 9], np.int64)
@@ -232,8 +238,8 @@ def test_the_batch_is_cut_into_consecutive_places() -> None:
         field, part = part_of_name(name)
         assert part is not None and field == "x" and array.base is batch["x"]
         assert (array == batch["x"][ROWS * part : ROWS * (part + 1)]).all()
-    assert step_batch_types(STEP, 4) == {"x": f32(4 * ROWS, 4)}
     assert part_of_name("batch.x") == ("batch.x", None)
+    assert step_batch_types(STEP, 4) == {"x": f32(4 * ROWS, 4)}
     with pytest.raises(UsageError, match="not 5 micro-batches"):
         split_batch(batch, 5)
 
@@ -252,3 +258,37 @@ def test_the_expansion_is_executed_as_it_reads(parts: int) -> None:
         found = result.outputs.get(name, state.get(name))
         assert found is not None and found.tobytes() == value.tobytes(), name
     assert int(expected["metric.count"]) == 7 + parts
+
+
+# -- who reads nodes by number ---------------------------------------------------------------------
+def test_kinds_and_extremes_stand_for_all_nodes() -> None:
+    flat = expand(STEP, 5)
+    chosen = kinds(flat)
+    assert sum(times(flat, n) for n in chosen) == len(flat.nodes)
+    assert {(flat.nodes[n].op, flat.nodes[n].out_types) for n in chosen} == {
+        (node.op, node.out_types) for node in flat.nodes
+    }
+    lengths = [len(attribute_text(node.attrs)) for node in expand(STEP, 500).nodes]
+    some = expand(STEP, 500)
+    assert max(len(attribute_text(some.nodes[n].attrs)) for n in extremes(some)) == max(lengths)
+    plain = linear_step()
+    assert kinds(plain) == extremes(plain) == list(range(len(plain.nodes)))
+    assert {times(plain, n) for n in kinds(plain)} == {1}
+    # An estimate that looks at each node gives the same.
+    assert step_terms(flat) == sum(_node_terms(flat, node) for node in flat.nodes)
+    assert step_terms(expand(STEP, 1)) < step_terms(flat) < 5 * step_terms(expand(STEP, 1))
+
+
+def test_a_node_up_to_the_loss_of_its_micro_batch_is_forward() -> None:
+    flat, n = expand(STEP, 3), STEP.section
+    (loss,) = (i for i, node in enumerate(STEP.nodes[:n]) if node.op == "aten.mean")
+    forward = is_forward(flat)
+    assert [forward(i) for i in range(3 * n)] == [i % n <= loss for i in range(3 * n)]
+    assert not any(forward(i) for i in range(3 * n, len(flat.nodes)))
+    plain = linear_step()
+    end = plain.output_values["loss"].node
+    assert [is_forward(plain)(i) for i in range(9)] == [i <= end for i in range(9)]
+    without = replace(plain, outputs=tuple(o for o in plain.outputs if o[0] != "loss"))
+    assert all(is_forward(without)(i) for i in range(9))
+    assert micro_batch_of(flat, n + 2) == (1, 2)
+    assert micro_batch_of(flat, 3 * n) is None and micro_batch_of(plain, 0) is None

@@ -14,6 +14,9 @@ from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 
 from tallystick.commit.encoding import sha256
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.device import Device
 from tallystick.kernels.rounded import using
 from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.numerics.types import type_of
@@ -41,25 +44,35 @@ def program(bits: int, batch: Arrays, emit: Emit) -> Program:
     return b.finish({f"grad.{n}": value for n, value in enumerate(outputs)})
 
 
-def run(logs: LoggedSteps, batch: Arrays, step: int, engine: Any) -> tuple[list[np.ndarray], bytes]:
-    executor = Executor(logs.logged.program, kernels=logs.kernels)
-    logs.begin(step)
-    with using(engine):
+def run(
+    logs: LoggedSteps, batch: Arrays, step: int, engine: Any, device: Device = CPU
+) -> tuple[list[np.ndarray], bytes]:
+    logs.move_to(device)
+    executor = Executor(logs.logged.program, ExecutionContext(device=device), logs.kernels)
+    with using(engine), executor.context.entered():
+        logs.begin(step)
         result = executor.run_step({}, batch)
-    digest = logs.finish()
+        digest = logs.finish()
     return [result.outputs[name] for name in sorted(result.outputs)], digest
 
 
 class Run:
     """A recorded run of one step, and what it takes to follow it."""
 
-    def __init__(self, path: Path, program_: Program, batch: Arrays, engine: Any = DEFAULT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        program_: Program,
+        batch: Arrays,
+        engine: Any = DEFAULT,
+        device: Device = CPU,
+    ) -> None:
         self.program, self.batch, self.path = program_, batch, path
         logged = LoggedProgram(program_)
         self.expected = expected_of(logged, JOB)
         logs = LogDirectory(path, JOB, logged.sections)
         self.recorder = LoggedSteps(program_, sink=logs.writer)
-        self.outputs, self.digest = run(self.recorder, batch, 0, engine)
+        self.outputs, self.digest = run(self.recorder, batch, 0, engine, device)
         assert not self.recorder.findings
 
     def entries(self, number: int = 0) -> Entries:
@@ -81,13 +94,14 @@ class Run:
         path: Path | None = None,
         engine: Any = DEFAULT,
         digest: bytes | None = None,
+        device: Device = CPU,
         **how: bool,
     ) -> tuple[LoggedSteps, list[np.ndarray], bytes]:
         def source(step: int) -> LogReader:
             return open_log(path or self.path, step, self.expected, digest)
 
         follower = LoggedSteps(self.program, source, **how)
-        outputs, digest = run(follower, self.batch, 0, engine)
+        outputs, digest = run(follower, self.batch, 0, engine, device)
         return follower, outputs, digest
 
 

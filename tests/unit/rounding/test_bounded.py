@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded import ENGINES, JOB, Arrays, Run, elements_of_mm, nasty_mm, program, run, same
 from reference.logs import C, Element, order
 from reference.nasty import near_boundaries
 from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import abs_sums
+from unit.rounding.recorded import (
+    ENGINES,
+    JOB,
+    Arrays,
+    Run,
+    elements_of_mm,
+    nasty_mm,
+    program,
+    run,
+    same,
+)
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED

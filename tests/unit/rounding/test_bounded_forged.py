@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded import ENGINES, JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from reference.logs import order
 from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import rounded_sum
+from unit.rounding.recorded import ENGINES, JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 
 from tallystick.rounding import blocks
 from tallystick.rounding.blocks import Entries

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import mm, program
-from recorded import run as one_step
 from reference.steps import Steps, under
+from unit.rounding.recorded import mm, program
+from unit.rounding.recorded import run as one_step
 
 pytest.importorskip("torch", reason="the published form runs on torch")
 

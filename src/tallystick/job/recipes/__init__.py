@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import is_frozen, load_frozen
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
-from tallystick.job.recipes.base import Built, Recipe, Sources, under
+from tallystick.job.recipes.base import Built, Recipe, Sources, load_frozen_data, under
 from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
 from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
@@ -98,22 +99,26 @@ def new_job(
         raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
     check_environment()
     _require_torch()
-    data = recipe.load_data(chosen, sources, seed)
+    if sources.data is not None and is_frozen(sources.data):
+        data = load_frozen_data(recipe, chosen, load_frozen(sources.data))
+    else:
+        data = recipe.load_data(chosen, sources, seed)
+    train, held_out = data.records
     fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
     built = under(meaning, recipe.build(chosen, fields, steps, seed))
     every = max(1, steps // 10) if evaluate_every is None else evaluate_every
     return save_job(
         built.captured,
         directory,
-        data.train,
+        train,
         steps=steps,
         seed=seed,
         checkpoint_interval=checkpoint_interval,
         schedules=built.schedules,
         initial_state=built.initial_state,
-        validation=data.validation,
-        eval_program=built.eval_program,
-        evaluate_every=every,
+        validation=held_out,
+        eval_program=built.eval_program if held_out is not None else None,
+        evaluate_every=every if held_out is not None else 0,
         stop_rule=stop_rule,
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},

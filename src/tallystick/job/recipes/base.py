@@ -11,6 +11,9 @@ import numpy as np
 
 from tallystick.commit.encoding import Writer, tag
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
+from tallystick.errors import UsageError
+from tallystick.job.columns import Data
 from tallystick.kernels.table import run_of
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Program
@@ -34,6 +37,14 @@ class DataSet:
     train: dict[str, Array]
     validation: dict[str, Array]
     about: dict[str, str]
+    frozen: Frozen | None = None
+
+    @property
+    def records(self) -> tuple[Data, Data | None]:
+        """The records to train on and those held out, as `save_job` takes them."""
+        if self.frozen is None:
+            return self.train, self.validation
+        return self.frozen, self.frozen.validation
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,44 @@ class Recipe:
     load_data: Callable[[Any, Sources, int], DataSet]
     build: Callable[[Any, Mapping[str, TensorType], int, int], Built]
     presets: dict[str, dict[str, str]] = field(default_factory=dict)
+    # Raises UsageError unless a frozen data set has the records that the settings ask for.
+    check_frozen: Callable[[Any, Frozen], None] | None = None
+
+
+def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> DataSet:
+    """A frozen data set as a recipe's data. Raises UsageError where its records do not fit."""
+    if recipe.check_frozen is None:
+        raise UsageError(
+            f"Recipe {recipe.name} takes no frozen data set.", "Use tallystick.capture."
+        )
+    recipe.check_frozen(settings, frozen)
+    return DataSet(frozen.columns, {}, {"source": f"frozen data {frozen.directory.name}"}, frozen)
+
+
+def require_fields(frozen: Frozen, wanted: Mapping[str, tuple[str, int]], classes: str) -> None:
+    """Raise UsageError unless the fields are exactly `wanted`: dtype and number of axes by name,
+    and no value of the field `classes` is negative."""
+    found = {f.name: (f.dtype, len(f.shape)) for f in frozen.schema.fields}
+    if found != wanted:
+        raise UsageError(
+            f"The records of {frozen.directory} are {_fields(frozen)}.",
+            "The recipe needs "
+            + " and ".join(f"{n} {dtype} of {axes} axes" for n, (dtype, axes) in wanted.items())
+            + ": freeze them so (fields=, dtype=).",
+        )
+    for each in (frozen, frozen.validation):
+        if each is not None and each.ranges[classes][0] < 0:
+            raise UsageError(f"{each.directory} has a negative {classes}.", "They count from 0.")
+
+
+def _fields(frozen: Frozen) -> str:
+    return ", ".join(f"{f.name} {f.dtype}{list(f.shape)}" for f in frozen.schema.fields)
+
+
+def greatest(frozen: Frozen, name: str) -> int:
+    """The greatest value of an integer field, held-out records included."""
+    held = frozen.validation
+    return max(frozen.ranges[name][1], held.ranges[name][1] if held is not None else 0)
 
 
 def draw(op: str, seed: int, draw_id: int, shape: tuple[int, ...], **attrs: float) -> Array:
@@ -99,6 +148,11 @@ def normal(seed: int, draw_id: int, shape: tuple[int, ...], std: float) -> Array
 def uniform(seed: int, draw_id: int, shape: tuple[int, ...], bound: float) -> Array:
     """Uniform numbers in [-bound, bound)."""
     return draw("tallystick.uniform", seed, draw_id, shape, low=-float(bound), high=float(bound))
+
+
+def is_weight(slot: str) -> bool:
+    """True for a slot of the module itself, whose first value a recipe gives."""
+    return slot.startswith(("param.", "buffer."))
 
 
 def split(columns: dict[str, Array], held_out: int) -> tuple[dict[str, Array], dict[str, Array]]:

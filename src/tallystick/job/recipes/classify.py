@@ -12,10 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.disk.regular import names, open_file, read_file
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import StorageError, UsageError
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal, split, uniform
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    greatest,
+    normal,
+    require_fields,
+    split,
+    uniform,
+)
+from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.numerics.types import TensorType
@@ -60,11 +72,13 @@ class MlpSettings:
     activation: str = setting("relu", "relu, gelu or tanh")
     dropout: float = setting(0.0, "probability after each hidden layer", low=0)
     batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
-    optimizer: str = setting("adam", "adam, adamw or sgd")
+    optimizer: str = setting("adam", CHOICES)
     lr: float = setting(0.003, "learning rate", low=0)
-    momentum: float = setting(0.9, "SGD", low=0, high=1)
+    momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
     weight_decay: float = setting(0.0, "of any optimizer", low=0)
     clip_norm: float = setting(0.0, "global gradient norm; 0 is off", low=0)
+    clip_value: float = setting(0.0, "largest element of a gradient; 0 is off", low=0)
+    ema: float = setting(0.0, "decay of an average of the parameters; 0 is none", low=0, high=1)
     warmup: int = setting(0, "steps of linear warm-up", low=0)
     schedule: str = setting("constant", "constant or cosine (to a tenth of lr)")
     validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
@@ -73,10 +87,10 @@ class MlpSettings:
         for name, known in (
             ("schedule", SCHEDULES),
             ("activation", ("relu", "gelu", "tanh")),
-            ("optimizer", ("adam", "adamw", "sgd")),
         ):
             if getattr(self, name) not in known:
                 raise UsageError(f"mlp: {name} is one of {', '.join(known)}.", f"Fix --set {name}.")
+        check_name("mlp", self.optimizer)
         if not self.dropout < 1:
             raise UsageError("mlp: dropout must be below 1.", "Fix --set dropout.")
 
@@ -178,6 +192,22 @@ def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
     return DataSet(train, validation, {"source": origin})
 
 
+def check_classes(s: Any, frozen: Frozen) -> None:
+    """Raise UsageError unless no class of the frozen records is beyond the model's."""
+    most = greatest(frozen, "y")
+    if most >= s.classes:
+        raise UsageError(
+            f"The data has class {most}, the model {s.classes} classes.",
+            f"Add --set classes={most + 1}.",
+        )
+
+
+def check_frozen(s: Any, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are x f32[features] and y i64[]."""
+    require_fields(frozen, {"x": ("f32", 1), "y": ("i64", 0)}, "y")
+    check_classes(s, frozen)
+
+
 def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     """nn.Linear's own distribution, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), from our Philox
     generator."""
@@ -205,8 +235,15 @@ def _build(
 
     module.train()
     batch = {"x": ((s.batch_size, features), "f32"), "y": ((s.batch_size,), "i64")}
-    clip = getattr(s, "clip_norm", 0.0) or None
-    captured = capture(module, loss, batch, optimizer, clip_norm=clip)
+    captured = capture(
+        module,
+        loss,
+        batch,
+        optimizer,
+        clip_norm=getattr(s, "clip_norm", 0.0) or None,
+        clip_value=getattr(s, "clip_value", 0.0) or None,
+        ema=average_of(getattr(s, "ema", 0.0)),
+    )
     types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
     return Built(
         captured,
@@ -234,11 +271,9 @@ def build_logreg(
 
 
 def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
-    """Hidden layers of one width, cross-entropy, Adam, AdamW or SGD. Needs torch."""
+    """Hidden layers of one width, cross-entropy, any optimizer. Needs torch."""
     import torch
     from torch import nn
-
-    from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
 
     activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
     features = fields["x"].shape[0]
@@ -250,20 +285,32 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
             if s.dropout:
                 layers.append(nn.Dropout(s.dropout))
         module = nn.Sequential(*layers, nn.Linear(s.hidden, s.classes))
-    optimizer: Optimizer
-    if s.optimizer == "sgd":
-        optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay)
-    elif s.optimizer == "adam":
-        optimizer = Adam(lr="lr", weight_decay=s.weight_decay)
-    else:
-        optimizer = AdamW(lr="lr", weight_decay=s.weight_decay)
+    last = f"{len(module) - 1}."
+    optimizer = make_optimizer(
+        s.optimizer,
+        lambda name, shape: len(shape) == 2 and not name.startswith(last),
+        momentum=s.momentum,
+        weight_decay=s.weight_decay,
+    )
     return _build(module, s, optimizer, features, steps, seed)
 
 
 _SOURCES = ("cifar10", "data")
 LOGREG = Recipe(
-    "logreg", "softmax regression on vectors", LogregSettings, _SOURCES, load_data, build_logreg
+    "logreg",
+    "softmax regression on vectors",
+    LogregSettings,
+    _SOURCES,
+    load_data,
+    build_logreg,
+    check_frozen=check_frozen,
 )
 MLP = Recipe(
-    "mlp", "a multilayer perceptron on vectors", MlpSettings, _SOURCES, load_data, build_mlp
+    "mlp",
+    "a multilayer perceptron on vectors",
+    MlpSettings,
+    _SOURCES,
+    load_data,
+    build_mlp,
+    check_frozen=check_frozen,
 )

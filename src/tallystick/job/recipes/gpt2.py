@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    greatest,
+    is_weight,
+    normal,
+    require_fields,
+)
+from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.job.recipes.text_corpus import read_text, stdlib_docstrings, windows
@@ -35,10 +46,14 @@ class Gpt2Settings:
     lr: float = setting(1e-3, "peak learning rate", low=0)
     warmup: int = setting(20, "steps of linear warm-up", low=0)
     schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
-    weight_decay: float = setting(0.1, "AdamW, on matrices only", low=0)
-    beta1: float = setting(0.9, "AdamW", low=0)
-    beta2: float = setting(0.95, "AdamW", low=0)
+    optimizer: str = setting("adamw", CHOICES)
+    momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
+    weight_decay: float = setting(0.1, "on matrices only", low=0)
+    beta1: float = setting(0.9, "Adam, AdamW and LAMB", low=0)
+    beta2: float = setting(0.95, "Adam, AdamW and LAMB", low=0)
     clip_norm: float = setting(1.0, "global gradient norm; 0 is off", low=0)
+    clip_value: float = setting(0.0, "largest element of a gradient; 0 is off", low=0)
+    ema: float = setting(0.0, "decay of an average of the parameters; 0 is none", low=0, high=1)
     bias: bool = setting(True, "biases in linear layers and layer norms")
     text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
@@ -51,6 +66,7 @@ class Gpt2Settings:
             )
         if not self.dropout < 1 or self.schedule not in SCHEDULES:
             raise UsageError("gpt2: dropout is below 1, schedule constant or cosine.", "Fix --set.")
+        check_name("gpt2", self.optimizer)
         if max(self.beta1, self.beta2) >= 1:
             raise UsageError("gpt2: beta1 and beta2 are below 1.", "Fix --set.")
 
@@ -169,6 +185,10 @@ def initial_weights(
 def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
     """Windows of byte tokens; the last ones are held out. One field: `tokens` i64[block_size +
     1]."""
+    if sources.data is not None:
+        raise UsageError(
+            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+        )
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"
     else:
@@ -188,13 +208,29 @@ def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
     return DataSet({"tokens": tokens[:-held_out]}, {"tokens": tokens[-held_out:]}, about)
 
 
+def check_frozen(s: Gpt2Settings, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are tokens i64[block_size + 1] of the vocabulary."""
+    require_fields(frozen, {"tokens": ("i64", 1)}, "tokens")
+    length = frozen.schema.fields[0].shape[0]
+    if length != s.block_size + 1:
+        raise UsageError(
+            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
+            f"Add --set block_size={length - 1}.",
+        )
+    most = greatest(frozen, "tokens")
+    if most >= s.vocab_size:
+        raise UsageError(
+            f"The data has token {most}, the model {s.vocab_size} tokens.",
+            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
+        )
+
+
 def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
     from torch.nn import functional as F
 
     from tallystick.program.capture.api import capture, capture_eval, capture_forward
-    from tallystick.program.optimizers import AdamW
 
     def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         tokens = batch["tokens"]
@@ -209,14 +245,24 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
         module = make_module(s)
     module.train()
     batch = {"tokens": ((s.batch_size, s.block_size + 1), "i64")}
-    optimizer = AdamW(
-        lr="lr",
+    optimizer = make_optimizer(
+        s.optimizer,
+        lambda name, shape: len(shape) == 2 and name.startswith("h."),
         betas=(s.beta1, s.beta2),
+        momentum=s.momentum,
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(module, loss, batch, optimizer, clip_norm=s.clip_norm or None)
-    weight_types = {n: t for n, t in captured.program.state_types.items() if n[:4] != "opt."}
+    captured = capture(
+        module,
+        loss,
+        batch,
+        optimizer,
+        clip_norm=s.clip_norm or None,
+        clip_value=s.clip_value or None,
+        ema=average_of(s.ema),
+    )
+    weight_types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     weights = initial_weights(s, weight_types, seed)
     return Built(
         captured,
@@ -231,8 +277,9 @@ RECIPE = Recipe(
     "gpt2",
     "a GPT-2 of any size on the bytes of a text",
     Gpt2Settings,
-    ("text",),
+    ("text", "data"),
     load_data,
     build,
     PRESETS,
+    check_frozen,
 )

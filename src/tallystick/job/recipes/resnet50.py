@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify
-from tallystick.job.recipes.base import Built, DataSet, Recipe, Sources, normal, uniform
+from tallystick.job.recipes.base import (
+    Built,
+    DataSet,
+    Recipe,
+    Sources,
+    is_weight,
+    normal,
+    require_fields,
+    uniform,
+)
+from tallystick.job.recipes.optimizers import NAMES, average_of, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.numerics.types import DTYPES, TensorType
@@ -37,16 +48,24 @@ class ResnetSettings:
     records: int = setting(512, "records of the synthetic data", low=16, high=1 << 24)
     batch_size: int = setting(32, "records per step", low=2, high=1 << 20)
     lr: float = setting(0.02, "peak learning rate", low=0)
-    momentum: float = setting(0.9, "SGD", low=0, high=1)
-    weight_decay: float = setting(5e-4, "SGD, on convolutions and the last matrix only", low=0)
+    optimizer: str = setting("sgd", f"{', '.join(NAMES[:-1])}")
+    momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
+    weight_decay: float = setting(5e-4, "on convolutions and the last matrix only", low=0)
     bn_momentum: float = setting(0.1, "of the running statistics", low=0, high=1)
     clip_norm: float = setting(0.0, "global gradient norm; 0 is off", low=0)
+    clip_value: float = setting(0.0, "largest element of a gradient; 0 is off", low=0)
+    ema: float = setting(0.0, "decay of an average of the parameters; 0 is none", low=0, high=1)
     warmup: int = setting(20, "steps of linear warm-up", low=0)
     schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
     validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
 
     def __post_init__(self) -> None:
-        for name, known in (("schedule", SCHEDULES), ("stem", ("cifar", "imagenet"))):
+        kinds = NAMES[:-1]  # the only matrix is the last one, so there is nothing for Muon
+        for name, known in (
+            ("schedule", SCHEDULES),
+            ("stem", ("cifar", "imagenet")),
+            ("optimizer", kinds),
+        ):
             if getattr(self, name) not in known:
                 raise UsageError(
                     f"resnet50: {name} is one of {', '.join(known)}.", f"Fix --set {name}."
@@ -182,13 +201,24 @@ def load_data(s: ResnetSettings, sources: Sources, seed: int) -> DataSet:
     return found
 
 
+def check_frozen(s: ResnetSettings, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are x f32[3, height, width] and y i64[]."""
+    require_fields(frozen, {"x": ("f32", 3), "y": ("i64", 0)}, "y")
+    (x,) = (f for f in frozen.schema.fields if f.name == "x")
+    if x.shape[0] != _COLOURS:
+        raise UsageError(
+            f"The images have {x.shape[0]} channels, the network takes {_COLOURS}.",
+            "Freeze images of three channels, channels first.",
+        )
+    classify.check_classes(s, frozen)
+
+
 def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
     from torch.nn import functional as F
 
     from tallystick.program.capture.api import capture, capture_eval, capture_forward
-    from tallystick.program.optimizers import SGD
 
     def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return F.cross_entropy(module(batch["x"]), batch["y"])
@@ -202,9 +232,23 @@ def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed:
     module.train()
     image = fields["x"].shape
     batch = {"x": ((s.batch_size, *image), "f32"), "y": ((s.batch_size,), "i64")}
-    optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay, decay_min_ndim=2)
-    captured = capture(module, loss, batch, optimizer, clip_norm=s.clip_norm or None)
-    types = {n: t for n, t in captured.program.state_types.items() if not n.startswith("opt.")}
+    optimizer = make_optimizer(
+        s.optimizer,
+        lambda name, shape: False,
+        momentum=s.momentum,
+        weight_decay=s.weight_decay,
+        decay_min_ndim=2,
+    )
+    captured = capture(
+        module,
+        loss,
+        batch,
+        optimizer,
+        clip_norm=s.clip_norm or None,
+        clip_value=s.clip_value or None,
+        ema=average_of(s.ema),
+    )
+    types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     return Built(
         captured,
         captured.state_for(initial_state(types, seed)),
@@ -222,4 +266,5 @@ RECIPE = Recipe(
     load_data,
     build,
     PRESETS,
+    check_frozen,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
+from tallystick.kernels.cuda.marks import Rounding
 from tallystick.kernels.cuda.table import (
     Outputs,
     Tensors,
@@ -34,8 +35,8 @@ def _rounded(exact: Run, ordinary: Run) -> Run:
     return run
 
 
-def _alone(bits: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    rounded_kernel[op](bits, attrs, inputs, outputs)
+def _alone(how: Rounding, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    rounded_kernel[op](how, attrs, inputs, outputs)
 
 
 def _by_integers(width: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
@@ -46,14 +47,15 @@ def _by_integers(width: int, op: str, attrs: Attrs, inputs: Tensors, outputs: Ou
 def kernels_of(contract: Contract) -> Mapping[str, Kernel]:
     """Operator name to kernel; none under a contract that has no kernels here.
 
-    Of the contracts that keep a log, the published form computes in `kernels/stock`. The bounded
-    form has no recorder and no follower on a GPU, and without them its kernels would be of no use.
+    Of the contracts that keep a log, the published form computes in `kernels/stock`. Those of the
+    bounded form are those of an empty log (NUMERICS 14.5), and rounding/bounded/resident.py has the
+    others.
     """
-    if contract.name not in _COMPLETE:
+    if contract.name not in _COMPLETE and contract.form != "bounded":
         return {}
     table = dict(cuda_kernel)
     for op in contract.rounded_operators & table.keys() & rounded_kernel.keys():
-        exact = partial(_alone, contract.bits, op)
+        exact = partial(_alone, Rounding(contract.bits), op)
         table[op] = replace(table[op], run=_rounded(exact, table[op].run))
     for op in contract.exact_operators & table.keys() & exact_kernel.keys():
         table[op] = replace(table[op], run=partial(_by_integers, contract.width, op))

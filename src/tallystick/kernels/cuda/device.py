@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from threading import RLock
+from weakref import WeakSet
 
 import numpy as np
 
@@ -33,6 +34,7 @@ class Cuda:
         self.driver = driver
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
+        self._sequences: WeakSet[DeviceSequence] = WeakSet()
         self._hashing = Hashing(self)
         self._probed: set[Contract] = set()
         # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
@@ -69,7 +71,9 @@ class Cuda:
         return self._turn
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return DeviceSequence(self, calls)
+        made = DeviceSequence(self, calls)
+        self._sequences.add(made)
+        return made
 
     # -- for kernels -------------------------------------------------------------------------------
 
@@ -80,6 +84,11 @@ class Cuda:
     def scratch(self, nbytes: int) -> int:
         """The address of memory for one call of a kernel; the next call gets the same memory."""
         if self.scratch_memory is None or self.scratch_memory.nbytes < nbytes:
+            # The former is free before the larger one is taken: a recording that holds its address
+            # is made again.
+            for sequence in self._sequences:
+                sequence.forget()
+            self.scratch_memory = None
             self.scratch_memory = Memory(self.driver, nbytes)
         return self.scratch_memory.address
 

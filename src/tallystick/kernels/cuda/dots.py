@@ -1,8 +1,9 @@
-"""Products of `rounded/1` on a GPU: which part of a product each launch computes.
+"""Products of rounded operators on a GPU: which part of a product each launch computes.
 
 A product is made in binary64 (native/cuda/rounded.cu), in parts of bounded memory. Then each
-element becomes R of its exact sum (NUMERICS 13.3). No choice made here changes a bit: they change w
-and its bound (14.4), which decide only the elements that are summed exactly.
+element becomes R of its exact sum (NUMERICS 13.3), or what an entry of a log says (14.5). No choice
+made here changes a bit of `rounded/1`: they change w, which decides only the elements that are
+summed exactly. Under `replay/1` w decides a trainer's entries too, whose log then gives the bits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.folds import Layout, Room
 from tallystick.kernels.cuda.launch import THREADS, f32, f64, over, whole
+from tallystick.kernels.cuda.marks import Marks
 from tallystick.numerics.grid import BOUND_FACTOR
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
@@ -202,6 +204,8 @@ class Target:
     b_lines: int = 0
     b_parts: int = 1
     b_step: int = 0
+    marks: Marks | None = None  # of an output with a log
+    b_first: bool = False  # a of 14.4 is our b (OPENING 7.3)
 
     def share(self, longest: int, sums: int) -> float:
         """The share of E that bounds the error where a term passes through at most `longest`
@@ -224,13 +228,16 @@ def decide(
     params += whole(target.batches, target.rows, target.plane)
     params += whole(target.a_squares, target.b_squares, target.a_period, target.a_lines)
     params += whole(target.b_lines, target.b_parts, target.b_step)
-    params += f64(factor_of(target.terms + last.is_term), share)
+    params += f64(factor_of(target.terms + last.is_term), share) + whole(target.b_first)
     params += whole(last.address, last.batch, last.row, last.place, last.is_term)
     params += whole(
         is_after and last.alpha != 1, is_after and last.beta != 0, is_after and last.beta != 1
     )
     params += f32(last.alpha, last.beta) + whole(target.bits, target.terms, target.out)
-    device.launch(f"rounded_decide_{kind}", over(tile.size), THREADS, params + operands)
+    kernel, params = f"rounded_decide_{kind}", params + operands
+    if target.marks is not None:
+        kernel, params = f"replay_decide_{kind}", params + target.marks.slots()
+    device.launch(kernel, over(tile.size), THREADS, params)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Driver(Protocol):
     """One GPU and one queue of work on it. Work runs in the order in which it was given.
 
     Addresses are those of the device. Raises MemoryError where the device has no memory left,
-    EnvironmentRefusedError where the device failed.
+    MachineFaultError where it failed, DeviceLostError where this process cannot use it any more.
     """
 
     @property

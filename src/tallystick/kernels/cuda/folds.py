@@ -39,6 +39,7 @@ _ALL = (
     Fold("reduce_deviations", 8, "reduce_sum64"),
     Fold("reduce_sum64", 8),
     Fold("rounded_squares", 8, "reduce_sum64"),
+    Fold("replay_magnitudes", 8, "reduce_sum64"),
     Fold("reduce_max", 4),
     Fold("reduce_min", 4),
     Fold("reduce_whole_sum", 8),

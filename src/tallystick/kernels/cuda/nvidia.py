@@ -15,12 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.errors import EnvironmentRefusedError, MachineFaultError, UsageError
+from tallystick.errors import (
+    DeviceLostError,
+    EnvironmentRefusedError,
+    MachineFaultError,
+    UsageError,
+)
 from tallystick.kernels.cuda.driver import Grid, Traffic
 from tallystick.kernels.cuda.source import compiled, compiler_version, file_of, forget
 
 LEAST_CAPABILITY = (8, 0)
 _STATIC_SHARED = 48 * 1024  # more needs a kernel's leave
+# After these every further call of the process fails: "the process must be terminated and
+# relaunched" (CUDA driver API, CUresult); a bad memory cell ends a context too.
+_FATAL = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ASSERT", "CONTAINED", "CONTEXT_IS_DESTROYED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE",
+        "HARDWARE_STACK_ERROR", "ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE",
+        "INVALID_PC", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS",
+        "MPS_CLIENT_TERMINATED", "NVLINK_UNCORRECTABLE", "TENSOR_MEMORY_LEAK",
+    )
+)  # fmt: skip
 _NAME = re.compile(r"cuda(?::([0-9]{1,3}))?", re.ASCII)
 
 
@@ -51,12 +67,18 @@ def _api() -> Any:
 
 
 def _checked(answer: tuple[Any, ...], doing: str) -> Any:
-    """The value of a call of the API. Raises MemoryError, MachineFaultError."""
+    """The value of a call. Raises MemoryError, MachineFaultError, DeviceLostError."""
     result, *values = answer
     if result.value == 0:
         return values[0] if len(values) == 1 else tuple(values)
     if result.name == "CUDA_ERROR_OUT_OF_MEMORY":
         raise MemoryError(f"The GPU has no memory left ({doing}).")
+    if result.name in _FATAL:
+        raise DeviceLostError(
+            f"The GPU failed ({doing}): {result.name}. This process cannot use it any more.",
+            "Start the command again: a new process opens the GPU anew, and what was stored is "
+            "there. Or compute with --device cpu.",
+        )
     raise MachineFaultError(
         f"The GPU failed ({doing}): {result.name}.",
         "Run `tallystick doctor`; start the command again, or compute with --device cpu.",
@@ -70,7 +92,7 @@ class _Graph:
         self._owner, self._api = owner, owner.api
         try:
             answer = self._api.cuGraphInstantiate(graph, 0)
-            self._executable = _checked(answer, "preparing a recording")
+            self._executable = owner.checked(answer, "preparing a recording")
         finally:
             self._api.cuGraphDestroy(graph)
         weakref.finalize(self, _destroy, self._api, owner.context, self._executable)
@@ -78,7 +100,7 @@ class _Graph:
     def replay(self) -> None:
         self._owner.enter()
         answer = self._api.cuGraphLaunch(self._executable, self._owner.stream)
-        _checked(answer, "starting a recording")
+        self._owner.checked(answer, "starting a recording")
 
 
 def _destroy(api: Any, context: Any, executable: Any) -> None:
@@ -97,6 +119,7 @@ class NvidiaDriver:
     def __init__(self, ordinal: int = 0) -> None:
         self.api = api = _api()
         self.traffic = Traffic()
+        self._lost: tuple[str, str] | None = None  # the words of the error that ended the context
         self._check_version()
         count = _checked(api.cuDeviceGetCount(), "counting GPUs")
         if ordinal >= count:
@@ -150,14 +173,27 @@ class NvidiaDriver:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
     def enter(self) -> None:
-        """Make this GPU the calling thread's: the API keeps one for each thread."""
-        _checked(self.api.cuCtxSetCurrent(self.context), "entering the GPU")
+        """Make this GPU the calling thread's: the API keeps one for each thread.
+
+        Raises DeviceLostError, with the first fault's words, where this process has lost it.
+        """
+        if self._lost is not None:
+            raise DeviceLostError(*self._lost)
+        self.checked(self.api.cuCtxSetCurrent(self.context), "entering the GPU")
+
+    def checked(self, answer: tuple[Any, ...], doing: str) -> Any:
+        """The value of a call. Raises MemoryError, MachineFaultError, DeviceLostError."""
+        try:
+            return _checked(answer, doing)
+        except DeviceLostError as error:
+            self._lost = error.message, error.next_action
+            raise
 
     # -- memory ------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> int:
         self.enter()
-        return int(_checked(self.api.cuMemAlloc(nbytes), f"allocating {nbytes} bytes"))
+        return int(self.checked(self.api.cuMemAlloc(nbytes), f"allocating {nbytes} bytes"))
 
     def free(self, address: int) -> None:
         # It waits for the work that was given. Nothing is checked: an error here would hide an
@@ -165,12 +201,18 @@ class NvidiaDriver:
         self.api.cuCtxSetCurrent(self.context)
         self.api.cuMemFree(address)
 
+    def memory(self) -> tuple[int, int]:
+        """The GPU's free bytes and all its bytes, whoever uses them."""
+        self.enter()
+        free, total = self.checked(self.api.cuMemGetInfo(), "asking for its memory")
+        return int(free), int(total)
+
     def to_device(self, host: np.ndarray, address: int) -> None:
         self.enter()
         self.traffic.to_device += 1
         self.traffic.to_device_bytes += host.nbytes
         answer = self.api.cuMemcpyHtoDAsync(address, host.ctypes.data, host.nbytes, self.stream)
-        _checked(answer, "copying to the GPU")
+        self.checked(answer, "copying to the GPU")
         # A copy from page-locked memory goes on after the call, and the array may change.
         self.wait()
 
@@ -179,22 +221,22 @@ class NvidiaDriver:
         self.traffic.to_host += 1
         self.traffic.to_host_bytes += host.nbytes
         answer = self.api.cuMemcpyDtoHAsync(host.ctypes.data, address, host.nbytes, self.stream)
-        _checked(answer, "copying from the GPU")
+        self.checked(answer, "copying from the GPU")
         self.wait()
 
     def wait(self) -> None:
         """Wait until all work given has ended. Raises where some of it failed."""
-        _checked(self.api.cuStreamSynchronize(self.stream), "waiting for the GPU")
+        self.checked(self.api.cuStreamSynchronize(self.stream), "waiting for the GPU")
 
     def move(self, source: int, target: int, nbytes: int) -> None:
         self.enter()
         answer = self.api.cuMemcpyDtoDAsync(target, source, nbytes, self.stream)
-        _checked(answer, "copying on the GPU")
+        self.checked(answer, "copying on the GPU")
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         self.enter()
         answer = self.api.cuMemsetD8Async(address, byte, nbytes, self.stream)
-        _checked(answer, "filling memory")
+        self.checked(answer, "filling memory")
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -204,7 +246,7 @@ class NvidiaDriver:
             if name not in self._modules:
                 self._modules[name] = self._load(name)
             answer = self.api.cuModuleGetFunction(self._modules[name], kernel.encode())
-            self._functions[kernel] = _checked(answer, f"finding {kernel}")
+            self._functions[kernel] = self.checked(answer, f"finding {kernel}")
         return self._functions[kernel]
 
     def _load(self, name: str) -> Any:
@@ -214,14 +256,14 @@ class NvidiaDriver:
             # A kept file may be damaged: once more, from the source.
             forget(name, self.architecture)
             answer = self.api.cuModuleLoadData(compiled(name, self.architecture))
-        return _checked(answer, f"loading {name}.cu")
+        return self.checked(answer, f"loading {name}.cu")
 
     def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
         self.enter()
         function = self._function(kernel)
         if shared > max(_STATIC_SHARED, self._allowed.get(kernel, 0)):
             kind = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(self.api.cuFuncSetAttribute(function, kind, shared), f"preparing {kernel}")
+            self.checked(self.api.cuFuncSetAttribute(function, kind, shared), f"preparing {kernel}")
             self._allowed[kernel] = shared
         # A kernel has one parameter: an array of one pointer, to its bytes. The call copies them.
         held = ctypes.create_string_buffer(params, len(params))
@@ -229,14 +271,14 @@ class NvidiaDriver:
         answer = self.api.cuLaunchKernel(
             function, *grid, threads, 1, 1, shared, self.stream, ctypes.addressof(pointers), 0
         )
-        _checked(answer, f"starting {kernel}")
+        self.checked(answer, f"starting {kernel}")
 
     def record(self, work: Callable[[], None]) -> _Graph:
         self.enter()
         api = self.api
         # Relaxed: memory that Python frees meanwhile is no part of the recording.
         mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        _checked(api.cuStreamBeginCapture(self.stream, mode), "recording")
+        self.checked(api.cuStreamBeginCapture(self.stream, mode), "recording")
         try:
             work()
         except BaseException:
@@ -244,7 +286,7 @@ class NvidiaDriver:
             if result.value == 0:
                 api.cuGraphDestroy(graph)
             raise
-        return _Graph(self, _checked(api.cuStreamEndCapture(self.stream), "recording"))
+        return _Graph(self, self.checked(api.cuStreamEndCapture(self.stream), "recording"))
 
 
 def ordinal_of(name: str) -> int:

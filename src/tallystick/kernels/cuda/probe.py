@@ -98,7 +98,7 @@ def _cases() -> Iterator[_Case]:
 
 def differing(device: Cuda, contract: Contract) -> list[str]:
     """What gives other bits under `contract` than on the processor: operators, tiles of products,
-    recordings, digests."""
+    recordings, digests, rounding logs."""
     table = device.kernels(contract)
     found = [case[0] for case in _cases() if case[0] in table and not _same(device, contract, case)]
     found += _by_integers(device, contract) if contract.width else _by_tiles(device, contract)
@@ -106,6 +106,11 @@ def differing(device: Cuda, contract: Contract) -> list[str]:
         found.append("a recording")
     if not _hashes(device):
         found.append("digests")
+    if contract.form == "bounded":
+        from tallystick.kernels.cuda.log_probe import logs_differ
+
+        if logs_differ(device, contract.bits):
+            found.append("a rounding log")
     return found
 
 

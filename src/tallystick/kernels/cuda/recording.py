@@ -67,8 +67,8 @@ class DeviceSequence:
     """Calls of kernels on `device`.
 
     The first run that succeeds has started every call by itself, which also loads kernels and gets
-    scratch memory. The next run records them. Later runs start the recording. A recording is kept
-    only where no memory changed hands meanwhile, since it holds addresses. Where the device has no
+    scratch memory. The next run records them. Later runs start the recording. A recording holds
+    addresses: it is kept as long as the device keeps its scratch memory. Where the device has no
     memory for a recording, every run starts every call.
     """
 
@@ -77,7 +77,7 @@ class DeviceSequence:
         self._has_run = self._stays_eager = False
         self._recorded: Recorded | None = None
         self._refusing: list[tuple[int, str, str]] = []
-        self._scratch: Memory | None = None  # whose address the recording holds
+        self._forgotten = 0  # how often the device took other scratch memory
 
     def run(self) -> None:
         """Run all calls (sequence.py). Raises CallFailedError for a call that refuses or cannot be
@@ -93,10 +93,15 @@ class DeviceSequence:
             self._has_run = True
         self._look()
 
+    def forget(self) -> None:
+        """Let go of the recording: the scratch memory whose address it holds goes."""
+        self._recorded = None
+        self._forgotten += 1
+
     def _record(self) -> None:
-        device, scratch = self._device, self._device.scratch_memory
+        before = self._forgotten
         try:
-            recorded = device.driver.record(self._start_all)
+            recorded = self._device.driver.record(self._start_all)
         except MemoryError:
             self._stays_eager = True
             return
@@ -105,8 +110,8 @@ class DeviceSequence:
                 raise
             self._stays_eager = True
             return
-        if device.scratch_memory is scratch:
-            self._recorded, self._scratch = recorded, scratch
+        if self._forgotten == before:
+            self._recorded = recorded
 
     def _look(self) -> None:
         """Read the word of refusals, if any call may have left its number there."""

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients under `rounded/1` (NUMERICS 13.3; 2.6, 2.7).
+"""Convolutions and their gradients as rounded operators (NUMERICS 13.3; 2.6, 2.7).
 
 Each is a product with the patches of an image, which are laid out in scratch memory for some places
 at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
@@ -19,8 +19,9 @@ from tallystick.kernels.cuda.dots import (
     tiles_of,
     wide_bytes,
 )
-from tallystick.kernels.cuda.folds import Layout, Plan, Room, columns, rows, turned
-from tallystick.kernels.cuda.rounded_sum import state_bytes, sum_lines
+from tallystick.kernels.cuda.folds import BLOCK, Layout, Plan, Room, columns, rows, turned
+from tallystick.kernels.cuda.marks import Rounding
+from tallystick.kernels.cuda.rounded_sum import sum_bytes, sum_lines
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, optional, rounded_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.cuda.windows import Window, backward, forward, plain
@@ -40,7 +41,8 @@ def _at_a_time(places: int, patches: int, results: int) -> int:
 
 
 def _images(
-    bits: int,
+    how: Rounding,
+    output: int,
     window: Window,
     weight: DeviceTensor,
     out: DeviceTensor,
@@ -83,8 +85,9 @@ def _images(
         laid = Lines(patches, 1, here, k * here, groups)
         part = multiply(device, tile, k, lines, laid, w, (wide[0], wide[1]))
         target = Target(
-            out.address, groups, m, window.plane, k, bits, last,
-            a_squares, groups, m, b_squares - 8 * first, here,
+            out.address, groups, m, window.plane, k, how.bits, last,
+            a_squares, groups, m, b_squares - 8 * first, here, marks=how.marks.get(output),
+            b_first=True,
         )  # fmt: skip
         share = target.share(min(part, k), parts)
         decide(device, "places", target, tile, w, share, lines.slots() + window.slots())
@@ -100,7 +103,9 @@ def _grouped(w: DeviceTensor, groups: int, backward: bool) -> DeviceTensor:
     return turned(found, (0, 2, 1, 3)) if backward else found
 
 
-def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceTensor) -> None:
+def _weight_gradient(
+    how: Rounding, output: int, window: Window, grad: DeviceTensor, out: DeviceTensor
+) -> None:
     """out[g·M + i, tap] = Σ over (n,y,x) of grad[n,g·M + i,y,x] · tap `tap` there."""
     if out.size == 0:
         return
@@ -108,7 +113,10 @@ def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceT
     channels, plane, terms = grad.shape[1], window.plane, window.places
     m = channels // groups
     count = max(1, _at_a_time(terms, groups * n + channels, 1))
-    starts = range(0, max(terms, 1), count)
+    starts, marks = range(0, max(terms, 1), count), how.marks.get(output)
+    # Under a log the bound itself matters, so that b's squares are added as 3.1 says.
+    of_taps = Plan("reduce_sum64", rows(groups * n, -(-terms // BLOCK)))
+    whole_squares = marks is not None and len(starts) > 1
     parts = part_of(device, groups * tiles_of(m, n), count, groups * m * n)
     of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
                                              channels * plane, 1))  # fmt: skip
@@ -119,58 +127,70 @@ def _weight_gradient(bits: int, window: Window, grad: DeviceTensor, out: DeviceT
             4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
             8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
             wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
+            8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
         )
     ]  # fmt: skip
-    patches, gradients, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
+    patches, gradients, w, a_squares, b_squares, scratch, *wide, blocks = (
+        room.at(p) for p in places
+    )
     of_grad.run(device, a_squares, grad.address, scratch=scratch)
     tile, longest = Tile(groups, m, n, parts), 0
     for number, first in enumerate(starts):
         here = min(count, terms - first)
         window.lay(first, here, patches)
         plain(grad, 1).lay(first, here, gradients)
-        Plan("rounded_squares", rows(groups * n, here)).run(
-            device, b_squares + 8 * groups * n * number, patches, scratch=scratch
-        )
+        if not whole_squares:
+            Plan("rounded_squares", rows(groups * n, here)).run(
+                device, b_squares + 8 * groups * n * number, patches, scratch=scratch
+            )
         a = Lines(gradients, here, 1, m * here, groups)
         b = Lines(patches, here, 1, n * here, groups)
         to = (wide[0], wide[1])
         longest = max(longest, multiply(device, tile, here, a, b, w, to, adds=number > 0))
+    if whole_squares:
+        window.squares(blocks)
+        behind = blocks + 8 * groups * n * -(-terms // BLOCK)
+        of_taps.run(device, b_squares, blocks, scratch=behind)
     target = Target(
-        out.address, groups, m, n, terms, bits, Last(), a_squares, groups, m,
-        b_squares, n, len(starts), groups * n,
+        out.address, groups, m, n, terms, how.bits, Last(), a_squares, groups, m,
+        b_squares, n, 1 if whole_squares else len(starts), groups * n, marks,
     )  # fmt: skip
     share = target.share(min(longest, terms), parts + len(starts))
     lines = Lines(grad.address, plane, 1, m * plane, groups, max(plane, 1), channels * plane)
     decide(device, "taps", target, tile, w, share, lines.slots() + window.slots())
 
 
-def _bias_gradient(bits: int, grad: DeviceTensor, out: DeviceTensor) -> None:
+def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTensor) -> None:
     """out[o] = Σ over (n,y,x) of grad[n,o,y,x] (2.7)."""
     images, channels, height, width = grad.shape
     plane = height * width
     at = Layout(channels, images * plane, 1, plane, max(plane, 1), channels * plane, 1)
-    states = out.device.scratch(max(state_bytes(at), 1))
-    sum_lines(out.device, at, grad.address, out.address, states, bits)
+    marks = how.marks.get(output)
+    scratch = out.device.scratch(max(sum_bytes(at, marks), 1))
+    sum_lines(out.device, at, grad.address, out.address, scratch, how.bits, marks)
 
 
 @rounded_kernel("aten.convolution")
-def _convolution(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+def _convolution(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
     window = forward(attrs, "aten.convolution", x, w, out)
-    _images(bits, window, _grouped(w, window.groups, backward=False), out, bias)
+    _images(how, 0, window, _grouped(w, window.groups, backward=False), out, bias)
 
 
 @rounded_kernel("aten.convolution_backward")
-def _convolution_backward(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+def _convolution_backward(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
     op = "aten.convolution_backward"
     want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
+    remaining = iter(enumerate(outputs))
     if want_input:
         window = backward(attrs, op, x, w, grad)
         weight = _grouped(w, window.groups, backward=True)
-        _images(bits, window, weight, next(remaining))
+        output, out = next(remaining)
+        _images(how, output, window, weight, out)
     if want_weight:
-        _weight_gradient(bits, forward(attrs, op, x, w, grad), grad, next(remaining))
+        output, out = next(remaining)
+        _weight_gradient(how, output, forward(attrs, op, x, w, grad), grad, out)
     if want_bias:
-        _bias_gradient(bits, grad, next(remaining))
+        output, out = next(remaining)
+        _bias_gradient(how, output, grad, out)

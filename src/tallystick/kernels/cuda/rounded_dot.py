@@ -1,10 +1,11 @@
-"""mm, bmm and addmm of `rounded/1` (NUMERICS 13.3; 2.4, 2.5) over native/cuda/rounded.cu."""
+"""mm, bmm and addmm as rounded operators (NUMERICS 13.3; 2.4, 2.5) over native/cuda/rounded.cu."""
 
 from __future__ import annotations
 
 from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.dots import Last, Lines, Target, cut, product
 from tallystick.kernels.cuda.folds import Plan, Room
+from tallystick.kernels.cuda.marks import Rounding
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import number
@@ -20,7 +21,7 @@ def _lines(x: DeviceTensor, line_axis: int) -> Lines:
 
 
 def _multiply(
-    bits: int,
+    how: Rounding,
     a: DeviceTensor,
     b: DeviceTensor,
     out: DeviceTensor,
@@ -54,18 +55,19 @@ def _multiply(
         plan.run(device, squares[-1], address, scratch=room.at(places[1]))
         read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
     target = Target(
-        out.address, batches, m, n, k, bits, last, squares[0], read[0].period, m, squares[1], n
-    )
+        out.address, batches, m, n, k, how.bits, last, squares[0], read[0].period, m, squares[1], n,
+        marks=how.marks.get(0),
+    )  # fmt: skip
     product(device, read[0], read[1], target, made, room, batches)
 
 
 @rounded_kernel("aten.mm", "aten.bmm")
-def _mm(bits: int, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    _multiply(bits, operand(inputs, 0), operand(inputs, 1), outputs[0])
+def _mm(how: Rounding, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    _multiply(how, operand(inputs, 0), operand(inputs, 1), outputs[0])
 
 
 @rounded_kernel("aten.addmm")
-def _addmm(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+def _addmm(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     c, out = operand(inputs, 0), outputs[0]
     alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
     missing = 2 - c.ndim
@@ -73,4 +75,4 @@ def _addmm(bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)
     ]
     last = Last(c.address, 0, row, column, alpha == 1 and beta == 1, alpha, beta)
-    _multiply(bits, operand(inputs, 1), operand(inputs, 2), out, last)
+    _multiply(how, operand(inputs, 1), operand(inputs, 2), out, last)

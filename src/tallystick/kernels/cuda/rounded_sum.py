@@ -1,4 +1,4 @@
-"""Sums and means of `rounded/1` (NUMERICS 13.3; 3.3, 3.4) over native/cuda/rounded.cu."""
+"""Sums and means as rounded operators (NUMERICS 13.3; 3.3, 3.4) over native/cuda/rounded.cu."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 from tallystick.kernels.cuda.copies import copy
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.dots import factor_of
-from tallystick.kernels.cuda.folds import Layout, Room, layout, rows, turned
+from tallystick.kernels.cuda.folds import Layout, Plan, Room, layout, rows, turned
 from tallystick.kernels.cuda.launch import THREADS, f64, over, whole
+from tallystick.kernels.cuda.marks import Marks, Rounding
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 
+_MAGNITUDES = "replay_magnitudes"
 _SHORTEST, _MOST_PARTS = 1024, 512
 _WARPS, _SPREAD = 8192, 1 << 17  # warps, or threads, that keep a large GPU busy
 
@@ -26,25 +28,46 @@ def _parts(at: Layout) -> tuple[int, int]:
 
 
 def state_bytes(at: Layout) -> int:
-    """The scratch memory of `sum_lines`."""
+    """The memory of the states of all parts."""
     return 24 * at.outputs * _parts(at)[0]
 
 
+def sum_bytes(at: Layout, marks: Marks | None) -> int:
+    """The scratch memory of `sum_lines`."""
+    return _aligned(state_bytes(at)) + _bound_bytes(at, marks)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def _bound_bytes(at: Layout, marks: Marks | None) -> int:
+    """Those of the sums of magnitudes, which only a log's bound needs."""
+    return 0 if marks is None else _aligned(8 * at.outputs) + Plan(_MAGNITUDES, at).scratch
+
+
 def sum_lines(
-    device: Cuda, at: Layout, x: int, out: int, states: int, bits: int, mean: bool = False
+    device: Cuda,
+    at: Layout,
+    x: int,
+    out: int,
+    scratch: int,
+    bits: int,
+    marks: Marks | None,
+    mean: bool = False,
 ) -> None:
-    """out = R of the sum of each line of x, f32; of a mean, divided by the number of elements.
-    Arguments but `at` and `bits` are addresses."""
+    """out = R of the sum of each line of x, f32, or what its entry says; of a mean, divided by the
+    number of elements. Arguments but `at`, `bits` and `marks` are addresses."""
     if not at.outputs:
         return
-    factor_of(at.n)
+    factor = factor_of(at.n)
     pieces, piece = _parts(at)
     params = (
         whole(x, 0, 0, 0, out, at.outputs, at.n)
         + whole(at.inner, at.outer_step, max(at.run, 1), at.run_step, at.step)
         + whole(pieces, piece, 0, 0)
         + f64(0.0)
-        + whole(states)
+        + whole(scratch)
         + f64(float(at.n))
         + whole(mean, bits)
     )
@@ -53,11 +76,18 @@ def sum_lines(
         device.launch("rounded_sum_thread", over(items), THREADS, params)
     else:
         device.launch("rounded_sum_warp", over(32 * items), THREADS, params)
-    device.launch("rounded_sum_end", over(at.outputs), THREADS, params)
+    if marks is None:
+        device.launch("rounded_sum_end", over(at.outputs), THREADS, params)
+        return
+    magnitudes = scratch + _aligned(state_bytes(at))
+    plan = Plan(_MAGNITUDES, at)
+    plan.run(device, magnitudes, x, scratch=magnitudes + _aligned(8 * at.outputs))
+    params += whole(magnitudes) + f64(factor) + marks.slots()
+    device.launch("replay_sum_end", over(at.outputs), THREADS, params)
 
 
 @rounded_kernel("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim", named=True)
-def _sum(op: str, bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+def _sum(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, out = operand(inputs, 0), outputs[0]
     if not out.size:
         return
@@ -69,10 +99,11 @@ def _sum(op: str, bits: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) ->
     is_copied = at is None
     if at is None:
         at = rows(out.size, n)
-    states = room.take(state_bytes(at))
+    marks = how.marks.get(0)
+    scratch = room.take(sum_bytes(at, marks))
     if is_copied and n:
         source = room.at(copied)
         view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
         copy(view, view.dense(source))
     mean = op.startswith("aten.mean")
-    sum_lines(out.device, at, source, out.address, room.at(states), bits, mean)
+    sum_lines(out.device, at, source, out.address, room.at(scratch), how.bits, marks, mean)

@@ -1,5 +1,5 @@
 """The tables of the kernels on a GPU: those of `ordered/1`, and those that replace some of them
-under `rounded/1` and `exact/1`."""
+under `rounded/1`, bounded `replay/1` and `exact/1`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick.errors import UsageError
+from tallystick.kernels.cuda.marks import Rounding
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.table import Kernel
 from tallystick.numerics.attachments import Attachments
@@ -26,8 +27,8 @@ cuda_kernel: Attachments[Kernel] = Attachments(
     "CUDA kernel", "tallystick.kernels.cuda.ops_*", _kernel
 )
 
-# The rounded operators (NUMERICS 13.1). The functions have one more argument first: B of 13.2.
-rounded_kernel: Attachments[Callable[[int, Attrs, Tensors, Outputs], None]] = Attachments(
+# The rounded operators (NUMERICS 13.1). The functions have one more argument first.
+rounded_kernel: Attachments[Callable[[Rounding, Attrs, Tensors, Outputs], None]] = Attachments(
     "rounded CUDA kernel", "tallystick.kernels.cuda.rounded_*"
 )
 

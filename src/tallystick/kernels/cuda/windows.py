@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.kernels.cuda.folds import BLOCK
 from tallystick.kernels.cuda.launch import THREADS, over, whole
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.dot import geometry
@@ -71,6 +72,12 @@ class Window:
         params = self.slots() + whole(self.groups, self.taps, first, count, address)
         grid = (over(count)[0], max(1, min(lines, _MOST_ROWS)), 1)
         self.x.device.launch("rounded_patches", grid, THREADS, params)
+
+    def squares(self, address: int) -> None:
+        """Write SUM64 of the squares of each 256 places of a tap: f64 [groups*taps, blocks]."""
+        lines, blocks = self.groups * self.taps, -(-self.places // BLOCK)
+        params = self.slots() + whole(self.taps, lines, self.places, blocks, address)
+        self.x.device.launch("replay_tap_squares", over(32 * lines * blocks), THREADS, params)
 
 
 def forward(attrs: Attrs, op: str, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> Window:

@@ -40,8 +40,6 @@ def _seen(window: Window, seen: Integers, weight: Integers, groups: int, out: np
     tensor, rows (image, group); `weight` those of f32[O,K]. `segment` is in index values."""
     images, channels = out.shape[:2]
     per_group, k = channels // groups, weight.m.shape[1]
-    if out.size == 0:
-        return
     rows, columns = window.rows.places, window.columns.places
     here = k // window.taps
     mu_seen = seen.mu.reshape(images, groups, seen.mu.shape[1])
@@ -83,7 +81,8 @@ def _convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> 
     stride, padding, dilation, groups = form
     taps, plane, images = math.prod(w.shape[2:]), math.prod(x.shape[2:]), x.shape[0]
     count = outer_values(width, taps)
-    seen = integers_of(x.reshape(images * groups, w.shape[1] * plane), count * plane, width)
+    rows = x.reshape(images * groups, w.shape[1] * plane)
+    seen = integers_of(rows, count * plane, width, -(-w.shape[1] // count))
     weight = integers_of(w.reshape(w.shape[0], w.shape[1] * taps), count * taps, width)
     window = forward_window(
         seen.m.reshape(x.shape), w.shape[2:], out.shape[2:], stride, padding, dilation
@@ -144,10 +143,9 @@ def _weight_gradient(
     stride, padding, dilation, groups = form
     images, outs = grad.shape[:2]
     per_group, here = outs // groups, out.shape[1]
-    places, plane = math.prod(grad.shape[2:]), math.prod(x.shape[2:])
+    places = math.prod(grad.shape[2:])
     count = outer_values(width, places)
-    left = _by_channel(grad, count * max(1, places), width)
-    right = _by_channel(x, count * plane, width)
+    left, right = _by_channel(grad, count, width), _by_channel(x, count, width)
     back = right.m.reshape(x.shape[1], images, *x.shape[2:]).transpose(1, 0, 2, 3)
     window = forward_window(back, out.shape[2:], grad.shape[2:], stride, padding, dilation)
     taps, length = window.taps, images * places
@@ -175,9 +173,7 @@ def _weight_gradient(
                 mu_b = np.repeat(right.mu[columns, s], taps)[None]
                 return left.m[None, rows, begin:end], own, left.mu[None, rows, s], mu_b
 
-            found = dots(
-                (1, per_group, (c1 - c0) * taps), length, count * max(1, places), width, parts
-            )
+            found = dots((1, per_group, (c1 - c0) * taps), length, count * places, width, parts)
             out[rows, c0:c1] = found.reshape(per_group, c1 - c0, *out.shape[2:])
     unruly_x = right.unruly.reshape(groups, here)
     if left.unruly.any() or unruly_x.any():
@@ -187,7 +183,8 @@ def _weight_gradient(
         np.copyto(out, ordinary, where=mask[:, :, None, None])
 
 
-def _by_channel(x: np.ndarray, segment: int, width: int) -> Integers:
-    """The integers of x f32[n,C,H,W] by rows of a channel, images one after the other."""
-    turned = np.ascontiguousarray(x.swapaxes(0, 1))
-    return integers_of(turned.reshape(x.shape[1], -1 if x.size else 0), max(1, segment), width)
+def _by_channel(x: np.ndarray, count: int, width: int) -> Integers:
+    """The integers of x f32[n,C,H,W] by rows of a channel, `count` images a segment."""
+    images, channels, plane = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    turned = np.ascontiguousarray(x.swapaxes(0, 1)).reshape(channels, images * plane)
+    return integers_of(turned, count * plane, width, -(-images // count))

@@ -37,10 +37,15 @@ class Integers:
         return found
 
 
-def integers_of(x: np.ndarray, segment: int, width: int) -> Integers:
-    """The integers of x f32[R,n], any strides, in groups of `segment` elements of a row."""
+def integers_of(x: np.ndarray, segment: int, width: int, segments: int = 0) -> Integers:
+    """The integers of x f32[R,n], any strides, in groups of `segment` elements of a row.
+
+    `segments` is their number where n may be 0: a group of no elements has the magnitude 0 (17.4).
+    """
     rows, n = x.shape
     m = np.empty((rows, n), np.float32)
+    if n == 0:
+        return Integers(m, np.zeros((rows, segments), np.uint32))
     mu = np.empty((rows, -(-n // segment)), np.uint32)
     _core.exact_integers(x, segment, width, mu, m)
     return Integers(m, mu)

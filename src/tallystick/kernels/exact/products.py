@@ -52,8 +52,7 @@ def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
 @exact_kernel("aten.bmm")
 def _bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
     a, b = operand(inputs, 0), operand(inputs, 1)
-    if a.shape[0]:
-        np.copyto(outputs[0], batched(a, b.swapaxes(1, 2), width))
+    np.copyto(outputs[0], batched(a, b.swapaxes(1, 2), width))
 
 
 @exact_kernel("aten.addmm")

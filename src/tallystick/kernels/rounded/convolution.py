@@ -102,7 +102,8 @@ def _windowed(
     engine, factor = current_engine(), term_factor(k + (bias is not None))
     matrix = weight.reshape(groups, per_group, k)
     with np.errstate(over="ignore", invalid="ignore"):
-        ea = factor * np.sqrt(_core.square_sums_rows(weight.reshape(channels, k)))
+        # The taps are a of 14.4 and the weights b (OPENING 7.3), so the factor goes to the taps.
+        of_weight = np.sqrt(_core.square_sums_rows(weight.reshape(channels, k)))
     wide = matrix.astype(np.float64)
     flat = out.reshape(-1)
     budget = max(1, BUDGET - wide.size)
@@ -129,8 +130,8 @@ def _windowed(
         yield Piece(
             output,
             w,
-            np.tile(ea, count),
-            np.sqrt(squares),
+            np.tile(of_weight, count),
+            factor * np.sqrt(squares),
             ec,
             target,
             start,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.optim import Optimizer as TorchOptimizer
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1, resolve_contract
@@ -23,16 +24,27 @@ from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
+from tallystick.program.capture.micro import (
+    MEAN,
+    SUM,
+    MicroBatches,
+    mean_of_sums,
+    micro_batches_of,
+)
 from tallystick.program.capture.model import Model, declare, loss_and_metrics, lower
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
+from tallystick.program.capture.stock_instances import all_described
 from tallystick.program.capture.trace import BatchLoss, Request, trace
 from tallystick.program.capture.updates import Groups, StepFunction, without_updates
 from tallystick.program.check import check_program
+from tallystick.program.ema import EMA
+from tallystick.program.expand import expand, step_batch_types
 from tallystick.program.ir import Program, Value
-from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import SlotRule
+from tallystick.program.module_names import ModuleNames
+from tallystick.program.tables import Scalar
+from tallystick.program.update import Clip, Optimizers, SlotRule
 
 
 @dataclass(frozen=True)
@@ -43,21 +55,29 @@ class CapturedStep:
     module had no weights (meta device). `slot_rules` gives the first values of optimizer slots.
     `untrained` are parameters that require gradients but do not influence the loss. The program
     passes them through unchanged. `first_step` compares a job's first step with the module.
+    `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
+    step's types. `micro_batches` says how many the step was captured for, None where its program is
+    a text 1.
     """
 
     program: Program
     initial_state: dict[str, np.ndarray] | None
     batch: dict[str, TensorType]
-    scalars: dict[str, float | str]
+    scalars: dict[str, Scalar]
     slot_rules: dict[str, SlotRule] = field(default_factory=dict)
     untrained: tuple[str, ...] = ()
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
+    names: ModuleNames = field(default_factory=ModuleNames)
+    micro_batches: int | None = None
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
         state = {name: np.asarray(array, order="C") for name, array in weights.items()}
         for name, rule in self.slot_rules.items():
-            state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
+            if rule.copies is None:
+                state[name] = np.full(rule.type.shape, rule.initial, DTYPES[rule.type.dtype])
+            elif rule.copies in state:
+                state[name] = state[rule.copies].copy()
         missing = sorted(set(self.program.state_types) - set(state))
         if missing:
             raise UsageError(
@@ -67,8 +87,10 @@ class CapturedStep:
         return {name: state[name] for name in self.program.state_types}
 
 
-def _finish(b: Builder, outputs: Mapping[str, Value]) -> Program:
-    program = canonicalize(b.finish(outputs))
+def _finish(
+    b: Builder, outputs: Mapping[str, Value], carried: Mapping[str, Value] | None = None
+) -> Program:
+    program = canonicalize(b.finish(outputs, carried))
     check_program(program)
     return program
 
@@ -88,12 +110,17 @@ def capture(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
-    optimizer: Optimizer | Mapping[str, Optimizer],
+    optimizer: Optimizers | TorchOptimizer | Mapping[str, Optimizers | TorchOptimizer],
     *,
     clip_norm: float | None = None,
+    clip_value: float | None = None,
+    grad_norm: bool = False,
+    ema: EMA | None = None,
     outputs_grads: bool = False,
     contract: str = ORDERED_1,
     mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = MEAN,
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
@@ -104,14 +131,24 @@ def capture(
     `mode` says which mode the module is in, "train" or "eval": capture refuses another one and
     switches none, so submodules keep theirs. Two traces must be equal. `clip_norm` clips the
     global gradient norm and reports it as `metric.grad_norm` (that of update N as
-    `metric.grad_norm.N`). With `outputs_grads` the program also outputs `grad.<parameter>`
-    (`grad.N.<parameter>`). `contract` changes the program's meaning, not its nodes.
+    `metric.grad_norm.N`); `grad_norm` reports it without clipping. `clip_value` clips each element,
+    before the norm. `ema` keeps an average of the trained parameters. With `outputs_grads` the
+    program also outputs `grad.<parameter>` (`grad.N.<parameter>`). An optimizer of torch.optim, or
+    transformers' Adafactor, is read with its groups and options. `contract` changes the
+    program's meaning, not its nodes.
+
+    With `micro_batches` the step runs over so many parts of the batch, one after the other, and
+    updates once (PROGRAM 6.10). The program does not depend on their number, but on their size.
+    `loss_over` "mean" takes the mean of their losses; with "sum" the loss function returns
+    (sum, count), or (sum, count, metrics), and the sums of all are divided by the sum of the
+    counts.
 
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
     """
     module = original(module)
     check_loss(loss)
+    clip = Clip(clip_norm, clip_value, grad_norm)
     with uncompiled(module):
         model = Model.of(module)
         check_mode(module, mode)
@@ -121,35 +158,50 @@ def capture(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        if isinstance(optimizer, Mapping):
-            groups = Groups.of(optimizer, trainable, clip_norm)
-        request = model.request(loss, meta_batch(batch), trainable, groups)
-        traced = settled_trace(request, loss_and_metrics)
+        rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
+        if isinstance(rules, Mapping):
+            groups = Groups.of(rules, trainable, clip)
+        given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
+        request = model.request(loss, given, trainable, groups)
+        traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
         b = Builder(resolve_contract(contract))
-        step = emit_step(b, model, request, traced, optimizer, clip_norm)
-        return _captured(b, model, request, step, outputs_grads)
+        step = emit_step(b, model, request, traced, rules, clip, micro)
+        if ema is not None:
+            step = step.averaged(b, ema)
+        return _captured(b, model, request, step, outputs_grads, micro)
 
 
 def _captured(
-    b: Builder, model: Model, request: Request, step: Step, outputs_grads: bool
+    b: Builder,
+    model: Model,
+    request: Request,
+    step: Step,
+    outputs_grads: bool,
+    micro: MicroBatches | None,
 ) -> CapturedStep:
     b.commit(step.next_state)
     outputs = step.outputs | step.next_state
-    program = _finish(b, outputs | step.gradients if outputs_grads else outputs)
+    program = _finish(b, outputs | step.gradients if outputs_grads else outputs, step.carried)
+    parts = 1 if micro is None else micro.parts
+    expand(program, parts)  # the limits allow so many
     captured = CapturedStep(
         program,
         None,
-        program.batch_types,
+        step_batch_types(program, parts),
         step.scalars,
         step.rules,
         tuple(sorted(set(request.trained) - step.trained)),
         FirstStep(
             request,
-            lambda: _finish(b, outputs | step.gradients | step.updated),
-            lambda: _probes(model, request, step.rules, program.contract),
+            lambda: _finish(b, outputs | step.gradients | step.updated, step.carried),
+            lambda: _probes(model, request, step.rules, program.contract, micro),
             {path: child.training for path, child in model.module.named_modules()},
             step.updates,
+            micro,
         ),
+        model.names(),
+        None if micro is None else micro.parts,
     )
     weights = model.weights()
     if weights is None:
@@ -158,13 +210,17 @@ def _captured(
 
 
 def _probes(
-    model: Model, request: Request, rules: Mapping[str, SlotRule], contract: str
+    model: Model,
+    request: Request,
+    rules: Mapping[str, SlotRule],
+    contract: str,
+    micro: MicroBatches | None,
 ) -> tuple[Program, list[str]]:
     """The forward pass with every module's output, and the modules' paths in their order."""
     paths: list[str] = []
     trained = request.trained if request.groups else ()
     probing = replace(request, trained=trained, probes=paths)
-    traced = trace(probing, loss_and_metrics)
+    traced = trace(probing, loss_and_metrics if micro is None else micro.collect)
     b = Builder(contract)
     rules = rules if request.groups else {}
     return _finish(b, emit_probes(b, model, probing, traced, rules)), paths
@@ -197,14 +253,17 @@ def capture_eval(
     contract: str = ORDERED_1,
     *,
     has_updates: bool = False,
+    loss_over: str = MEAN,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
-    is a step function: its updates do nothing here. Output: `loss`.
+    is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
+    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
-    return _capture_without_step(module, run, batch, loss_and_metrics, resolve_contract(contract))
+    collect = mean_of_sums if loss_over == SUM else loss_and_metrics
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
 
 
 def capture_forward(

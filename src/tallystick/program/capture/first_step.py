@@ -28,11 +28,15 @@ from torch import nn
 from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
+from tallystick.program.capture.micro import MicroBatches, cut
+from tallystick.program.capture.micro_torch import torch_micro_steps
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
-from tallystick.program.executor import Executor, StepResult
+from tallystick.program.executor import StepResult
 from tallystick.program.ir import SCALAR_PREFIX, Program
+from tallystick.program.section import draws_of
+from tallystick.program.sectioned import executor_of
 
 Array = np.ndarray
 _TIMES = 16.0
@@ -49,7 +53,8 @@ class FirstStep:
 
     `gradients()` is the step's program with the gradients as outputs, and, of several updates, the
     parameters after each; `updates` are those updates. `probes()` gives the forward pass with every
-    submodule's output, and their modules, in the order in which they end.
+    submodule's output, and their modules, in the order in which they end. With `micro` the request
+    is of one micro-batch, and so are the probes: of the first.
     """
 
     request: Request
@@ -57,6 +62,7 @@ class FirstStep:
     probes: Callable[[], tuple[Program, list[str]]]
     modes: dict[str, bool]
     updates: tuple[Update, ...] = ()
+    micro: MicroBatches | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -113,7 +119,12 @@ class FirstStep:
         where = self._first_output(meaning, wide, inputs, others, exact)
         if missed == "loss":
             numbers = [abs(r.loss - exact.loss) for r in (ours, *others)]
-            where = where or "every module's output agrees, so it is the loss function"
+            whole = self.micro is None or self.micro.parts == 1
+            where = where or (
+                "every module's output agrees, so it is the loss function"
+                if whole
+                else "every module's output on the first micro-batch agrees"
+            )
             raise _difference("loss", numbers, abs(exact.loss), where)
         if missed.startswith("buffer "):
             name = missed.removeprefix("buffer ")
@@ -129,11 +140,15 @@ class FirstStep:
             where or f"module {place} has the first such gradient from the loss backwards",
         )
 
-    @staticmethod
-    def _ours(program: Program, contract: Contract, inputs: Inputs) -> StepResult:
+    @property
+    def _parts(self) -> int:
+        return 1 if self.micro is None else self.micro.parts
+
+    def _ours(self, program: Program, contract: Contract, inputs: Inputs) -> StepResult:
         """The program's results under the contract."""
         known = {spec.name for spec in program.inputs}
-        return Executor(replace(program, contract=contract.text)).run_step(
+        parts = self._parts if program.section else 1
+        return executor_of(replace(program, contract=contract.text), parts).run_step(
             {k: np.array(v) for k, v in inputs.state.items() if k in known},
             inputs.batch,
             {k: v for k, v in inputs.scalars.items() if SCALAR_PREFIX + k in known},
@@ -154,7 +169,10 @@ class FirstStep:
         return Stepped(inputs.state, step.state, gradients, updated, inputs.scalars)
 
     def _torchs(self, dtype: torch.dtype, inputs: Inputs, shake: int | None = None) -> Results:
-        return torch_step(self.request, self.modes, dtype, inputs, shake)
+        if self.micro is None:
+            return torch_step(self.request, self.modes, dtype, inputs, shake)
+        draws = draws_of(self.gradients())
+        return torch_micro_steps(self.request, self.modes, dtype, inputs, shake, self.micro, draws)
 
     def _gradients(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """The gradients among a step's outputs, as `torch_step` names them."""
@@ -174,6 +192,8 @@ class FirstStep:
     ) -> str | None:
         """The first module whose output differs beyond the threshold, as a clause, if one does."""
         program, paths = self.probes()
+        if self._parts > 1:
+            inputs = replace(inputs, batch=cut(inputs.batch, self._parts)[0])
         step = self._ours(program, contract, inputs)
         if paths != [path for path, _ in exact.outputs]:
             return "the modules do not run in the same order on real values"

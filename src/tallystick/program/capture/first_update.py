@@ -1,5 +1,5 @@
-"""The state after a job's first step, compared with torch's own optimizers in float64 (PROGRAM
-5.9).
+"""The state after a job's first step, compared with torch's own optimizers, or the published rules
+of others, in float64 (PROGRAM 5.9).
 
 They get the program's gradients, whose errors the comparison of gradients has judged. With other
 gradients an honest step could differ by any amount: Adam's first step is lr·g/(|g| + eps), so a
@@ -16,15 +16,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
-from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer
-from tallystick.program.update import beta_slots, rate_name
+from tallystick.numerics.types import TensorType
+from tallystick.program.capture.reference_updates import (
+    Moment,
+    named,
+    reference_step,
+    undecided,
+)
+from tallystick.program.ema import EMA_PREFIX, WEIGHT
+from tallystick.program.optimizers import Optimizer
+from tallystick.program.update import (
+    Clip,
+    Optimizers,
+    beta_slots,
+    family_of,
+    parts_of,
+    scalar_name,
+)
 
 Array = np.ndarray
 _TIMES = 16.0
@@ -37,9 +51,9 @@ class Update:
     """One update of a step: its group ("" where there is one optimizer) and its parameters."""
 
     group: str
-    optimizer: Optimizer
+    optimizer: Optimizers
     names: tuple[str, ...]
-    clip_norm: float | None
+    clip: Clip
 
 
 @dataclass(frozen=True)
@@ -56,28 +70,6 @@ class Stepped:
     scalars: Mapping[str, float]
 
 
-def _slots(optimizer: Optimizer, name: str) -> dict[str, str]:
-    """The program's slots of a parameter, each with torch's name for it."""
-    if isinstance(optimizer, SGD):
-        return {f"opt.buf.{name}": "momentum_buffer"} if optimizer.momentum else {}
-    return {f"opt.m.{name}": "exp_avg", f"opt.v.{name}": "exp_avg_sq"}
-
-
-def _torchs(optimizer: Optimizer, parameter: nn.Parameter, name: str, lr: float) -> Any:
-    decay = optimizer.decay_of(name, tuple(parameter.shape))
-    given: dict[str, Any] = {"lr": lr, "weight_decay": decay, "foreach": False}
-    if isinstance(optimizer, SGD):
-        return torch.optim.SGD(
-            [parameter],
-            momentum=optimizer.momentum,
-            dampening=optimizer.dampening,
-            nesterov=optimizer.nesterov,
-            **given,
-        )
-    kind = torch.optim.AdamW if isinstance(optimizer, AdamW) else torch.optim.Adam
-    return kind([parameter], betas=optimizer.betas, eps=optimizer.eps, **given)
-
-
 def _coefficient(gradients: Mapping[str, Array], most: float, dtype: torch.dtype) -> float:
     """The factor by which torch clips gradients of this norm."""
     squares = sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients.values())
@@ -90,48 +82,57 @@ def _coefficient(gradients: Mapping[str, Array], most: float, dtype: torch.dtype
 
 
 class _Side:
-    """torch's optimizers in one dtype, from the same parameters and gradients."""
+    """The optimizers' rules in one dtype, from the same parameters and gradients."""
 
     def __init__(self, dtype: torch.dtype, before: Mapping[str, Array]) -> None:
         self.dtype = dtype
         self.slots: dict[str, Tensor] = {}
         self.before = before
 
-    def _slot(self, name: str) -> Tensor:
-        if name in self.slots:
-            return self.slots[name]
-        return torch.from_numpy(np.array(self.before[name])).to(self.dtype)
+    def tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(self.dtype)
+
+    def moment(
+        self, optimizer: Optimizer, name: str, scalars: Mapping[str, float], done: int
+    ) -> Moment:
+        """What the step of parameter `name` reads; `done` steps were made before."""
+        kinds = {slot.split(".")[1]: slot for slot in self.before if _belongs(slot, name)}
+        slots = {
+            kind: self.slots[slot].clone() if slot in self.slots else self.tensor(self.before[slot])
+            for kind, slot in kinds.items()
+        }
+        shape = tuple(self.before[f"param.{name}"].shape)
+        return Moment(slots, scalars, optimizer.decay_of(name, shape), done)
 
     def step(
-        self, update: Update, name: str, parameter: Array, gradient: Array, lr: float, done: int,
+        self, optimizer: Optimizer, name: str, parameter: Array, gradient: Array, at: Moment,
         clipped: float,
     ) -> Array:  # fmt: skip
-        """The new parameter; `slots` then has its slots. `done` steps were made before."""
-        p = nn.Parameter(torch.from_numpy(np.array(parameter)).to(self.dtype))
-        p.grad = torch.from_numpy(np.array(gradient)).to(self.dtype)
+        """The new parameter; `slots` then has its slots."""
+        g = self.tensor(gradient)
         if clipped != 1.0:
-            p.grad.mul_(clipped)
-        torchs = _torchs(update.optimizer, p, name, lr)
-        state = {key: self._slot(slot) for slot, key in _slots(update.optimizer, name).items()}
-        if not isinstance(update.optimizer, SGD):
-            state["step"] = torch.tensor(float(done), dtype=torch.float64)
-        torchs.state[p] = state
-        torchs.step()
-        for slot, key in _slots(update.optimizer, name).items():
-            self.slots[slot] = torchs.state[p][key]
-        return p.detach().to(torch.float64).numpy()
+            g.mul_(clipped)
+        new, slots = reference_step(optimizer, self.tensor(parameter), g, at)
+        self.slots |= {f"opt.{kind}.{name}": value for kind, value in slots.items()}
+        return new.to(torch.float64).numpy()
 
     def slot(self, name: str) -> Array:
         return self.slots[name].to(torch.float64).numpy()
 
 
-def _steps_before(update: Update, before: Mapping[str, Array]) -> int | None:
-    """How many steps Adam's powers stand for; None where they stand for none."""
-    if isinstance(update.optimizer, SGD):
+def _belongs(slot: str, name: str) -> bool:
+    kind, _, rest = slot.removeprefix("opt.").partition(".")
+    return slot.startswith("opt.") and rest == name and not kind.startswith("beta")
+
+
+def _steps_before(group: str, optimizer: Optimizer, before: Mapping[str, Array]) -> int | None:
+    """How many steps the powers of the betas stand for; None where they stand for none."""
+    if not family_of(optimizer).powers(optimizer):
         return 0
     found: int | None = None
-    powers = [float(before[slot]) for slot in beta_slots(update.group)]
-    for power, beta in zip(powers, update.optimizer.betas, strict=True):
+    powers = [float(before[slot]) for slot in beta_slots(group)]
+    betas = optimizer.betas  # type: ignore[union-attr]
+    for power, beta in zip(powers, betas, strict=True):
         if not 0.0 < beta < 1.0:
             continue
         count = round(math.log(power) / math.log(beta)) if power > 0.0 else _MANY
@@ -142,12 +143,27 @@ def _steps_before(update: Update, before: Mapping[str, Array]) -> int | None:
     return found or 0
 
 
+Parts = list[tuple[str, Optimizer, tuple[str, ...]]]
+
+
+def _parts(update: Update, before: Mapping[str, Array]) -> Parts:
+    types = {n: TensorType("f32", tuple(before[f"param.{n}"].shape)) for n in update.names}
+    return parts_of(update.optimizer, types, update.group)
+
+
+def _scalars(optimizer: Optimizer, group: str, all_: Mapping[str, float]) -> dict[str, float]:
+    names = family_of(optimizer).scalars(optimizer)
+    return {name: float(all_[scalar_name(name, group)]) for name in names}
+
+
 def compare_updates(updates: Sequence[Update], step: Stepped, wide: float) -> str | None:
-    """None where the state is torch's; a reason where it could not be compared.
+    """None where the state is that of the optimizers' rules; a reason where it could not be
+    compared.
 
     Raises UsageError, naming the first slot beyond the threshold, its module and its optimizer.
     """
-    begun = {u.group: _steps_before(u, step.before) for u in updates}
+    parts = [_parts(update, step.before) for update in updates]
+    begun = {group: _steps_before(group, o, step.before) for p in parts for group, o, _ in p}
     if None in begun.values():
         return "the powers of Adam's betas in the initial state are those of no number of steps"
     sides = [_Side(dtype, step.before) for dtype in (torch.float64, torch.float32)]
@@ -155,56 +171,71 @@ def compare_updates(updates: Sequence[Update], step: Stepped, wide: float) -> st
     last = {name: number for number, u in enumerate(updates) for name in u.names}
     done = dict.fromkeys(begun, 0)
     for number, update in enumerate(updates):
-        lr, gradients = float(step.scalars[rate_name(update.group)]), step.gradients[number]
-        factors = [1.0, 1.0]
-        if update.clip_norm is not None:
-            factors = [_coefficient(gradients, update.clip_norm, s.dtype) for s in sides]
-        count = (begun[update.group] or 0) + done[update.group]
-        for name in update.names:
-            try:
-                made = [
-                    side.step(update, name, latest[name], gradients[name], lr, count, factor)
-                    for side, factor in zip(sides, factors, strict=True)
-                ]
-            except RuntimeError as error:  # a number beyond float32, say, which the contract takes
-                return f"torch's optimizer stops at {name}: {str(error).splitlines()[0]}"
-            if last[name] == number:
-                for slot in _slots(update.optimizer, name):
-                    torchs = [side.slot(slot) for side in sides]
-                    _check(slot, step.before[slot], step.after[slot], torchs, wide, update, name)
-                    for side in sides:
-                        del side.slots[slot]
-            new = step.updated[number][name]
-            _check(f"param.{name}", latest[name], new, made, wide, update, name)
-            latest[name] = new
-        done[update.group] += 1
-    _check_powers(updates, step, done)
+        gradients, factors = _clipped(update.clip, step.gradients[number], sides)
+        for group, optimizer, names in parts[number]:
+            scalars = _scalars(optimizer, group, step.scalars)
+            count = (begun[group] or 0) + done[group]
+            for name in names:
+                moments = [side.moment(optimizer, name, scalars, count) for side in sides]
+                slack = undecided(optimizer, sides[0].tensor(gradients[name]), moments[0])
+                try:
+                    made = [
+                        side.step(optimizer, name, latest[name], gradients[name], at, factor)
+                        for side, at, factor in zip(sides, moments, factors, strict=True)
+                    ]
+                except RuntimeError as error:  # a number beyond float32, say, which we take
+                    return f"torch's optimizer stops at {name}: {str(error).splitlines()[0]}"
+                if last[name] == number:
+                    for slot in sorted(s for s in step.before if _belongs(s, name)):
+                        both = [side.slot(slot) for side in sides]
+                        _check(slot, step.before[slot], step.after[slot], both, wide, optimizer,
+                               name)  # fmt: skip
+                        for side in sides:
+                            del side.slots[slot]
+                new = step.updated[number][name]
+                _check(f"param.{name}", latest[name], new, made, wide, optimizer, name, slack)
+                latest[name] = new
+            done[group] += 1
+    _check_powers(parts, step, done)
     _check_kept(step, latest)
+    _check_averages(step, latest, wide)
     return None
 
 
+def _clipped(
+    clip: Clip, gradients: Mapping[str, Array], sides: Sequence[_Side]
+) -> tuple[Mapping[str, Array], list[float]]:
+    """The gradients clipped by value, and the factors by which each side clips them by norm."""
+    if clip.value is not None:
+        limit = np.float32(clip.value)
+        gradients = {name: np.clip(g, -limit, limit) for name, g in gradients.items()}
+    if clip.norm is None:
+        return gradients, [1.0 for _ in sides]
+    return gradients, [_coefficient(gradients, clip.norm, side.dtype) for side in sides]
+
+
 def _check(
-    slot: str, before: Array, ours: Array, torchs: Sequence[Array], wide: float, update: Update,
-    name: str,
+    slot: str, before: Array, ours: Array, torchs: Sequence[Array], wide: float,
+    optimizer: Optimizer, name: str, slack: float = 0.0,
 ) -> None:  # fmt: skip
     exact, single = torchs
     own = float(np.linalg.norm((single - exact).reshape(-1)))
     size = float(np.linalg.norm(exact.reshape(-1)))
     norms = size + float(np.linalg.norm(before.reshape(-1).astype(np.float64)))
-    allowed = wide * (_TIMES * own + _NORM * norms + _LEAST * math.sqrt(exact.size))
+    allowed = wide * (_TIMES * own + _NORM * norms + _LEAST * math.sqrt(exact.size)) + slack
     found = float(np.linalg.norm((ours - exact).reshape(-1)))
     if math.isfinite(allowed) and not found <= allowed:
-        kind = type(update.optimizer).__name__
-        raise _refusal(slot, name, f"torch's {kind} in float64 differs by {found:.3g} of "
+        raise _refusal(slot, name, f"{named(optimizer)} in float64 differs by {found:.3g} of "
                        f"{size:.6g}; float32's own error is {own:.3g}")  # fmt: skip
 
 
-def _check_powers(updates: Sequence[Update], step: Stepped, done: Mapping[str, int]) -> None:
-    for update in updates:
-        if not isinstance(update.optimizer, Adam):
+def _check_powers(parts: Sequence[Parts], step: Stepped, done: Mapping[str, int]) -> None:
+    for group, optimizer, _ in (part for update in parts for part in update):
+        if not family_of(optimizer).powers(optimizer):
             continue
-        for slot, beta in zip(beta_slots(update.group), update.optimizer.betas, strict=True):
-            wanted = float(step.before[slot]) * beta ** done[update.group]
+        betas = optimizer.betas  # type: ignore[union-attr]
+        for slot, beta in zip(beta_slots(group), betas, strict=True):
+            wanted = float(step.before[slot]) * beta ** done[group]
             if not math.isclose(float(step.after[slot]), wanted, rel_tol=1e-12, abs_tol=1e-300):
                 raise _refusal(slot, slot, f"it is {float(step.after[slot])!r}, not {wanted!r}")
 
@@ -216,6 +247,24 @@ def _check_kept(step: Stepped, updated: Mapping[str, Array]) -> None:
             continue
         if np.asarray(before).tobytes() != np.asarray(step.after[slot]).tobytes():
             raise _refusal(slot, name, "no update changes it, and its bits change")
+
+
+def _check_averages(step: Stepped, updated: Mapping[str, Array], wide: float) -> None:
+    """PROGRAM 8.10, in float64 beside the program's new parameters."""
+    for slot, before in step.before.items():
+        name = slot.removeprefix(EMA_PREFIX)
+        if name == slot:
+            continue
+        weight, new = float(step.scalars[WEIGHT]), updated[name].astype(np.float64)
+        old = before.astype(np.float64)
+        exact = (1.0 - weight) * old + weight * new
+        size = float(np.linalg.norm(old.reshape(-1)) + np.linalg.norm(new.reshape(-1)))
+        found = float(np.linalg.norm((step.after[slot] - exact).reshape(-1)))
+        allowed = wide * (_NORM * size + _LEAST * math.sqrt(exact.size))
+        if math.isfinite(allowed) and not found <= allowed:
+            raise _refusal(
+                slot, name, f"the average in float64 differs by {found:.3g} of {size:.6g}"
+            )
 
 
 def _refusal(slot: str, name: str, why: str) -> UsageError:

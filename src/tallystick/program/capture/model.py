@@ -19,6 +19,7 @@ from tallystick.program.capture.trace import Request, Trace, meta_like
 from tallystick.program.capture.updates import EmittedUpdates, Groups
 from tallystick.program.check import check_name
 from tallystick.program.ir import Value
+from tallystick.program.module_names import ModuleNames
 from tallystick.program.update import SlotRule
 
 
@@ -52,6 +53,20 @@ class Model:
     def slot_types(self) -> dict[str, TensorType]:
         slots = {f"param.{k}": type_of_tensor(v) for k, v in self.parameters.items()}
         return slots | {f"buffer.{k}": type_of_tensor(v) for k, v in self.buffers.items()}
+
+    def names(self) -> ModuleNames:
+        """How the names of the module's state_dict differ from those of the slots."""
+        own = {**self.parameters, **self.buffers}
+        first = {id(tensor): name for name, tensor in own.items()}
+        saved = self.module.state_dict(keep_vars=True)
+        tied = {
+            name: first[id(tensor)]
+            for name, tensor in saved.items()
+            if name not in own and id(tensor) in first
+        }
+        for name in tied:
+            check_name(f"param.{name}")
+        return ModuleNames(tied, tuple(name for name in own if name not in saved))
 
     def weights(self) -> dict[str, np.ndarray] | None:
         tensors = {f"param.{k}": v for k, v in self.parameters.items()}

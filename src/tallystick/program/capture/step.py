@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture.first_update import Update
 from tallystick.program.capture.lower import type_of_tensor
+from tallystick.program.capture.micro import (
+    MicroBatches,
+    Tail,
+    carried_buffers,
+    carried_nodes,
+)
 from tallystick.program.capture.model import Model, declare, lower
 from tallystick.program.capture.trace import Request, Trace
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
+from tallystick.program.ema import EMA, WEIGHT, emit_average
 from tallystick.program.ir import Value
-from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import SlotRule, emit_update, optimizer_slots, rate_name
+from tallystick.program.tables import Scalar
+from tallystick.program.update import (
+    Clip,
+    Optimizers,
+    SlotRule,
+    emit_update,
+    optimizer_slots,
+    update_scalars,
+)
 
 
 @dataclass(frozen=True)
@@ -23,17 +37,29 @@ class Step:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
     `updates` are the optimizers' steps in order. `updated` are the parameters after each of
-    several, which the comparison of the first step reads.
+    several, which the comparison of the first step reads. `carried` are slots that each micro-batch
+    hands to the next.
     """
 
     next_state: dict[str, Value]
     outputs: dict[str, Value]
     gradients: dict[str, Value]
     rules: dict[str, SlotRule]
-    scalars: dict[str, float | str]
+    scalars: dict[str, Scalar]
     trained: set[str]
     updates: tuple[Update, ...]
     updated: dict[str, Value] = field(default_factory=dict)
+    carried: dict[str, Value] = field(default_factory=dict)
+
+    def averaged(self, b: Builder, ema: EMA) -> Step:
+        """The step with an average of the trained parameters at its end."""
+        slots, rules = emit_average(b, sorted(self.trained), self.next_state)
+        return replace(
+            self,
+            next_state=self.next_state | slots,
+            rules=self.rules | rules,
+            scalars=self.scalars | {WEIGHT: ema.scalar()},
+        )
 
 
 def emit_step(
@@ -41,10 +67,12 @@ def emit_step(
     model: Model,
     request: Request,
     traced: Trace,
-    optimizer: Optimizer | Mapping[str, Optimizer],
-    clip_norm: float | None,
+    optimizer: Optimizers | Mapping[str, Optimizers],
+    clip: Clip,
+    micro: MicroBatches | None = None,
 ) -> Step:
-    """Write the traced step with its updates into `b`."""
+    """Write the traced step with its updates into `b`; of a micro-batch, as its section, with the
+    folds behind it."""
     types = {k: type_of_tensor(model.parameters[k]) for k in request.trained}
     if request.groups is not None:
         return _several_updates(b, model, request, request.groups, traced, types)
@@ -54,18 +82,39 @@ def emit_step(
     state = declare(b, model, rules, request.batch)
     outputs = lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
-    rate = b.scalar(rate_name())
-    changed, metrics = emit_update(b, optimizer, state, gradients, clip_norm, rate)
+    carried: dict[str, Value] = {}
+    if micro is not None:
+        carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
+        outputs, gradients = _folded(b, micro, outputs | carried, gradients)
+    scalars = update_scalars(optimizer)
+    values = {name: b.scalar(name) for name in scalars}
+    changed, metrics = emit_update(b, optimizer, state, gradients, clip, values)
     next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
     return Step(
         next_state,
         _with_metrics(outputs, {f"metric.{k}": v for k, v in metrics.items()}),
         {f"grad.{k}": v for k, v in gradients.items()},
         rules,
-        {rate_name(): _rate(optimizer)},
+        scalars,
         set(trained),
-        (Update("", optimizer, tuple(trained), clip_norm),),
+        (Update("", optimizer, tuple(trained), clip),),
+        carried=carried,
     )
+
+
+def _folded(
+    b: Builder,
+    micro: MicroBatches,
+    outputs: Mapping[str, Value],
+    gradients: Mapping[str, Value],
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """End the section; the outputs and gradients of the whole batch."""
+    named = {k: v for k, v in outputs.items() if not k.startswith("buffer.")}
+    tail = Tail(b, named | {f"grad.{k}": v for k, v in gradients.items()}, micro)
+    found = {k: v for k, v in outputs.items() if k.startswith("buffer.")}
+    found["loss"] = tail.total("loss")
+    found |= {k: tail.mean(k) for k in named if k not in ("loss", "count")}
+    return found, {k: tail.total(f"grad.{k}") for k in gradients}
 
 
 def _several_updates(
@@ -87,10 +136,10 @@ def _several_updates(
         _with_metrics(outputs, updates.metrics),
         gradients,
         rules,
-        {rate_name(group): _rate(o) for group, o in groups.optimizers.items()},
+        groups.scalars(),
         {name for _, names in traced.updates for name in names},
         tuple(
-            Update(group, groups.optimizers[group], names, groups.clip_norm)
+            Update(group, groups.optimizers[group], names, groups.clip)
             for group, names in traced.updates
         ),
         updates.updated,
@@ -108,10 +157,6 @@ def _with_metrics(outputs: Mapping[str, Value], own: Mapping[str, Value]) -> dic
             "Give the metric another name, or leave clip_norm out.",
         )
     return {**outputs, **own}
-
-
-def _rate(optimizer: Optimizer) -> float | str:
-    return optimizer.lr if isinstance(optimizer.lr, str) else float(optimizer.lr)
 
 
 def emit_probes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class Inputs:
     scalars: Mapping[str, float]
     rng: tuple[int, int]
     updated: Mapping[str, Array] = field(default_factory=dict)
+    draws: int = 0  # the first draw id
 
 
 def _recurrent(func: Any, ours: Any) -> Any:
@@ -171,12 +172,13 @@ def gradient_name(number: int, parameter: str) -> str:
 @dataclass
 class Results:
     """Of one run: the loss, gradients by parameter, the buffers after it, and outputs in order,
-    each with its module."""
+    each with its module. `count` is what a summed loss is to be divided by."""
 
     loss: float
     gradients: dict[str, Array]
     buffers: dict[str, Array]
     outputs: list[tuple[str, Array]] = field(default_factory=list)
+    count: float = 1.0
 
 
 @contextlib.contextmanager
@@ -196,6 +198,7 @@ def torch_step(
     dtype: torch.dtype,
     inputs: Inputs,
     shake: int | None = None,
+    collect: Callable[[Any], dict[str, Tensor]] = loss_and_metrics,
 ) -> Results:
     """One forward and backward pass of what was traced, by torch on the CPU in `dtype`.
 
@@ -232,6 +235,7 @@ def torch_step(
     real = dict(module.named_parameters()) | dict(module.named_buffers())
     stand_ins = {id(v): placed[f"module.{k}"] for k, v in real.items()}
     lowering = _Eager(inputs.rng, dtype, stand_ins)
+    lowering.draws = inputs.draws
     carry_hooks(dict(module.named_parameters()), parameters)
     handles = [
         child.register_forward_hook(lambda _m, _a, y, path=path: note(path, y))
@@ -248,7 +252,8 @@ def torch_step(
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.with_update(updates))
             returned, _, after = call_with(body, placed, given)
-            loss = loss_and_metrics(returned)["loss"]
+            named = collect(returned)
+            loss, count = named["loss"], named.get("count")
             if updates is not None:
                 found = updates.found
             else:
@@ -262,4 +267,6 @@ def torch_step(
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
     kept = {k: v.detach().to(torch.float64).numpy() for k, v in after.items()}
     seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]
-    return Results(float(loss.detach()), gradients, kept, seen)
+    return Results(
+        float(loss.detach()), gradients, kept, seen, 1.0 if count is None else float(count)
+    )

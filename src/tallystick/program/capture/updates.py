@@ -22,8 +22,16 @@ from tallystick.program.capture import custom_ops
 from tallystick.program.capture.guard import Placed
 from tallystick.program.capture.randomness import Draws
 from tallystick.program.ir import Value
-from tallystick.program.optimizers import Optimizer
-from tallystick.program.update import SlotRule, emit_update, optimizer_slots, rate_name
+from tallystick.program.parameter_groups import ParameterGroups
+from tallystick.program.tables import Scalar
+from tallystick.program.update import (
+    Clip,
+    Optimizers,
+    SlotRule,
+    emit_update,
+    optimizer_slots,
+    update_scalars,
+)
 
 Update = Callable[[str, Tensor], None]
 StepFunction = Callable[[nn.Module, dict[str, Tensor], Update], Any]
@@ -33,19 +41,19 @@ StepFunction = Callable[[nn.Module, dict[str, Tensor], Update], Any]
 class Groups:
     """The optimizers by group, and the trained parameters of each, in bytewise name order.
 
-    A group is the path of a submodule, or the name of a parameter. `clip_norm` is for each update.
+    A group is the path of a submodule, or the name of a parameter. `clip` is for each update.
     """
 
-    optimizers: Mapping[str, Optimizer]
+    optimizers: Mapping[str, Optimizers]
     members: Mapping[str, tuple[str, ...]]
-    clip_norm: float | None
+    clip: Clip
 
     @classmethod
     def of(
         cls,
-        optimizers: Mapping[str, Optimizer],
+        optimizers: Mapping[str, Optimizers],
         trainable: Sequence[str],
-        clip_norm: float | None,
+        clip: Clip,
     ) -> Groups:
         """Raises UsageError unless each trainable parameter belongs to exactly one optimizer."""
         members = {
@@ -53,6 +61,11 @@ class Groups:
             for group in optimizers
         }
         for group, names in members.items():
+            if isinstance(optimizers[group], ParameterGroups):
+                raise UsageError(
+                    f"The optimizer {group!r} of a step with several has parameter groups.",
+                    "Give each group an entry of its own in the dict of optimizers.",
+                )
             if not names:
                 raise UsageError(
                     f"No parameter that requires a gradient belongs to the optimizer {group!r}.",
@@ -66,7 +79,14 @@ class Groups:
                     + (f"several optimizers: {', '.join(owners)}." if owners else "no optimizer."),
                     "Give each parameter one optimizer, or freeze it (requires_grad_(False)).",
                 )
-        return cls(optimizers, members, clip_norm)
+        return cls(optimizers, members, clip)
+
+    def scalars(self) -> dict[str, Scalar]:
+        """The per-step scalars of all optimizers."""
+        found: dict[str, Scalar] = {}
+        for group, optimizer in self.optimizers.items():
+            found |= update_scalars(optimizer, group)
+        return found
 
     def names(self, group: str) -> tuple[str, ...]:
         """The parameters of a group. Raises UsageError for another name."""
@@ -184,7 +204,7 @@ class EmittedUpdates:
     ) -> None:
         self.b, self.groups, self.done = builder, groups, done
         self.slots = dict(slots)
-        self.rates = {group: builder.scalar(rate_name(group)) for group in groups.optimizers}
+        self.scalars = {name: builder.scalar(name) for name in groups.scalars()}
         self.metrics: dict[str, Value] = {}
         self.updated: dict[str, Value] = {}
 
@@ -199,8 +219,8 @@ class EmittedUpdates:
             self.groups.optimizers[group],
             state,
             dict(zip(names, gradients, strict=True)),
-            self.groups.clip_norm,
-            self.rates[group],
+            self.groups.clip,
+            self.scalars,
             group,
         )
         self.slots |= {name: v for name, v in changed.items() if name in self.slots}

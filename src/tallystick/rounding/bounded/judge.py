@@ -18,7 +18,7 @@ from tallystick.rounding.step import Step
 Array = np.ndarray
 # Accumulator records fetched at a time: 80 bytes each, and the operands of their terms.
 _AT_ONCE = 4096
-_FORGED = "no admissible kernel's result is near the boundary that it reads"
+FORGED = "no admissible kernel's result is near the boundary that it reads"
 
 
 def judge_entries(
@@ -54,7 +54,7 @@ def judge_entries(
         forged[some] = _by_exact_sums(
             piece, at[some], bounds[some], directions[some], flat, bits, step.choices
         )
-    step.found_entries("forged entry", number, piece.flat(at[forged]), directions[forged], _FORGED)
+    step.found_entries("forged entry", number, piece.flat(at[forged]), directions[forged], FORGED)
     return ~forged
 
 

@@ -8,7 +8,7 @@ takes the followed log's entry or sums exactly (`follow`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tallystick.rounding.step import Step
 
 if TYPE_CHECKING:
     from tallystick.kernels.device import Device
+    from tallystick.rounding.bounded.resident import ResidentKernels
 
 Array = np.ndarray
 
@@ -38,9 +39,15 @@ class BoundedKernels(NodeKernels):
         super().__init__(logged)
         self._count_taken = count_taken
 
-    def there(self, device: Device) -> NoReturn:
-        """Raises UsageError: the bounded form's kernels take arrays of the host."""
-        raise refused_there(self._logged, device)
+    def there(self, device: Device) -> ResidentKernels:
+        """The same kernels for tensors of `device`. Raises UsageError unless it is a GPU of
+        `kernels/cuda`, MemoryError."""
+        from tallystick.kernels.cuda.device import Cuda
+        from tallystick.rounding.bounded.resident import ResidentKernels
+
+        if not isinstance(device, Cuda):
+            raise refused_there(self._logged, device)
+        return ResidentKernels(self._logged, device, self._count_taken)
 
     def _run(
         self,

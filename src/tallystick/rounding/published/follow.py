@@ -13,6 +13,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.program.expand import is_forward
 from tallystick.rounding.faults import LogCorruptError
 from tallystick.rounding.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.rounding.published.call import Call
@@ -31,7 +32,8 @@ _FORGED = "no published kernel's result rounds to the value it gives"
 class Corrections:
     """Elements whose value an entry changed, at the steps followed so far, in order.
 
-    A node up to the loss counts as forward, a later one as backward.
+    A node up to the loss, of its micro-batch where there are several, counts as forward, a later
+    one as backward.
     """
 
     forward: list[int] = field(default_factory=list)
@@ -52,8 +54,7 @@ class Follow:
     def __init__(self, logged: LoggedProgram, record: Record) -> None:
         self._record, self._contract = record, logged.contract
         self.corrections = Corrections()
-        loss = logged.program.output_values.get("loss")
-        self._last_forward = len(logged.program.nodes) if loss is None else loss.node
+        self._is_forward = is_forward(logged.program)
         self._unread: set[int] = set()  # sections of the step that cannot be read
         self._misled = self._lost = False
 
@@ -99,7 +100,7 @@ class Follow:
 
     def _count(self, step: Step, call: Call, changed: int) -> None:
         section = step.logged.sections[call.number]
-        self.corrections.add(section.node <= self._last_forward, changed)
+        self.corrections.add(self._is_forward(section.node), changed)
 
     def _without_forged(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
         """Leave out entries that give an element a value to which no kernel rounds (14.10).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from tallystick.job.job import Job
@@ -9,7 +10,11 @@ from tallystick.kernels.environment import reestablish
 
 
 class Listener(Protocol):
-    """Receives the progress of a run, as the command line's display does."""
+    """Receives the progress of a run, as the command line's display does.
+
+    One that has a method `metrics(step, values)` also gets the numbers that the program reports
+    beside the loss, by name, before `step` is called: the gradient norm as `grad_norm`.
+    """
 
     def notice(self, text: str) -> None:
         """Receive one sentence for a person."""
@@ -42,6 +47,12 @@ class Steady:
     def step(self, step: int, loss: float, seconds: float) -> None:
         self._other.step(step, loss, seconds)
         reestablish()
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        told = getattr(self._other, "metrics", None)
+        if told is not None:
+            told(step, values)
+            reestablish()
 
     def evaluated(self, step: int, loss: float) -> None:
         self._other.evaluated(step, loss)

@@ -30,6 +30,7 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
+from tallystick.program.validation import BEST_PASS, best_pass_step
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop, interrupts
@@ -44,6 +45,7 @@ from tallystick.run.show.summary import summary
 from tallystick.run.store.directory import RunStore, state_file_bytes
 from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
 from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
+from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.signer import sign, signed_already
 from tallystick.run.store.trace import TraceRange, traced
 from tallystick.run.store.version import tallystick_version
@@ -83,13 +85,15 @@ class _Training:
     store: RunStore
     journal: Journal
     options: Options
-    listener: Listener
+    listener: Steady
     genesis: State | None
     engine: Engine = field(init=False)
     policy: StorePolicy = field(init=False)
     evaluator: Evaluator | None = None
     logs: TrainerLogs | None = None
+    metrics: MetricLog | None = None
     wanted: frozenset[int] = frozenset()
+    best: int = 0  # the step after the best pass of committed validation, from which one exports
 
     def prepare(self) -> None:
         """Load the state to start from, check the room on the disk, and begin a session."""
@@ -100,6 +104,7 @@ class _Training:
         self.engine = make.engine(self.job, state, step, options.context, self.logs, losses)
         if options.keep is not None:
             self.wanted = spread(self.engine.last_step, self.job.interval, options.keep)
+        self._take_up_best()
         logs = self.logs.estimate() if self.logs is not None else 0
         estimate = estimate_disk(self.job, size, options.kept, logs)
         present = size * len(self.store.stored_steps()) + estimate.job
@@ -109,6 +114,8 @@ class _Training:
         self.policy = StorePolicy(size, options.clock)
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
+        if has_metrics(self.job.loose_terms.programs):
+            self.metrics = MetricLog(self.store.metrics_path, step)
         session = {
             "compiler": _core.compiler(),
             "isa": options.context.isa,
@@ -153,8 +160,12 @@ class _Training:
                 return False
             began = self.options.clock()
             step = engine.step
-            bits, _, trace = engine.run(traced(self.options.trace, step))
+            bits, outputs, trace = engine.run(traced(self.options.trace, step))
             self._loss(step, bits, engine.last_log)
+            if self.metrics is not None:
+                values = scalar_metrics(outputs)
+                self.metrics.add(step, loss_value(bits), values)
+                self.listener.metrics(step, values)
             if trace is not None:
                 self.store.save_trace(trace)
             ends = engine.stops(bits) or engine.step == engine.last_step
@@ -212,15 +223,32 @@ class _Training:
             self._expect_root(step, root)
         else:
             self.journal.checkpoint(step, root)
-        if force or step in self.wanted or self.policy.worth():
+        if force or step in self.wanted or self._is_best() or self.policy.worth():
             self._store(step)
+
+    def _is_best(self) -> bool:
+        """True after the best pass of committed validation so far: that state stays stored."""
+        before = self.best
+        self._take_up_best()
+        return self.best != before and self.best == self.engine.step
+
+    def _take_up_best(self) -> None:
+        """Want the state after the best pass that the present state knows of."""
+        slots = self.engine.state.slots
+        if BEST_PASS not in slots:
+            return
+        best = int(self.engine.context.device.host(slots[BEST_PASS]))
+        decided = best_pass_step(self.job.commitment.timetable, best) if best else 0
+        self.wanted = (self.wanted - {self.best}) | ({decided} if decided else frozenset())
+        self.best = decided
 
     def _store(self, step: int) -> None:
         began = self.options.clock()
         if step not in self.store.stored_steps():
             self.store.store_state(step, self.engine.state)
         pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
-        kept, wanted = self.options.kept, self.wanted
+        # The newest state always stays, and the best one beside it.
+        kept, wanted = max(self.options.kept, 1 + bool(self.best)), self.wanted
         while (drop := to_drop(self.store.stored_steps(), kept, pauses, wanted)) is not None:
             self.store.drop_state(drop)
         self.policy.wrote(self.options.clock() - began)
@@ -281,7 +309,7 @@ def train_job(
         return _train(job, out, options, Steady(listener or Silent()))
 
 
-def _train(job: Job, out: Path, options: Options, listener: Listener) -> RunSummary:
+def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummary:
     check_environment()
     store = RunStore(out)
     began = options.clock()
@@ -315,7 +343,7 @@ def _train_locked(
     store: RunStore,
     journal: Journal,
     options: Options,
-    listener: Listener,
+    listener: Steady,
     genesis: State | None,
     began: float,
 ) -> RunSummary:
@@ -326,8 +354,12 @@ def _train_locked(
     else:
         training = _Training(job, store, journal, options, listener, genesis)
         training.prepare()
-        with interrupts(stop):
-            finished = training.run(stop)
+        try:
+            with interrupts(stop):
+                finished = training.run(stop)
+        finally:
+            if training.metrics is not None:
+                training.metrics.close()
     signer = ""
     if finished:
         signer = signed_already(store) or sign(store, job, journal, options.key)

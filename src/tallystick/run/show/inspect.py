@@ -37,6 +37,7 @@ def inspect_job(directory: Path) -> dict[str, Any]:
         "order_seed": data.order_seed if data else 0,
         "stop_on_non_finite": c.stop_on_non_finite,
         "stop_on_slot": c.stop_on_slot,
+        "continues": _continues(job),
         "program_digest": first.digest,
         "genesis_root": c.genesis_root,
         "data_root": data.root if data else None,
@@ -63,6 +64,14 @@ def inspect_job(directory: Path) -> dict[str, Any]:
         "nodes": len(job.program.nodes),
         "about": job.about,
     }
+
+
+def _continues(job: Job) -> dict[str, Any] | None:
+    """The run that the job continues: checked, but its signer is not compared with known ones."""
+    run = job.verify_continuation()
+    if run is None:
+        return None
+    return {"run_root": run.run_root, "final_step": run.final_step, "signer": run.signer.key_id}
 
 
 def parameter_count(job: Job) -> int:

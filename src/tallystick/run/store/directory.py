@@ -3,6 +3,7 @@
 run.json       manifest: format, job digest, contract
 job/           a copy of the job
 journal        losses and checkpoint roots, append-only
+metrics.jsonl  losses, gradient norms and metrics for people (metrics.py); no digest covers them
 checkpoints/   some of the hashed states, as safetensors
 nodes/         node digests of traced steps
 logs/          one rounding log for each step, under a contract that keeps logs
@@ -92,6 +93,10 @@ class RunStore:
         return self.directory / "journal"
 
     @property
+    def metrics_path(self) -> Path:
+        return self.directory / "metrics.jsonl"
+
+    @property
     def checkpoints_path(self) -> Path:
         return self.directory / "checkpoints"
 
@@ -129,6 +134,7 @@ class RunStore:
                 self.manifest_path,
                 self.job_path,
                 self.journal_path,
+                self.metrics_path,
                 self.checkpoints_path,
                 self.nodes_path,
                 self.logs_path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,10 @@ from tallystick.disk.regular import is_directory
 from tallystick.disk.tensorfile import is_canonical, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
+from tallystick.program.ema import EMA_PREFIX
+from tallystick.program.module_names import names_of
 from tallystick.program.state import State
+from tallystick.program.validation import BEST_PASS, best_pass_step
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -56,48 +59,126 @@ def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = 
     return store.load_state(job, step, root, copy)
 
 
-def export_model(run: Path, output: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
-    """Write the final weights of a finished run as safetensors, under the module's names.
+@dataclass(frozen=True)
+class Which:
+    """Which weights of a run: the averages of the parameters in their place (PROGRAM 8.10); those
+    after the best pass of committed validation (PROGRAM 7) instead of the last ones."""
 
-    Raises the errors of `read_claim`, and DigestMismatchError when the stored final state is not
-    the committed one.
+    average: bool = False
+    best: bool = False
+
+
+LAST = Which()
+
+
+def export_model(
+    run: Path, output: Path, trust: Sequence[PublicKey] | None = None, which: Which = LAST
+) -> ModelReport:
+    """Write the weights of a finished run as safetensors, under the module's names.
+
+    The names are those of the module's state_dict: tied ones each, and no buffer that it does not
+    save. Raises the errors of `read_claim`, UsageError where the run has no averages or no best
+    pass, StorageError where it does not hold that state, and DigestMismatchError when the stored
+    state is not the committed one.
     """
-    job, claim, weights = _final_weights(Path(run), trust)
+    found = weights_of(Path(run), trust, which)
     output = Path(output)
     if is_directory(output):
         raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
-    write_tensors(output, weights, _metadata(claim, job))
-    return _report(output, len(weights), claim, job)
+    write_tensors(output, found.tensors, found.metadata(which))
+    return found.report(output)
 
 
-def _final_weights(
-    run: Path, trust: Sequence[PublicKey] | None
-) -> tuple[Job, Claim, dict[str, Array]]:
-    """The job of a finished run, its claim, and its final weights under the module's names.
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a run under the module's names, and the committed state that they are of."""
 
-    Raises the errors of `read_claim` and `final_state`.
-    """
+    job: Job
+    claim: Claim
+    step: int
+    tensors: dict[str, Array]
+
+    def metadata(self, which: Which) -> dict[str, str]:
+        """The metadata of an exported file: a function of the run's commitment."""
+        return {
+            **({"tallystick.average": "ema"} if which.average else {}),
+            **({"tallystick.best": "validation"} if which.best else {}),
+            "format": "pt",  # transformers and other readers look for this
+            "tallystick.job_digest": self.job.digest.hex(),
+            "tallystick.run_root": self.claim.run_root.hex(),
+            "tallystick.state_root": self.claim.roots[self.step].hex(),
+            "tallystick.step": str(self.step),
+        }
+
+    def report(self, path: Path) -> ModelReport:
+        c = self.claim.commitment
+        return ModelReport(
+            path,
+            len(self.tensors),
+            self.step,
+            c.run_root,
+            self.claim.roots[self.step],
+            self.job.digest,
+            c.signer.key_id,
+            self.claim.trusted,
+        )
+
+
+def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Weights:
+    """The weights of a finished run. Raises the errors of `read_claim` and `final_state`."""
     store = RunStore(run)
     store.require()
     job = store.job()
     claim = read_claim(store, job, trust)
-    state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
-    named = ((module_name(slot), array) for slot, array in state.tensors().items())
-    return job, claim, {name: array for name, array in named if name is not None}
+    step = claim.last_step
+    state = final_state(store, job, step, claim.commitment.final_state_root)
+    if which.best:
+        step = _best_step(job, claim, state)
+        state = final_state(store, job, step, claim.roots[step])
+    tensors = state.tensors()
+    named = ((module_name(slot), array) for slot, array in tensors.items())
+    weights = {name: array for name, array in named if name is not None}
+    names = names_of(job.about, set(weights))
+    if which.average:
+        weights |= _averages(tensors, run)
+    weights |= {alias: weights[name] for alias, name in names.tied.items()}
+    kept = {n: array for n, array in weights.items() if n not in names.transient}
+    return Weights(job, claim, step, kept)
 
 
-def _metadata(claim: Claim, job: Job) -> dict[str, str]:
-    """The metadata of an exported file: a function of the run's commitment."""
-    return {
-        "format": "pt",  # transformers and other readers look for this
-        "tallystick.job_digest": job.digest.hex(),
-        "tallystick.run_root": claim.run_root.hex(),
-        "tallystick.state_root": claim.commitment.final_state_root.hex(),
-        "tallystick.step": str(claim.last_step),
-    }
+def _best_step(job: Job, claim: Claim, state: State) -> int:
+    """The step of the committed state after the best pass. Raises UsageError without one."""
+    best = int(state.slots[BEST_PASS]) if BEST_PASS in state.slots else 0
+    if not best:
+        raise UsageError(
+            "The run has no best validation loss that it has committed to.",
+            "Make the job with --commit-validation or --patience, and a number of steps for a "
+            "pass.",
+        )
+    step = best_pass_step(job.commitment.timetable, best)
+    if step not in claim.roots:
+        raise UsageError(
+            f"The state after the best pass, of step {step}, is no checkpoint.",
+            f"Use a checkpoint interval that divides {job.commitment.timetable.cycle}.",
+        )
+    return step
 
 
-def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None) -> ModelReport:
+def _averages(tensors: Mapping[str, Array], run: Path) -> dict[str, Array]:
+    """The averaged parameters under the module's names. Raises UsageError where there are none."""
+    ends = len(EMA_PREFIX)
+    found = {slot[ends:]: a for slot, a in tensors.items() if slot.startswith(EMA_PREFIX)}
+    if not found:
+        raise UsageError(
+            f"The run {run} keeps no average of its parameters.",
+            "Capture with ema=0.999, or make the job with --set ema=0.999.",
+        )
+    return found
+
+
+def verify_model(
+    path: Path, run: Path, trust: Sequence[PublicKey] | None = None, which: Which = LAST
+) -> ModelReport:
     """Check that the file is, byte for byte, the one that `export_model` writes for the run.
 
     The weights of a run have one canonical file, metadata included. Any other file could carry
@@ -105,7 +186,8 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
     differs, or says that the tensors agree but the file does not. Raises StorageError where the
     file cannot be read.
     """
-    job, claim, wanted = _final_weights(Path(run), trust)
+    found = weights_of(Path(run), trust, which)
+    wanted = found.tensors
     try:
         tensors, _ = read_tensors(Path(path), "model file", strict=False)
     except CorruptFileError as error:
@@ -124,13 +206,13 @@ def verify_model(path: Path, run: Path, trust: Sequence[PublicKey] | None = None
                 f"Tensor {name} of {path} is not the one of the committed final state.",
                 "It is not this run's model, or it was altered.",
             )
-    if not is_canonical(Path(path), wanted, _metadata(claim, job)):
+    if not is_canonical(Path(path), wanted, found.metadata(which)):
         raise DigestMismatchError(
             f"The tensors of {path} are those of the committed final state, but the file is not "
             "the one that `tallystick export` writes for this run: it may carry other bytes.",
             _EXPORT_AGAIN,
         )
-    return _report(Path(path), len(tensors), claim, job)
+    return found.report(Path(path))
 
 
 def _same_bytes(a: Array, b: Array) -> bool:
@@ -141,17 +223,3 @@ def _same_bytes(a: Array, b: Array) -> bool:
         return True
     mine, theirs = (x.reshape(-1).view(np.uint8) for x in (a, canonical_array(b)))
     return np.array_equal(mine, theirs)
-
-
-def _report(path: Path, tensors: int, claim: Claim, job: Job) -> ModelReport:
-    c = claim.commitment
-    return ModelReport(
-        path,
-        tensors,
-        c.final_step,
-        c.run_root,
-        c.final_state_root,
-        job.digest,
-        c.signer.key_id,
-        claim.trusted,
-    )

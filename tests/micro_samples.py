@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from program_samples import Arrays, f32
 
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import TensorType
@@ -11,7 +10,12 @@ from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.ir import Program
 
+Arrays = dict[str, np.ndarray]
 ROWS = 3  # records of one micro-batch
+
+
+def f32(*shape: int) -> TensorType:
+    return TensorType("f32", shape)
 
 
 def micro_step(contract: str = "ordered/1-draft.1") -> Program:

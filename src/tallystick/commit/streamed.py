@@ -1,0 +1,118 @@
+"""The data root over records that pass by once, in constant memory (COMMITMENTS 2.3, 8.3).
+
+RFC 9162 cuts a tree at the largest power of two below its size. So whole subtrees of 2^k leaves can
+be closed as they fill: one hash for each one bit of the number of leaves is all that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tallystick.commit import _native, merkle
+from tallystick.commit.data import DataSchema, Scratch
+from tallystick.commit.encoding import HASH_BYTES
+from tallystick.commit.records import leaf_hashes, root_of
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+
+# Leaves whose subtree the native core closes at once: 128 KiB of hashes.
+_LEVEL = 12
+_CHUNK = HASH_BYTES << _LEVEL
+
+
+class RootStream:
+    """The root over leaf hashes that are added in order; `count` of them so far."""
+
+    def __init__(self, keep: bool = False) -> None:
+        """With `keep`, `subtrees` gets the root of each whole subtree of 2^12 leaves."""
+        self.count = 0
+        self.subtrees: list[bytes] | None = [] if keep else None
+        self._rest = bytearray()
+        self._closed: list[tuple[int, bytes]] = []  # level and root, levels descending
+
+    def add(self, hashes: bytes) -> None:
+        """Add leaf hashes, 32 bytes each."""
+        self.count += len(hashes) // HASH_BYTES
+        self._rest += hashes
+        whole = len(self._rest) // _CHUNK * _CHUNK
+        for at in range(0, whole, _CHUNK):
+            self._close(_native.root_of_hashes(bytes(self._rest[at : at + _CHUNK])))
+        del self._rest[:whole]
+
+    def _close(self, root: bytes) -> None:
+        if self.subtrees is not None:
+            self.subtrees.append(root)
+        level = _LEVEL
+        while self._closed and self._closed[-1][0] == level:
+            root = merkle.node_hash(self._closed.pop()[1], root)
+            level += 1
+        self._closed.append((level, root))
+
+    def all_subtrees(self) -> list[bytes]:
+        """The kept roots, and that of the leaves after the last whole subtree."""
+        rest = [_native.root_of_hashes(bytes(self._rest))] if self._rest else []
+        return [*(self.subtrees or ()), *rest]
+
+    def root(self) -> bytes:
+        """The root over all leaves added so far; SHA256("") over none."""
+        closed = list(self._closed)
+        if self._rest or not closed:
+            result = _native.root_of_hashes(bytes(self._rest))
+        else:
+            result = closed.pop()[1]
+        for _, left in reversed(closed):
+            result = merkle.node_hash(left, result)
+        return result
+
+
+class RecordStream:
+    """The data root of records of `schema` that come in blocks of columns."""
+
+    def __init__(self, schema: DataSchema, keep: bool = False) -> None:
+        self.schema = schema
+        self._leaves = RootStream(keep)
+        self._scratch = Scratch()
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return self._leaves.count
+
+    def add(self, columns: Mapping[str, Array]) -> None:
+        """Add the records of `columns`, one array (n, *field shape) for each field."""
+        self._leaves.add(leaf_hashes(self.schema, columns, self._scratch))
+
+    def root(self) -> bytes:
+        """The data root over the records so far (COMMITMENTS 8.3, 8.6.4)."""
+        return root_of(self.schema, self.count, self._leaves.root())
+
+    def tree(self, columns: Mapping[str, Array]) -> RecordTree:
+        """The tree over the records so far (with `keep`), which `columns` are to hold."""
+        return RecordTree(self.schema, columns, self.count, self._leaves.all_subtrees())
+
+
+class RecordTree:
+    """Inclusion proofs of records, in memory for the roots of every 2^12 records alone.
+
+    A subtree of 2^12 leaves is a leaf of the tree above it, because RFC 9162 cuts both at powers of
+    two. The leaves of one subtree are hashed again when a record of it is asked for.
+    """
+
+    def __init__(
+        self,
+        schema: DataSchema,
+        columns: Mapping[str, Array],
+        count: int,
+        subtrees: Sequence[bytes],
+    ) -> None:
+        self._schema, self._columns, self.size = schema, columns, count
+        self._above = merkle.Tree(subtrees)
+
+    def inclusion(self, index: int) -> list[bytes]:
+        """The audit path of record `index` (COMMITMENTS 2.5). Raises UsageError."""
+        if not 0 <= index < self.size:
+            raise UsageError(f"No record {index} of {self.size}.", "Ask for one that exists.")
+        number, start = index >> _LEVEL, index >> _LEVEL << _LEVEL
+        rows = {n: c[start : start + (1 << _LEVEL)] for n, c in self._columns.items()}
+        below = merkle.Tree(leaf_hashes(self._schema, rows))
+        return [*below.inclusion(index - start), *self._above.inclusion(number)]

@@ -1,0 +1,1 @@
+"""Data sets frozen into records: sources, rules, the frozen directory (DESIGN 2, COMMITMENTS 8)."""

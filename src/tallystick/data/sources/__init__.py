@@ -1,0 +1,1 @@
+"""Where records come from: one module for each kind of source, and `pick` which chooses."""

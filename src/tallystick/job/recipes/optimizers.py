@@ -1,0 +1,73 @@
+"""The optimizers that recipes take by name, with the recipe's own rates and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.errors import UsageError
+from tallystick.program.ema import EMA
+from tallystick.program.optimizers import (
+    LAMB,
+    SGD,
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Muon,
+    RMSprop,
+)
+from tallystick.program.parameter_groups import ParameterGroup, ParameterGroups
+from tallystick.program.update import Optimizers
+
+RATE = "lr"
+_KINDS: dict[str, Callable[..., Any]] = {
+    "adafactor": Adafactor,
+    "adagrad": Adagrad,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lamb": LAMB,
+    "lion": Lion,
+    "rmsprop": RMSprop,
+    "sgd": SGD,
+}
+NAMES = (*sorted(_KINDS), "muon")
+CHOICES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]} (of matrices inside; AdamW for the rest)"
+
+
+def check_name(recipe: str, name: str) -> None:
+    """Raises UsageError, which lists the names."""
+    if name not in NAMES:
+        raise UsageError(f"{recipe}: optimizer is one of {', '.join(NAMES)}.", "Fix --set.")
+
+
+def make_optimizer(
+    name: str,
+    hidden: Callable[[str, tuple[int, ...]], bool],
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    momentum: float = 0.0,
+    **options: Any,
+) -> Optimizers:
+    """The optimizer `name` whose rate is the table `lr`; `options` are those of weight decay.
+
+    Muon takes the matrices for which `hidden(name, shape)` holds, at rates of the size that AdamW
+    has, which takes the rest.
+    """
+    if name == "muon":
+        inside = Muon(RATE, adjust_lr="match_rms_adamw", **options)
+        rest = AdamW(RATE, betas=betas, **options)
+        members = {"hidden": ParameterGroup(inside, hidden), "rest": ParameterGroup(rest)}
+        return ParameterGroups(members)
+    if name in ("adam", "adamw", "lamb"):
+        options["betas"] = betas
+    if name in ("sgd", "rmsprop"):
+        options["momentum"] = momentum
+    made: Optimizers = _KINDS[name](lr=RATE, **options)
+    return made
+
+
+def average_of(decay: float) -> EMA | None:
+    """The average of the parameters with this decay; 0 is none."""
+    return EMA(decay) if decay else None

@@ -1,0 +1,380 @@
+"""`tallystick.Trainer`: transformers.Trainer whose `train` is a signed run.
+
+What decides numbers is read from the Trainer as it stands (its data sets and collator, its
+`compute_loss`, optimizer, schedule, arguments), and becomes a job in `output_dir/job`. The run is
+in `output_dir/run`. `evaluate`, `predict` and `save_model` are transformers' own, over the weights
+that the run ends with.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.trainer_callback import EarlyStoppingCallback
+from transformers.trainer_utils import TrainOutput
+
+from tallystick.api import PathLike, PrivateKey
+from tallystick.cli.output import note
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.stock_schedules import rates_of
+from tallystick.program.validation import StopRule
+from tallystick.run.show.summary import RunSummary
+from tallystick.trainer.arguments import check_arguments, check_methods
+from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
+from tallystick.trainer.listening import Calls
+from tallystick.trainer.records import collated
+
+# A class of another package: mypy sees it where it is installed.
+_Base: Any = transformers.Trainer
+_IGNORED = -100  # the label of what counts for nothing
+
+
+class Trainer(_Base):  # type: ignore[misc]
+    """A drop-in for `transformers.Trainer`: the same constructor, and `train()` gives a signed run.
+
+    `contract`, `threads`, `device` and `key` are those of `tallystick.capture` and
+    `tallystick.train`. With `frozen_collator` a collator that draws (masked language modelling) is
+    read once, and its draws stay. After `train()`, `run` is the run's summary.
+
+    Raises UsageError for an argument, an override or data that no job can honour: each by its name.
+    """
+
+    optimizer: Any
+    lr_scheduler: Any
+    state: Any
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: Any = None,
+        *given: Any,
+        contract: str = ORDERED_1,
+        threads: int | None = None,
+        device: str = "cpu",
+        key: PrivateKey | PathLike | None = None,
+        frozen_collator: bool = False,
+        **named: Any,
+    ) -> None:
+        if args is None:
+            args = transformers.TrainingArguments("tmp_trainer")
+        check_arguments(args)
+        check_methods(type(self))
+        super().__init__(model, args, *given, **named)
+        self.run: RunSummary | None = None
+        self._contract, self._threads, self._device = contract, threads, device
+        self._key, self._frozen_collator = key, frozen_collator
+
+    # -- the data ----------------------------------------------------------------------------------
+    def _records(self) -> tuple[dict[str, Array], dict[str, Array] | None]:
+        """The records of training and of validation, padded to one length."""
+        if self.train_dataset is None:
+            raise UsageError("Trainer: training requires a train_dataset.", "Give one.")
+        sets = [self.train_dataset]
+        if self._evaluates:
+            if self.eval_dataset is None or isinstance(self.eval_dataset, Mapping):
+                raise UsageError(
+                    "Trainer: eval_strategy needs one eval_dataset.",
+                    "Give a data set, no dict of them; evaluate(others) takes them after train().",
+                )
+            sets.append(self.eval_dataset)
+        read = [self._with_collator(data) for data in sets]
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        if self._frozen_collator:
+            note("The collator is called once for each record, and what it draws is kept.")
+        both = collated(
+            _Joined([data for data, _ in read]),
+            read[0][1],
+            "data set",
+            seed=seed,
+            frozen=self._frozen_collator,
+        )
+        count = len(read[0][0])
+        trained = {name: array[:count] for name, array in both.items()}
+        if len(sets) == 1:
+            return trained, None
+        return trained, {name: array[count:] for name, array in both.items()}
+
+    def _with_collator(self, data: Any) -> tuple[Any, Any]:
+        """As transformers reads a data set: without the columns that the model does not take."""
+        if hasattr(data, "column_names") and hasattr(data, "set_format"):
+            return self._remove_unused_columns(data, description="training"), self.data_collator
+        return data, self._get_collator_with_removed_columns(
+            self.data_collator, description="training"
+        )
+
+    # -- the loss ----------------------------------------------------------------------------------
+    def _items(self, batch: Mapping[str, Tensor]) -> Tensor | None:
+        """`num_items_in_batch`: the labels that count, where transformers counts them."""
+        counted = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        if not counted or "labels" not in batch:
+            return None
+        labels = batch["labels"]
+        if "shift_labels" in batch:
+            labels = batch["shift_labels"]
+        elif getattr(self, "_loss_shifts_labels", False):
+            labels = labels[..., 1:]
+        return labels.ne(_IGNORED).sum()
+
+    def _loss(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        items = self._items(batch)
+        loss: Tensor = self.compute_loss(module, _inputs(batch), num_items_in_batch=items)
+        return loss
+
+    def _loss_and_count(
+        self, module: nn.Module, batch: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of a micro-batch, and its count: the loss where `num_items_in_batch` is 1."""
+        items = self._items(batch)
+        assert items is not None
+        one = torch.ones_like(items)
+        return self.compute_loss(module, _inputs(batch), num_items_in_batch=one), items
+
+    def _is_sum(self, records: Mapping[str, Array]) -> bool:
+        """Whether the losses of micro-batches are parts of a sum over `num_items_in_batch`."""
+        size = self.args.train_batch_size
+        batch = {name: torch.from_numpy(array[:size].copy()) for name, array in records.items()}
+        items = self._items(batch)
+        own = getattr(self, "loss_is_scaled_for_ga", None)
+        if own is False or items is None:
+            return False
+        module = self.model
+        with torch.no_grad():
+            module.eval()
+            one, two = (
+                float(self.compute_loss(module, _inputs(batch), num_items_in_batch=items * n))
+                for n in (1, 2)
+            )
+            module.train()
+        if not math.isclose(one, 2 * two, rel_tol=1e-5, abs_tol=1e-12):
+            raise UsageError(
+                "compute_loss does not divide by num_items_in_batch, so transformers itself would "
+                "add up the means of the micro-batches.",
+                "Return a sum divided by num_items_in_batch, or set loss_is_scaled_for_ga = False "
+                "in your Trainer for the mean of means.",
+            )
+        return True
+
+    # -- the course --------------------------------------------------------------------------------
+    @property
+    def _evaluates(self) -> bool:
+        return str(getattr(self.args.eval_strategy, "value", self.args.eval_strategy)) != "no"
+
+    def _rule(self) -> StopRule:
+        """The rule of EarlyStoppingCallback, or one that commits and never stops."""
+        found = [c for c in self.callback_handler.callbacks if isinstance(c, EarlyStoppingCallback)]
+        wants = "EarlyStoppingCallback" if found else "load_best_model_at_end"
+        if found or self.args.load_best_model_at_end:
+            metric = self.args.metric_for_best_model or "loss"
+            if metric not in ("loss", "eval_loss") or self.args.greater_is_better:
+                raise UsageError(
+                    f"{wants}: metric_for_best_model={metric!r} is no committed number.",
+                    "Leave it out: the validation loss decides, and less is better.",
+                )
+            if not self._evaluates:
+                raise UsageError(f"{wants} needs validation.", "Set eval_strategy.")
+        if not found:
+            return StopRule()
+        callback = found[-1]
+        return StopRule(
+            callback.early_stopping_patience, float(callback.early_stopping_threshold or 0.0)
+        )
+
+    def _steps(self, records: int) -> int:
+        args = self.args
+        if args.max_steps > 0:
+            return int(args.max_steps)
+        epochs = float(args.num_train_epochs)
+        return math.ceil(epochs * records / self._batch_size)
+
+    @property
+    def _batch_size(self) -> int:
+        return int(self.args.train_batch_size * self.args.gradient_accumulation_steps)
+
+    def course(self) -> Course:
+        """What this Trainer would train, as a course; the data set is collated."""
+        args = self.args
+        self.model.to("cpu").train()
+        records, held = self._records()
+        count = len(next(iter(records.values())))
+        steps = self._steps(count)
+        own = self.optimizer is None
+        self.create_optimizer()
+        if own:  # a model without biases has nothing in the group without decay
+            groups = self.optimizer.param_groups
+            groups[:] = [group for group in groups if group["params"]]
+        self.create_scheduler(num_training_steps=steps, optimizer=self.optimizer)
+        self._start_state(steps)
+        sums = args.gradient_accumulation_steps > 1 and self._is_sum(records)
+        return Course(
+            self.model,
+            self._loss_and_count if sums else self._loss,
+            records,
+            self.optimizer,
+            self._batch_size,
+            steps,
+            schedules=self.lr_scheduler,
+            clip_norm=args.max_grad_norm or None,
+            micro_batches=args.gradient_accumulation_steps,
+            loss_over="sum" if sums else "mean",
+            validation=None if held is None else self._validation(held, count),
+            seed=args.seed,
+            order_seed=args.data_seed,
+            contract=self._contract,
+        )
+
+    def _validation(self, held: dict[str, Array], count: int) -> Validation:
+        records = len(next(iter(held.values())))
+        size = min(self.args.eval_batch_size, records)
+        if left := records % size:
+            note(f"Validation takes whole batches of {size}: the last {left} records are left out.")
+        by_epoch = getattr(self.args.eval_strategy, "value", self.args.eval_strategy) == "epoch"
+        every = math.ceil(count / self._batch_size) if by_epoch else int(self.state.eval_steps)
+        if self.compute_metrics is not None:
+            note("compute_metrics is for evaluate(); validation during training takes the loss.")
+        return Validation(self._loss, held, size, every, self._rule())
+
+    def _start_state(self, steps: int) -> None:
+        """The state that callbacks see, as transformers' own loop begins it."""
+        self.state = transformers.TrainerState()
+        self.state.compute_steps(self.args, steps)
+        self.state.max_steps, self.state.epoch = steps, 0.0
+        self.state.num_train_epochs = math.ceil(self.args.num_train_epochs)
+        self.state.train_batch_size = self.args.train_batch_size
+
+    # -- training ----------------------------------------------------------------------------------
+    def save_job(self) -> Job:
+        """Write the job that `train()` runs to `output_dir/job`, and train nothing.
+
+        Raises UsageError, by name, for what no job can honour, and where another job is there.
+        """
+        own = self.optimizer is None, self.lr_scheduler is None
+        try:
+            return job_of(self.course(), Path(self.args.output_dir))
+        finally:
+            self._forget(*own)
+
+    def _forget(self, optimizer: bool, scheduler: bool) -> None:
+        """The next training makes an optimizer and a scheduler of its own, as this one did."""
+        self.optimizer = None if optimizer else self.optimizer
+        self.lr_scheduler = None if scheduler else self.lr_scheduler
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """Train as a signed run in `output_dir/run`, or go on with the run there.
+
+        The same call after an interruption goes on and ends at the same bits. Raises
+        KeyboardInterrupt when interrupted, and UsageError, by name, for what no job can honour.
+        """
+        if trial is not None:
+            raise UsageError("Trainer: a search over hyperparameters is refused.", "Train once.")
+        out = Path(self.args.output_dir)
+        self._check_resume(resume_from_checkpoint or self.args.resume_from_checkpoint, out)
+        rule = self._rule()  # before the data are read
+        own = self.optimizer is None, self.lr_scheduler is None
+        course = self.course()
+        rates = rates_of(self.lr_scheduler, course.steps)[0]
+        calls = Calls(self, rates, course.record_count / course.batch_size, str(out / RUN))
+        handler = self.callback_handler
+        handler.model, handler.optimizer = self.model, self.optimizer
+        handler.lr_scheduler = self.lr_scheduler
+        every = handler.callbacks
+        # Their rule is the job's: it decides by committed numbers.
+        handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
+        began = time.monotonic()
+        try:
+            calls.tell("on_train_begin")
+            self.run = carry_out(
+                course,
+                out,
+                threads=self._threads,
+                device=self._device,
+                key=self._key,
+                listener=calls,
+                best=self.args.load_best_model_at_end,
+            )
+            if rule.patience is not None and len(self.run.losses) < course.steps:
+                note(f"The job's rule ended the run after step {len(self.run.losses)}.")
+            return self._ended(calls, time.monotonic() - began)
+        finally:
+            handler.callbacks = every
+            self._forget(*own)
+
+    def _ended(self, calls: Calls, seconds: float) -> TrainOutput:
+        assert self.run is not None
+        losses = self.run.losses
+        self.state.global_step = len(losses)
+        mean = sum(losses) / len(losses) if losses else 0.0
+        metrics = {"train_runtime": round(seconds, 4), "train_loss": mean}
+        self.log(dict(metrics))
+        calls.tell("on_save")
+        calls.tell("on_train_end")
+        return TrainOutput(len(losses), mean, metrics)
+
+    def _check_resume(self, wanted: str | bool | None, out: Path) -> None:
+        """A run goes on in its own directory only."""
+        if not wanted:
+            return
+        if wanted is not True and Path(wanted).resolve() not in (
+            out.resolve(),
+            (out / RUN).resolve(),
+        ):
+            raise UsageError(
+                f"resume_from_checkpoint={wanted!r} is no run of this Trainer.",
+                f"Give True, or {out / RUN}: a run goes on in its own directory.",
+            )
+        if not (out / JOB).exists():
+            raise UsageError(
+                f"There is no run to resume in {out}.", "Leave resume_from_checkpoint out."
+            )
+
+
+class _Joined:
+    """Data sets one after the other."""
+
+    def __init__(self, sets: list[Any]) -> None:
+        for data in sets:
+            if not hasattr(data, "__len__"):
+                raise UsageError(
+                    f"The data set ({type(data).__name__}) has no length.",
+                    "A job has a fixed number of records: give a data set with __len__.",
+                )
+        self._sets = sets
+
+    def __len__(self) -> int:
+        return sum(len(data) for data in self._sets)
+
+    def __getitem__(self, number: int) -> Any:
+        for data in self._sets:
+            if number < len(data):
+                return data[number]
+            number -= len(data)
+        raise IndexError(number)
+
+
+def _inputs(batch: Mapping[str, Tensor]) -> dict[str, Any]:
+    """A batch that `compute_loss` may take apart: names with a point are dicts again."""
+    found: dict[str, Any] = {}
+    for name, tensor in batch.items():
+        at, *rest = name.split(".")
+        if not rest:
+            found[at] = tensor
+        else:
+            inner = found.setdefault(at, {})
+            for part in rest[:-1]:
+                inner = inner.setdefault(part, {})
+            inner[rest[-1]] = tensor
+    return found

@@ -1,0 +1,232 @@
+"""`tallystick.fit_lightning`: a LightningModule's steps and optimizer, as a signed run.
+
+No import of Lightning: a module is known by its methods. What Lightning's loop would call beside
+`training_step`, `validation_step` and `configure_optimizers` is refused by name where the module
+overrides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from tallystick.api import PathLike, PrivateKey
+from tallystick.cli.output import note
+from tallystick.errors import UsageError
+from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.validation import StopRule
+from tallystick.run.execute.listener import Listener
+from tallystick.run.show.summary import RunSummary
+from tallystick.trainer.loop import fit
+
+_PACKAGES = ("lightning", "pytorch_lightning", "torch", "lightning_fabric")
+_CHANGES_NUMBERS = (
+    "backward", "optimizer_step", "optimizer_zero_grad", "clip_gradients",
+    "configure_gradient_clipping", "lr_scheduler_step", "manual_backward", "configure_model",
+    "configure_sharded_model", "transfer_batch_to_device", "on_before_batch_transfer",
+    "on_after_batch_transfer", "on_train_batch_start", "on_train_batch_end",
+    "on_train_epoch_start", "on_train_epoch_end", "on_before_zero_grad", "on_before_backward",
+    "on_after_backward", "on_before_optimizer_step", "on_validation_model_eval",
+    "on_validation_model_train",
+)  # fmt: skip
+_NOT_CALLED = (
+    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start",
+    "on_validation_end",
+    "on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start",
+    "on_validation_epoch_end", "configure_callbacks",
+)  # fmt: skip
+
+
+def _own(module: object, name: str) -> bool:
+    """Whether the module's class itself has the method, and not Lightning."""
+    for kind in type(module).__mro__:
+        if name in vars(kind):
+            return kind.__module__.partition(".")[0] not in _PACKAGES
+    return False
+
+
+def _check(module: nn.Module) -> None:
+    kind = type(module).__name__
+    for name in ("training_step", "configure_optimizers"):
+        if not callable(getattr(module, name, None)):
+            raise UsageError(f"{kind} has no {name}.", "Give a LightningModule.")
+    if not getattr(module, "automatic_optimization", True):
+        raise UsageError(
+            f"{kind} optimizes by hand (automatic_optimization=False).",
+            "Write its step as a function with updates for tallystick.capture.",
+        )
+    if found := [name for name in _CHANGES_NUMBERS if _own(module, name)]:
+        raise UsageError(
+            f"{kind} overrides {found[0]}, which a job would never call.",
+            "Move what it does into training_step or configure_optimizers.",
+        )
+    if found := [name for name in _NOT_CALLED if _own(module, name)]:
+        note(f"{kind}: {', '.join(found)} is not called: the run goes on without hooks.")
+
+
+@contextmanager
+def _logged(module: nn.Module) -> Iterator[dict[str, Any]]:
+    """`self.log` and `self.log_dict` of the module fill a dict within the block."""
+    found: dict[str, Any] = {}
+
+    def log(name: str, value: Any, *_: Any, **__: Any) -> None:
+        found[name] = value
+
+    def log_dict(values: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        found.update(values)
+
+    own: dict[str, Any] = vars(module)
+    before: dict[str, Any] = {name: own[name] for name in ("log", "log_dict") if name in own}
+    own["log"], own["log_dict"] = log, log_dict
+    try:
+        yield found
+    finally:
+        for name in ("log", "log_dict"):
+            own.pop(name, None)
+        own.update(before)
+
+
+def _step(module: nn.Module, name: str, monitor: str) -> Callable[[nn.Module, Any], Tensor]:
+    """The loss of `training_step` or `validation_step`: what it returns, or logs as `monitor`."""
+
+    def loss(_: nn.Module, batch: Any) -> Tensor:
+        # In a trace Lightning's own `log` would look for a trainer.
+        with _logged(module) as logged:
+            returned = getattr(module, name)(batch, 0)
+        if isinstance(returned, Mapping):
+            returned = returned.get("loss")
+        if returned is None:
+            returned = logged.get(monitor)
+        if not isinstance(returned, Tensor):
+            raise UsageError(
+                f"{type(module).__name__}.{name} returns no loss.",
+                f"Return a scalar tensor or {{'loss': tensor}}, or log it as {monitor!r}.",
+            )
+        return returned
+
+    return loss
+
+
+def _optimizer(module: nn.Module) -> tuple[Any, Any, str]:
+    """The one optimizer, its scheduler if there is one, and when that steps."""
+    given: Any = module.configure_optimizers()  # type: ignore[operator]
+    schedulers: Sequence[Any] = []
+    if isinstance(given, Mapping):
+        found = given.get("lr_scheduler")
+        optimizers, schedulers = [given["optimizer"]], [] if found is None else [found]
+    elif isinstance(given, (tuple, list)) and given and isinstance(given[0], (tuple, list)):
+        optimizers, schedulers = list(given[0]), list(given[1])
+    else:
+        optimizers = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(optimizers) != 1 or optimizers[0] is None or len(schedulers) > 1:
+        raise UsageError(
+            f"configure_optimizers gives {len(optimizers)} optimizers and {len(schedulers)} "
+            "schedulers.",
+            "Return one optimizer and at most one scheduler; for several, write a step function "
+            "for tallystick.capture.",
+        )
+    if not schedulers:
+        return optimizers[0], None, "step"
+    found = schedulers[0]
+    if not isinstance(found, Mapping):
+        return optimizers[0], found, "epoch"
+    if int(found.get("frequency", 1)) != 1:
+        raise UsageError("A scheduler's frequency is not 1.", "Let it step each time.")
+    return optimizers[0], found["scheduler"], str(found.get("interval", "epoch"))
+
+
+def fit_lightning(
+    module: nn.Module,
+    train_dataloaders: Any = None,
+    val_dataloaders: Any = None,
+    datamodule: Any = None,
+    *,
+    out: PathLike,
+    max_epochs: float | None = None,
+    max_steps: int | None = None,
+    gradient_clip_val: float | None = None,
+    gradient_clip_algorithm: str = "norm",
+    accumulate_grad_batches: int = 1,
+    val_check_interval: int | None = None,
+    monitor: str = "val_loss",
+    stop: StopRule | None = None,
+    best: bool = False,
+    seed: int = 0,
+    contract: str = ORDERED_1,
+    frozen_collator: bool = False,
+    threads: int | None = None,
+    device: str = "cpu",
+    key: PrivateKey | PathLike | None = None,
+    listener: Listener | None = None,
+    progress: bool = True,
+) -> RunSummary:
+    """Train a LightningModule as `lightning.Trainer(...).fit(module, ...)` would, as a signed run.
+
+    `training_step`, `validation_step` and `configure_optimizers` are read; `self.log` keeps no
+    numbers. Validation takes the loss that `validation_step` returns or logs as `monitor`, after
+    each epoch or each `val_check_interval` steps; `stop` is EarlyStopping's rule, and `best` loads
+    the weights of the best pass. The other arguments are those of `tallystick.fit`, and so are the
+    errors: UsageError, by name, for what no job can honour.
+    """
+    _check(module)
+    if datamodule is not None:
+        if train_dataloaders is not None or val_dataloaders is not None:
+            raise UsageError("Both dataloaders and a datamodule are given.", "Give one of them.")
+        for name, given in (("prepare_data", ()), ("setup", ("fit",))):
+            if callable(getattr(datamodule, name, None)):
+                getattr(datamodule, name)(*given)
+        train_dataloaders = datamodule.train_dataloader()
+        if _own(datamodule, "val_dataloader"):
+            val_dataloaders = datamodule.val_dataloader()
+    if train_dataloaders is None and _own(module, "train_dataloader"):
+        train_dataloaders = module.train_dataloader()  # type: ignore[operator]
+        if val_dataloaders is None and _own(module, "val_dataloader"):
+            val_dataloaders = module.val_dataloader()  # type: ignore[operator]
+    train_dataloaders = _one(train_dataloaders, "train_dataloaders")
+    if val_dataloaders is not None:
+        val_dataloaders = _one(val_dataloaders, "val_dataloaders")
+    if gradient_clip_algorithm not in ("norm", "value"):
+        raise UsageError(
+            f"gradient_clip_algorithm is {gradient_clip_algorithm!r}.", "Say 'norm' or 'value'."
+        )
+    optimizer, scheduler, interval = _optimizer(module)
+    clip = gradient_clip_val or None
+    return fit(
+        module,
+        _step(module, "training_step", "loss"),
+        train_dataloaders,
+        optimizer,
+        out=out,
+        epochs=max_epochs,
+        steps=max_steps,
+        scheduler=scheduler,
+        scheduler_every=interval,
+        accumulate=accumulate_grad_batches,
+        clip_norm=clip if gradient_clip_algorithm == "norm" else None,
+        clip_value=clip if gradient_clip_algorithm == "value" else None,
+        validation=val_dataloaders,
+        validation_loss=_step(module, "validation_step", monitor),
+        evaluate_every=val_check_interval,
+        stop=stop,
+        best=best,
+        seed=seed,
+        contract=contract,
+        frozen_collator=frozen_collator,
+        threads=threads,
+        device=device,
+        key=key,
+        listener=listener,
+        progress=progress,
+    )
+
+
+def _one(loaders: Any, what: str) -> Any:
+    """The one loader of a list of one."""
+    if isinstance(loaders, (tuple, list)) and len(loaders) == 1:
+        return loaders[0]
+    if loaders is None or isinstance(loaders, (tuple, list, Mapping)):
+        raise UsageError(f"{what} is no single DataLoader.", "Give one, or a datamodule with one.")
+    return loaders

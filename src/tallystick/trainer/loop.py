@@ -1,0 +1,212 @@
+"""`tallystick.fit`: a plain training loop, written as one call, as a signed run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from tallystick.api import PathLike, PrivateKey
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.stock_schedules import is_scheduler, rates_of
+from tallystick.program.validation import StopRule
+from tallystick.run.execute.listener import Listener
+from tallystick.run.show.summary import RunSummary
+from tallystick.trainer.course import Course, Validation, carry_out
+from tallystick.trainer.records import collated, flatten, rebuilt
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+class Source:
+    """A DataLoader, or a Dataset or list with a batch size: its records, and the form in which its
+    batches reach the loss. Raises UsageError for a loader whose records a job cannot have."""
+
+    def __init__(self, data: Any, batch_size: int | None, what: str) -> None:
+        self.what = what
+        if isinstance(data, DataLoader):
+            _check_loader(data, what)
+            if batch_size not in (None, data.batch_size):
+                raise UsageError(
+                    f"The {what}'s DataLoader has batches of {data.batch_size}, not {batch_size}.",
+                    "Give the size once.",
+                )
+            batch_size = data.batch_size
+        if batch_size is None:
+            raise UsageError(f"The {what} has no batch size.", "Give a DataLoader, or batch_size.")
+        self.batch_size: int = batch_size
+        self.dataset: Any = data
+        if isinstance(data, DataLoader):
+            self.dataset = data.dataset
+        self._collate = data.collate_fn if isinstance(data, DataLoader) else default_collate
+        self._form = self._collate([self.dataset[0]]) if len(self.dataset) else None
+
+    def records(self, seed: int, frozen: bool, more: Source | None = None) -> dict[str, Array]:
+        """The records as arrays (N, *shape), padded as the collator does; those of `more` after
+        them, to the same length."""
+        sets = _Both(self.dataset, more.dataset) if more else self.dataset
+        return collated(sets, self._collate, self.what, seed=seed, frozen=frozen)
+
+    def seen_by(self, loss: Loss) -> Callable[[nn.Module, Mapping[str, Tensor]], Tensor]:
+        """`loss` over the tensors of a job's batch, in the form of the loader's."""
+        return lambda module, batch: loss(module, rebuilt(self._form, batch))
+
+    @property
+    def fields(self) -> set[str]:
+        return set(flatten(self._form))
+
+
+class _Both:
+    """Two data sets, one after the other."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self._sets = first, second
+
+    def __len__(self) -> int:
+        return len(self._sets[0]) + len(self._sets[1])
+
+    def __getitem__(self, number: int) -> Any:
+        first = len(self._sets[0])
+        return self._sets[0][number] if number < first else self._sets[1][number - first]
+
+
+def _check_loader(loader: DataLoader[Any], what: str) -> None:
+    if isinstance(loader.dataset, IterableDataset):
+        raise UsageError(
+            f"The {what} is an IterableDataset, which has no numbered records.",
+            "Read it into a list, or give a Dataset with __len__ and __getitem__.",
+        )
+    sampler = type(loader.sampler).__name__
+    if sampler not in ("RandomSampler", "SequentialSampler"):
+        raise UsageError(
+            f"The {what}'s DataLoader has a {sampler}, and the job's seed orders its records.",
+            "Leave the sampler out; repeat records in the data set where they should weigh more.",
+        )
+    if loader.batch_size is None or type(loader.batch_sampler).__name__ != "BatchSampler":
+        raise UsageError(
+            f"The {what}'s DataLoader has a batch sampler of its own.", "Give it a batch_size."
+        )
+
+
+def steps_of(epochs: float | None, steps: int | None, records: int, batch: int) -> int:
+    """The number of updates; epochs are rounded up to whole batches. Raises UsageError."""
+    if (epochs is None) == (steps is None):
+        raise UsageError("Give either epochs or steps.", "steps=1000, or epochs=3.")
+    if steps is not None:
+        return steps
+    assert epochs is not None
+    return math.ceil(epochs * records / batch)
+
+
+def fit(
+    module: nn.Module,
+    loss: Loss,
+    data: Any,
+    optimizer: Any,
+    *,
+    out: PathLike,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    scheduler: Any = None,
+    scheduler_every: str = "step",
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    validation: Any = None,
+    validation_loss: Loss | None = None,
+    evaluate_every: int | None = None,
+    stop: StopRule | None = None,
+    best: bool = False,
+    seed: int = 0,
+    contract: str = ORDERED_1,
+    frozen_collator: bool = False,
+    threads: int | None = None,
+    device: str = "cpu",
+    key: PrivateKey | PathLike | None = None,
+    listener: Listener | None = None,
+    progress: bool = True,
+) -> RunSummary:
+    """Train `module` as a plain loop would, as a signed run in `out/run`; or go on with it there.
+
+    `loss(module, batch)` gets what the loader yields and returns a scalar f32 tensor. `data` and
+    `validation` are a DataLoader, or a Dataset or list with `batch_size`; they are collated once.
+    `optimizer` is one of torch.optim or of tallystick. `scheduler` is one of torch over it, stepped
+    after each step or, with `scheduler_every="epoch"`, after each epoch. With `accumulate` V an
+    update takes V batches, and the mean of their losses. Validation (of `validation_loss`, by
+    default `loss`, with the module in evaluation mode) is taken after each
+    `evaluate_every` steps (by default after each epoch), and is committed; `stop` may end the run
+    by it, and with `best` the module gets the weights of the best pass, else the last ones.
+
+    The order of the records follows `seed`, as dropout does, and batches are always whole. Raises
+    UsageError for what no job can honour, by name, the errors of `tallystick.capture` and
+    `tallystick.train`, and KeyboardInterrupt when interrupted: the same call goes on.
+    """
+    source = Source(data, batch_size, "data set")
+    count = len(source.dataset)
+    size = source.batch_size * accumulate
+    total = steps_of(epochs, steps, count, size)
+    epoch = math.ceil(count / size)
+    if scheduler_every not in ("step", "epoch"):
+        raise UsageError(f"scheduler_every is {scheduler_every!r}.", "Say 'step' or 'epoch'.")
+    schedules = scheduler
+    if scheduler is not None and scheduler_every == "epoch":
+        schedules = tables_by_epoch(scheduler, total, epoch)
+    held: Source | None = None
+    if validation is not None:
+        held = Source(validation, batch_size, "validation set")
+        if held.fields != source.fields:
+            raise UsageError("Validation has other fields than the data.", "Use the same.")
+    elif stop is not None or best:
+        raise UsageError("stop and best need validation.", "Pass validation=...")
+    records = source.records(seed, frozen_collator, held)
+    seen = source.seen_by(loss)
+    course = Course(
+        module,
+        seen,
+        {name: a[:count] for name, a in records.items()},
+        optimizer,
+        size,
+        total,
+        schedules=schedules,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
+        micro_batches=accumulate,
+        validation=None
+        if held is None
+        else Validation(
+            source.seen_by(validation_loss or loss),
+            {name: a[count:] for name, a in records.items()},
+            min(held.batch_size, len(held.dataset)),
+            evaluate_every or epoch,
+            stop or StopRule(),
+        ),
+        seed=seed,
+        contract=contract,
+    )
+    return carry_out(
+        course,
+        Path(out),
+        threads=threads,
+        device=device,
+        key=key,
+        listener=listener,
+        progress=progress,
+        best=best,
+    )
+
+
+def tables_by_epoch(scheduler: Any, steps: int, epoch: int) -> dict[str, list[float]]:
+    """The tables of a scheduler that steps after each `epoch` steps, by the names of its groups."""
+    if not is_scheduler(scheduler):
+        raise UsageError("The scheduler has no epochs.", "Give a scheduler of torch, or 'step'.")
+    tables = rates_of(scheduler, steps, epoch)
+    if len(tables) == 1:
+        return {"lr": tables[0]}
+    return {f"lr.{i:0{len(str(len(tables) - 1))}d}": t for i, t in enumerate(tables)}

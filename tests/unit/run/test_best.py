@@ -1,0 +1,75 @@
+"""The weights of the best committed validation loss: kept, exported, verified (PROGRAM 7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tallystick.disk.tensorfile import read_tensors
+from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.job.recipes import new_job
+from tallystick.program.validation import StopRule, best_pass_step
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.export import Which, export_model, verify_model
+
+
+def improving(path: Path, interval: int | None = None, pause: int | None = None) -> Path:
+    """A run of passes of which neither the first nor the last is the best."""
+    pairs = {"hidden": "16", "batch_size": "8", "records": "200", "lr": "0.05"}
+    job = new_job(
+        "mlp", path / "job", pairs, steps=70, evaluate_every=10, stop_rule=StopRule(),
+        checkpoint_interval=interval,
+    )  # fmt: skip
+    if pause is not None:
+        train_job(job, path / "run", Options(keep=1, stop_before=pause))
+    train_job(job, path / "run", Options(keep=1))
+    return path / "run"
+
+
+def test_the_best_state_stays_and_is_exported(tmp_path: Path) -> None:
+    run = improving(tmp_path)
+    store = RunStore(run)
+    job, journal = store.job(), store.journal()
+    timetable = job.commitment.timetable
+    losses = [v for _, v in sorted(_validation(run).items())]
+    best = int(np.argmin(losses)) + 1
+    assert 1 < best < len(losses)
+    step = best_pass_step(timetable, best)
+    assert step == best * timetable.cycle
+    assert store.stored_steps() == [step, journal.last_step]
+    report = export_model(run, tmp_path / "best.safetensors", which=Which(best=True))
+    assert report.step == step and report.state_root == dict(journal.checkpoints)[step]
+    export_model(run, tmp_path / "last.safetensors")
+    a, b = (
+        read_tensors(tmp_path / f"{n}.safetensors", "m", strict=False)[0] for n in ("best", "last")
+    )
+    assert any(a[name].tobytes() != b[name].tobytes() for name in a)
+    verify_model(tmp_path / "best.safetensors", run, which=Which(best=True))
+    with pytest.raises(DigestMismatchError):
+        verify_model(tmp_path / "best.safetensors", run)
+
+
+def _validation(run: Path) -> dict[int, float]:
+    from tallystick.run.show.inspect import inspect_run
+
+    return {v["step"]: v["loss"] for v in inspect_run(run)["validation"]}
+
+
+def test_a_resumed_run_keeps_it_too(tmp_path: Path) -> None:
+    """It was stored before the pause, and is the best one at the end."""
+    whole = RunStore(improving(tmp_path / "whole")).stored_steps()
+    resumed = improving(tmp_path / "resumed", pause=whole[0] + 5)
+    assert RunStore(resumed).stored_steps() == whole and len(whole) == 2
+
+
+def test_what_has_no_best_state_is_refused_by_name(tmp_path: Path) -> None:
+    plain = new_job("logreg", tmp_path / "job", {}, steps=3, evaluate_every=0)
+    train_job(plain, tmp_path / "run", Options())
+    with pytest.raises(UsageError, match="no best validation loss"):
+        export_model(tmp_path / "run", tmp_path / "m", which=Which(best=True))
+    run = improving(tmp_path / "odd", interval=7)
+    with pytest.raises(UsageError, match="is no checkpoint"):
+        export_model(run, tmp_path / "m", which=Which(best=True))

@@ -1,0 +1,158 @@
+"""A run that a new job continues: the parameters of one that never stopped (COMMITMENTS 7.6.8)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.protocol.validated import CYCLE, make_validated_job
+
+from tallystick.commit.continuation import ContinuationProof
+from tallystick.disk.manifest import manifest_bytes
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.job.continued import CONTINUES
+from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
+from tallystick.kernels.environment import exact_environment
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.claim import read_claim
+from tallystick.run.store.continuing import continue_run
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.export import final_state
+
+SETTINGS = {
+    "hidden": "8", "features": "6", "batch_size": "4", "records": "30", "dropout": "0.3",
+    "optimizer": "adamw", "lr": "0.01",
+}  # fmt: skip
+
+
+def made(path: Path, steps: int, **more: str) -> Job:
+    return new_job("mlp", path, SETTINGS | more, steps=steps, evaluate_every=0)
+
+
+def trained(job: Job, out: Path) -> Path:
+    train_job(job, out, Options())
+    return out
+
+
+@exact_environment()
+def slots_of(run: Path) -> dict[str, bytes]:
+    store = RunStore(run)
+    job = store.job()
+    claim = read_claim(store, job)
+    state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
+    return {name: array.tobytes() for name, array in state.slots.items()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("continued")
+    return trained(made(path / "job", 50), path / "run")
+
+
+def test_it_is_as_if_the_run_had_never_stopped(run: Path, tmp_path: Path) -> None:
+    """Weights, moments and beta powers; the data's order and dropout go on."""
+    whole = trained(made(tmp_path / "whole", 110), tmp_path / "one")
+    second = continue_run(run, tmp_path / "job2", 25)
+    again = continue_run(trained(second, tmp_path / "two"), tmp_path / "job3", 35)
+    assert slots_of(trained(again, tmp_path / "three")) == slots_of(whole)
+    report = audit_run(tmp_path / "three")
+    assert report.accepted and report.losses_compared == 35
+
+
+def test_the_job_names_the_run_that_it_continues(run: Path, tmp_path: Path) -> None:
+    job = continue_run(run, tmp_path / "job", 5)
+    named = job.verify_continuation()
+    assert named is not None and named.final_step == 50
+    assert named.run_root == read_claim(RunStore(run), RunStore(run).job()).run_root
+    assert made(tmp_path / "plain", 5).verify_continuation() is None
+
+
+def changed(job: Job, **members: object) -> None:
+    path = job.directory / CONTINUES
+    body = json.loads(path.read_bytes()) | members
+    body.pop("manifest_digest")
+    path.write_bytes(manifest_bytes(body))
+
+
+def test_another_chain_or_hash_proves_nothing(run: Path, tmp_path: Path) -> None:
+    job = continue_run(run, tmp_path / "job", 5)
+    body = json.loads((job.directory / CONTINUES).read_bytes())
+    for member, value in (
+        ("loss_chain", "00" * 32),
+        ("log_chain", "11" * 32),
+        ("hashes", ["22" * 32, *body["hashes"][1:]]),
+        ("hashes", body["hashes"][1:]),
+    ):
+        changed(job, **{**body, member: value})
+        with pytest.raises(DigestMismatchError, match="does not begin with the final state"):
+            load_job(job.directory).verify()
+
+
+def test_the_proof_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
+    job = continue_run(run, tmp_path / "job", 5)
+    other = continue_run(trained(made(tmp_path / "other", 7), tmp_path / "run"), tmp_path / "b", 5)
+    (job.directory / CONTINUES).write_bytes((other.directory / CONTINUES).read_bytes())
+    with pytest.raises(DigestMismatchError, match="another run"):
+        load_job(job.directory).verify()
+
+
+def test_a_chain_of_another_length_proves_nothing() -> None:
+    proof = ContinuationProof(bytes(31), bytes(32), ())
+    assert not proof.proves([], bytes(32), bytes(32))
+
+
+def test_a_run_that_stopped_itself_goes_on(tmp_path: Path) -> None:
+    """Its slot stays true, so the new job does not stop by it."""
+    job = make_validated_job(tmp_path / "job")
+    stopped = trained(job, tmp_path / "run")
+    more = continue_run(stopped, tmp_path / "more", 6)
+    assert job.commitment.stop_on_slot and not more.commitment.stop_on_slot
+    done = train_job(more, tmp_path / "on", Options())
+    assert done.finished and done.steps == 2 * CYCLE and len(done.validation) == 2
+    assert audit_run(tmp_path / "on").accepted
+
+
+def test_tables_go_on_with_their_last_value_or_get_new_ones(tmp_path: Path) -> None:
+    job = made(tmp_path / "job", 6, schedule="cosine", warmup="2")
+    run = trained(job, tmp_path / "run")
+    table = job.scalars["lr"]
+    assert not isinstance(table, float)
+    assert continue_run(run, tmp_path / "a", 3).scalars["lr"] == table[-1]
+    given = [0.5, 0.25, 0.125]
+    assert continue_run(run, tmp_path / "b", 3, {"lr": given}).scalars["lr"] == given
+    with pytest.raises(UsageError, match="2 values for 3 steps"):
+        continue_run(run, tmp_path / "c", 3, {"lr": given[:2]})
+    with pytest.raises(UsageError, match="no scalar 'rate'"):
+        continue_run(run, tmp_path / "d", 3, {"rate": 0.5})
+
+
+def test_what_is_not_continued_is_refused_by_name(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="0 more steps"):
+        continue_run(run, tmp_path / "a", 0)
+    with pytest.raises(UsageError, match="already holds a job"):
+        continue_run(run, made(tmp_path / "there", 2).directory, 3)
+    unfinished = tmp_path / "half"
+    train_job(made(tmp_path / "job", 9), unfinished, replace(Options(), stop_before=4))
+    with pytest.raises(CannotCheckError, match="not finished"):
+        continue_run(unfinished, tmp_path / "b", 3)
+
+
+def test_derived_tables_need_their_later_numbers(tmp_path: Path) -> None:
+    """Adafactor's parts are powers of the number of the step (PROGRAM 8.2)."""
+    pairs = {"features": "6", "hidden": "8", "layers": "1", "records": "32", "batch_size": "4"}
+    pairs |= {"optimizer": "adafactor", "lr": "0.4"}
+    whole = new_job("mlp", tmp_path / "whole", pairs, steps=9)
+    half = new_job("mlp", tmp_path / "half", pairs, steps=6)
+    ended = train_job(whole, tmp_path / "w")
+    train_job(half, tmp_path / "h")
+    with pytest.raises(UsageError, match="numbers of part follow from the number of the step"):
+        continue_run(tmp_path / "h", tmp_path / "a", 3)
+    later = {name: t[6:] for name, t in whole.scalars.items() if not isinstance(t, float)}
+    assert set(later) == {"part", "rate"}
+    more = continue_run(tmp_path / "h", tmp_path / "b", 3, later)
+    assert train_job(more, tmp_path / "m").losses == ended.losses[6:]
