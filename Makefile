@@ -38,8 +38,8 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch numpy cryptography click rich safetensors \
 	  pytest pytest-xdist hypothesis mpmath zstandard starlette uvicorn httpx2 trustme cuda-bindings nvidia-cuda-nvrtc
-	@echo "installing the libraries whose models the tests capture ..."
-	$(PIP) install -q -c constraints.txt transformers peft onnx
+	@echo "installing the libraries whose models and data sets the tests take ..."
+	$(PIP) install -q -c constraints.txt transformers peft onnx pyarrow pillow tokenizers datasets
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.deps $(NATIVE)

@@ -109,7 +109,7 @@ def freeze_rows(directory: Path, nbytes: int) -> int:
 
     rows = (1 << 30) // 264
     x = np.random.default_rng(0).standard_normal((rows // 16, 64), dtype=np.float32)
-    shard: dict[str, np.ndarray] = {
+    shard: dict[str, Any] = {
         "x": np.tile(x, (16, 1)),
         "y": np.arange(rows // 16 * 16, dtype=np.int64),
     }

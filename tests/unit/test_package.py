@@ -82,7 +82,7 @@ def test_the_base_install_is_what_is_imported() -> None:
             elif isinstance(node, ast.ImportFrom):
                 imported.add((node.module or "").partition(".")[0])
     extras = {"torch", "safetensors", "zstandard", "transformers", "peft", "tallystick_bench"}
-    extras |= {"starlette", "uvicorn", "h11", "httpx2", "cuda"}
+    extras |= {"starlette", "uvicorn", "h11", "httpx2", "cuda", "pyarrow", "PIL", "tokenizers"}
     assert imported - set(sys.stdlib_module_names) - extras - {"tallystick"} == declared
 
 

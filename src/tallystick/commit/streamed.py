@@ -18,15 +18,17 @@ from tallystick.errors import UsageError
 # Leaves whose subtree the native core closes at once: 128 KiB of hashes.
 _LEVEL = 12
 _CHUNK = HASH_BYTES << _LEVEL
+_PROOF_BYTES = 16 << 20
 
 
 class RootStream:
     """The root over leaf hashes that are added in order; `count` of them so far."""
 
-    def __init__(self, keep: bool = False) -> None:
-        """With `keep`, `subtrees` gets the root of each whole subtree of 2^12 leaves."""
+    def __init__(self, keep: int | None = None) -> None:
+        """With `keep`, at most 12, the root of every whole subtree of 2^keep leaves is kept."""
         self.count = 0
-        self.subtrees: list[bytes] | None = [] if keep else None
+        self._keep = keep
+        self._kept: list[bytes] = []
         self._rest = bytearray()
         self._closed: list[tuple[int, bytes]] = []  # level and root, levels descending
 
@@ -36,22 +38,28 @@ class RootStream:
         self._rest += hashes
         whole = len(self._rest) // _CHUNK * _CHUNK
         for at in range(0, whole, _CHUNK):
-            self._close(_native.root_of_hashes(bytes(self._rest[at : at + _CHUNK])))
+            chunk = bytes(self._rest[at : at + _CHUNK])
+            self._kept += self._subtrees(chunk)
+            self._close(_native.root_of_hashes(chunk))
         del self._rest[:whole]
 
     def _close(self, root: bytes) -> None:
-        if self.subtrees is not None:
-            self.subtrees.append(root)
         level = _LEVEL
         while self._closed and self._closed[-1][0] == level:
             root = merkle.node_hash(self._closed.pop()[1], root)
             level += 1
         self._closed.append((level, root))
 
-    def all_subtrees(self) -> list[bytes]:
-        """The kept roots, and that of the leaves after the last whole subtree."""
-        rest = [_native.root_of_hashes(bytes(self._rest))] if self._rest else []
-        return [*(self.subtrees or ()), *rest]
+    def _subtrees(self, hashes: bytes) -> list[bytes]:
+        if self._keep is None:
+            return []
+        size = HASH_BYTES << self._keep
+        starts = range(0, len(hashes), size)
+        return [_native.root_of_hashes(hashes[at : at + size]) for at in starts]
+
+    def subtrees(self) -> list[bytes]:
+        """The kept roots, the last one of the leaves after the last whole subtree."""
+        return [*self._kept, *self._subtrees(bytes(self._rest))]
 
     def root(self) -> bytes:
         """The root over all leaves added so far; SHA256("") over none."""
@@ -69,8 +77,11 @@ class RecordStream:
     """The data root of records of `schema` that come in blocks of columns."""
 
     def __init__(self, schema: DataSchema, keep: bool = False) -> None:
+        """With `keep`, `tree` may follow."""
         self.schema = schema
-        self._leaves = RootStream(keep)
+        # Records of a proof are hashed again: some MiB of them, and never more than a chunk.
+        self._level = min(_LEVEL, max(0, (_PROOF_BYTES // schema.record_size).bit_length() - 1))
+        self._leaves = RootStream(self._level if keep else None)
         self._scratch = Scratch()
 
     @property
@@ -88,14 +99,14 @@ class RecordStream:
 
     def tree(self, columns: Mapping[str, Array]) -> RecordTree:
         """The tree over the records so far (with `keep`), which `columns` are to hold."""
-        return RecordTree(self.schema, columns, self.count, self._leaves.all_subtrees())
+        return RecordTree(self.schema, columns, self.count, self._leaves.subtrees(), self._level)
 
 
 class RecordTree:
-    """Inclusion proofs of records, in memory for the roots of every 2^12 records alone.
+    """Inclusion proofs of records, from the roots of every 2^level records alone.
 
-    A subtree of 2^12 leaves is a leaf of the tree above it, because RFC 9162 cuts both at powers of
-    two. The leaves of one subtree are hashed again when a record of it is asked for.
+    A subtree of 2^level leaves is a leaf of the tree above it, because RFC 9162 cuts both at powers
+    of two. The records of one subtree are hashed again when one of them is asked for.
     """
 
     def __init__(
@@ -104,15 +115,17 @@ class RecordTree:
         columns: Mapping[str, Array],
         count: int,
         subtrees: Sequence[bytes],
+        level: int,
     ) -> None:
-        self._schema, self._columns, self.size = schema, columns, count
+        self._schema, self._columns, self.size, self._level = schema, columns, count, level
         self._above = merkle.Tree(subtrees)
 
     def inclusion(self, index: int) -> list[bytes]:
         """The audit path of record `index` (COMMITMENTS 2.5). Raises UsageError."""
         if not 0 <= index < self.size:
             raise UsageError(f"No record {index} of {self.size}.", "Ask for one that exists.")
-        number, start = index >> _LEVEL, index >> _LEVEL << _LEVEL
-        rows = {n: c[start : start + (1 << _LEVEL)] for n, c in self._columns.items()}
+        number = index >> self._level
+        start, stop = number << self._level, (number + 1) << self._level
+        rows = {name: column[start:stop] for name, column in self._columns.items()}
         below = merkle.Tree(leaf_hashes(self._schema, rows))
         return [*below.inclusion(index - start), *self._above.inclusion(number)]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.commit import merkle
+from tallystick.commit import merkle, streamed
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.records import leaf_hashes, parts, records_root
 from tallystick.commit.streamed import RecordStream, RootStream
@@ -114,15 +114,19 @@ def test_a_root_stream_gives_the_root_of_all_its_leaves(count: int) -> None:
     assert stream.count == count
 
 
+@pytest.mark.parametrize("proof_bytes", [1, 8, 100, 4096 * 8 - 1, 1 << 20])
 @pytest.mark.parametrize("count", [1, 4096, 4097, 9000, 12289])
-def test_a_record_tree_gives_the_proofs_of_the_whole_tree(count: int) -> None:
+def test_a_record_tree_gives_the_proofs_of_the_whole_tree(
+    count: int, proof_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed, "_PROOF_BYTES", proof_bytes)
     schema = DataSchema((Field("a", "i32", (2,)),))
     columns = arrays(count, {"a": ("i32", (2,))}, 1)
     stream = RecordStream(schema, keep=True)
     for start in range(0, count, 1000):
         stream.add({"a": columns["a"][start : start + 1000]})
     whole, tree = merkle.Tree(leaf_hashes(schema, columns)), stream.tree(columns)
-    for index in {0, 1, 4095, 4096, count // 2, count - 1} & set(range(count)):
+    for index in {0, 1, 7, 4095, 4096, count // 2, count - 1} & set(range(count)):
         assert tree.inclusion(index) == whole.inclusion(index)
     with pytest.raises(UsageError):
         tree.inclusion(count)
@@ -398,3 +402,30 @@ def test_after_a_kill_a_freeze_begins_anew(kind: str, tmp_path: Path) -> None:
         ]  # fmt: skip
         at += 1 if at < 4 else 3
     assert killed >= 5
+
+
+_MEASURED = """
+import sys
+from pathlib import Path
+import numpy as np
+from tallystick.data.freeze import freeze
+count, out = int(sys.argv[1]), Path(sys.argv[2])
+row = np.arange(1 << 14, dtype=np.float32)
+def items():
+    for i in range(count):
+        yield {"x": row + i, "y": i}
+made = freeze(items(), out, hold_out=0.1)
+made.verify()
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
+    """Of an unknown number, held-out ones too, and hashed again: 64 MiB and 384 MiB."""
+    peaks = []
+    for count in (1 << 10, 6 << 10):
+        command = [sys.executable, "-c", _MEASURED, str(count), str(tmp_path / str(count))]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] < peaks[0] + 48, peaks
+    assert peaks[1] < 400
