@@ -102,19 +102,21 @@ def freeze(directory: Path, nbytes: int) -> int:
     return made.nbytes
 
 
-def freeze_rows(directory: Path, nbytes: int) -> int:
-    """tallystick.freeze of shards of rows, the shard being read again and again."""
-    import tallystick
+def shard(directory: Path, nbytes: int) -> int:
+    """1 GiB of rows, which `freeze_rows` reads again and again."""
     from tallystick.disk.tensorfile import write_tensors
 
-    rows = (1 << 30) // 264
-    x = np.random.default_rng(0).standard_normal((rows // 16, 64), dtype=np.float32)
-    shard: dict[str, Any] = {
-        "x": np.tile(x, (16, 1)),
-        "y": np.arange(rows // 16 * 16, dtype=np.int64),
-    }
-    write_tensors(directory / "shard.safetensors", shard)
-    del shard, x
+    rows = (1 << 30) // 264 // 16
+    x = np.random.default_rng(0).standard_normal((rows, 64), dtype=np.float32)
+    columns: dict[str, Any] = {"x": np.tile(x, (16, 1)), "y": np.arange(16 * rows)}
+    write_tensors(directory / "shard.safetensors", columns)
+    return 16 * rows * 264
+
+
+def freeze_rows(directory: Path, nbytes: int) -> int:
+    """tallystick.freeze of shards of rows."""
+    import tallystick
+
     paths = [directory / "shard.safetensors"] * max(1, nbytes >> 30)
     made = tallystick.freeze(paths, directory / "frozen")
     return made.nbytes
@@ -132,7 +134,7 @@ def verify(directory: Path, nbytes: int) -> int:
     return made.nbytes
 
 
-MEASURED = {f.__name__: f for f in (write, sha256, freeze, freeze_rows, verify)}
+MEASURED = {f.__name__: f for f in (write, sha256, shard, freeze, freeze_rows, verify)}
 
 
 def one(name: str, directory: Path, nbytes: int) -> dict[str, Any]:
@@ -164,7 +166,8 @@ def main() -> None:
     directory.mkdir(parents=True)
     try:
         nbytes = int(given.gib * 2**30)
-        for name in ("write", "sha256", "freeze_rows" if given.rows else "freeze", "verify"):
+        made = ("shard", "freeze_rows") if given.rows else ("freeze",)
+        for name in ("write", "sha256", *made, "verify"):
             found = one(name, directory, nbytes)
             size, seconds = found["bytes"], found["seconds"]
             print(
