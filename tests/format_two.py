@@ -124,11 +124,12 @@ def make_micro_job(
     interval: int = 2,
     width: int = WIDTH,
     records: int = RECORDS,
+    rate: float = 0.05,
 ) -> Job:
     """A job of V micro-batches of `rows` records each (PROGRAM 6)."""
     program = micro_step(resolve_contract(contract), rows, width)
     part = Part("step", program, 0, rows * micro_batches, micro_batches)
-    rates = [0.05 / (1 + t) for t in range(steps)]
+    rates = [rate / (1 + t) for t in range(steps)]
     return write_job(
         path,
         Parts((part,), (micro_records(count=records, width=width),)),

@@ -52,6 +52,7 @@ from tallystick.run.store.version import tallystick_version
 
 SIZES, SEATS = (2, 3, 5), (0, 1)
 OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")
+OF_FORMAT_2 = ("false-fold", "false-stop", "false-validation", "ignored-stop", "other-held-out")
 DEPTH = 5  # of the deepest rule of these jobs' operators
 MOST_MEASURED = 20  # rounds of a game, at arity 20
 ARITY = 20
@@ -237,9 +238,9 @@ class Cheats:
 
 
 def cheat_cells() -> Iterator[Cell]:
-    """Every cheating run without a log, each seat and size."""
+    """Every cheating run of a job of format 1 without a log, each seat and size."""
     for name in attack_names():
-        if name not in OF_LOGS:
+        if name not in (*OF_LOGS, *OF_FORMAT_2):
             for k in SIZES:
                 for seat in SEATS:
                     yield Cell(name, "", k, seat)

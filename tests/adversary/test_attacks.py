@@ -77,6 +77,8 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
 }
 # These need a contract with logs, and are played against a run that follows the cheat's.
 OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")
+# These need a job of format 2.
+OF_FORMAT_2 = ("false-fold", "false-stop", "false-validation", "ignored-stop", "other-held-out")
 LOGGED = {
     "mlp": {"records": "40", "batch_size": "4", "hidden": "16"},
     "gpt2": {"n_layer": "1", "n_head": "2", "n_embd": "8", "block_size": "8", "batch_size": "2",
@@ -342,7 +344,7 @@ def test_judged_where_torch_cannot_be_imported(world: World, tmp_path: Path) -> 
         path = tmp_path / name
         path.write_bytes(data)
         files.append(str(path))
-    assert len(files) >= len(EXPECTED) - len(OF_LOGS) - 1
+    assert len(files) >= len(EXPECTED) - len(OF_LOGS) - len(OF_FORMAT_2) - 1
     # Only the terms of the job: no state, no records.
     terms = tmp_path / "terms"
     terms.mkdir()

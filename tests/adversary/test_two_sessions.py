@@ -10,14 +10,24 @@ from collections import Counter
 from pathlib import Path
 
 from adversary.session_logs import random_log
-from adversary.two_sessions import disagreements, log_runs, make_job, package, runs, text
+from adversary.two_sessions import disagreements, log_runs, make_job, package, runs, runs_two, text
 from unit.protocol.log_simulator import make_log_job
+from unit.protocol.validated import make_validated_job
 
 
 def test_both_read_every_log_alike(tmp_path: Path) -> None:
     ends = Counter[str]()
     job = make_job(tmp_path / "job")
     assert not [*disagreements(job, runs(job), 4, 8, 3, ends)]
+    said = {end.rsplit(": ", 1)[-1] for end in ends}
+    assert {"convicted", "damaged", "ended"} <= said, "logs of every kind"
+
+
+def test_both_read_logs_about_a_job_of_format_2_alike(tmp_path: Path) -> None:
+    """COMMITMENTS 7.6: games about a pass, a decision, an end by a slot."""
+    ends = Counter[str]()
+    job = make_validated_job(tmp_path / "job")
+    assert not [*disagreements(job, runs_two(job), 4, 5, 5, ends)]
     said = {end.rsplit(": ", 1)[-1] for end in ends}
     assert {"convicted", "damaged", "ended"} <= said, "logs of every kind"
 

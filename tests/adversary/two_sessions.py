@@ -22,7 +22,7 @@ from typing import Any
 from adversary.alterations import altered
 from adversary.session_logs import random_log
 from reference.session import log as by_the_text
-from unit.protocol import log_scenarios
+from unit.protocol import log_scenarios, validated
 from unit.protocol.conftest import PAIRS
 from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import SCENARIOS, liar
@@ -76,8 +76,9 @@ def package(job: Job, entries: Sequence[bytes]) -> End:
 
 def text(job: Job, entries: Sequence[bytes]) -> End:
     """What the text says of it."""
-    files = [(job.directory / name).read_bytes() for name in ("job.json", "program.txt")]
-    found = by_the_text.read(*files, entries)
+    numbers = range(len(job.commitment.timetable.programs))
+    texts = tuple((job.directory / job.program_file(n)).read_bytes() for n in numbers)
+    found = by_the_text.read((job.directory / "job.json").read_bytes(), texts, entries)
     return {
         "wrong": found.wrong,
         "index": found.index,
@@ -99,6 +100,13 @@ def make_job(path: Path) -> Job:
 def runs(job: Job) -> list[Party]:
     """An honest run and false ones."""
     return [Party(job), *(liar(job, SCENARIOS[name]) for name in NAMES)]
+
+
+def runs_two(job: Job) -> list[Party]:
+    """The same of a job of `make_validated_job`."""
+    told = validated.lies()
+    names = ("a false sum", "goes on", "ends early", "other held-out records", "another rate")
+    return [Party(job), *(liar(job, told[name]) for name in names)]
 
 
 def log_runs(job: Job, lies: int = 2) -> list[Party]:

@@ -118,9 +118,9 @@ def format_two_job(name: str, directory: Path, contract: str) -> Job:
             "mlp", path, settings, steps=400, seed=11, evaluate_every=20, contract=contract,
             stop_rule=StopRule(3),
         )  # fmt: skip
-    v, rows = (4, 3) if name == "micro" else (300, 1)
+    v, rows, rate = (4, 3, 0.05) if name == "micro" else (300, 1, 0.0005)
     return make_micro_job(
-        path, v, contract, rows=rows, steps=120, interval=20, width=17, records=50
+        path, v, contract, rows=rows, steps=120, interval=20, width=17, records=50, rate=rate
     )
 
 

@@ -90,3 +90,17 @@ def test_a_batch_of_one_record_cannot_be_poisoned_by_another(name: str, tmp_path
     out = tmp_path / "run"
     assert run(["attack", name, str(job.directory), "--out", str(out)]) == 3
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["false-fold", "false-stop", "false-validation", "ignored-stop", "other-held-out"]
+)
+def test_attacks_on_format_2_refuse_a_job_that_lacks_what_they_need(
+    name: str, mlp_job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert run(["attack", name, str(mlp_job.directory), "--out", str(out)]) == 3
+    said = capsys.readouterr().err
+    assert "nothing to do here" in said
+    assert any(word in said for word in ("committed validation", "slot stops", "micro-batches"))
+    assert not out.exists()

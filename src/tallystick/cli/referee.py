@@ -165,7 +165,7 @@ def referee(
         if challenge_of is not None:
             raise UsageError("A challenge is an offer's.", "Name its documents with --offer.")
         if step is None:
-            step = step_milliseconds(terms.program)
+            step = max(step_milliseconds(program) for program in terms.programs)
         most = 2 * terms.commitment.steps if steps is None else steps
         rules = Rules(
             terms.digest, os.urandom(32), private.public, arity, len(urls), 0, opening, budget,

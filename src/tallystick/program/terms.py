@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tallystick.commit.data import DataSchema
 from tallystick.commit.job import STOP_SLOT, Commitment, JobCommitment, ScalarTable
+from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
@@ -100,8 +101,10 @@ class Terms:
         loss = program.output_values.get("loss")
         if loss is None or program.type_of(loss) != TensorType("f32", ()):
             return "its program has no scalar f32 output `loss`"
-        if entry.micro_batches > 1 and not program.section:
-            return f"its text has no section for {entry.micro_batches} micro-batches"
+        try:
+            expand(program, entry.micro_batches)
+        except UsageError as error:
+            return error.message.rstrip(".")
         size = entry.batch_size // entry.micro_batches
         schema = self.schema_of(number)
         fields = () if schema is None else schema.fields

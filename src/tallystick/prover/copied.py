@@ -116,7 +116,8 @@ def _write_journal(
                 journal.loss(step, loss, log.digest)
             if step + 1 in roots:
                 journal.checkpoint(step + 1, roots[step + 1])
-        reason = REASONS[0] if is_finite(bits[-1]) else REASONS[1]
+        early = REASONS[2] if len(bits) < job.steps else REASONS[0]
+        reason = early if is_finite(bits[-1]) else REASONS[1]
         journal.end(len(bits), reason, run.run_root)
     finally:
         journal.close()

@@ -74,7 +74,7 @@ from tallystick.run.store.trace import load_trace
 
 REFUSALS: tuple[type[TallystickError], ...] = (CounterpartyError, CannotCheckError)
 # A person's key file, and a query that no referee of this job asks: these are misuse by contract.
-MISUSE = frozenset({"raw-key", "ask", "words"})
+MISUSE = frozenset({"raw-key", "ask", "ask-two", "words"})
 SCRATCH = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
 
 

@@ -154,9 +154,10 @@ def _games_two(world: World, job: Job) -> None:
         commitments = (facts.commitment, cheat.commitment)
         evidence = evidence_of(table.referee, job.digest, 2, commitments).to_bytes()
         _put(world, "judge-two", _unsigned(evidence))
-        for _, message in table.referee.transcript:
+        for party, message in table.referee.transcript:
             said = _answer(message)
-            _put(world, "ask-two", said.query)
+            if party == 0:  # the honest one
+                _put(world, "ask-two", said.query)
             if decode_query(said.query).KIND in (7, 16):
                 _put(world, "query", said.query)
                 _put(world, "body", Writer().blob(said.query).raw(said.body).finish())
