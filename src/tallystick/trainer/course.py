@@ -3,7 +3,6 @@ job, to a signed run, and back into the module."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from torch import nn
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
 from tallystick.commit.tensor import Array
+from tallystick.disk.files import remove_tree
+from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST, Job
 from tallystick.job.job_file import load_job
@@ -132,16 +133,15 @@ def job_of(course: Course, out: Path) -> Job:
     Raises UsageError where another job is there.
     """
     directory = out / JOB
-    if not (directory / MANIFEST).exists():
-        if directory.exists():
-            shutil.rmtree(directory)  # a job without its manifest was never finished
+    if not present(directory / MANIFEST):
+        remove_tree(directory)  # a job without its manifest was never finished
         return course.save(directory)
     fresh = out / f"{JOB}.new"
-    shutil.rmtree(fresh, ignore_errors=True)
+    remove_tree(fresh)
     try:
         digest = course.save(fresh, compare_first_step=False).digest
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        remove_tree(fresh)
     job = load_job(directory)
     if job.digest != digest:
         raise UsageError(

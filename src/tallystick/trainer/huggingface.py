@@ -23,6 +23,7 @@ from transformers.trainer_utils import TrainOutput
 from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.commit.tensor import Array
+from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
@@ -328,17 +329,16 @@ class Trainer(_Base):  # type: ignore[misc]
         """A run goes on in its own directory only."""
         if not wanted:
             return
-        if wanted is not True and Path(wanted).resolve() not in (
-            out.resolve(),
-            (out / RUN).resolve(),
+        if not present(out / JOB):
+            raise UsageError(
+                f"There is no run to resume in {out}.", "Leave resume_from_checkpoint out."
+            )
+        if wanted is not True and not any(
+            same_file(Path(wanted), own) for own in (out, out / RUN) if present(own)
         ):
             raise UsageError(
                 f"resume_from_checkpoint={wanted!r} is no run of this Trainer.",
                 f"Give True, or {out / RUN}: a run goes on in its own directory.",
-            )
-        if not (out / JOB).exists():
-            raise UsageError(
-                f"There is no run to resume in {out}.", "Leave resume_from_checkpoint out."
             )
 
 
