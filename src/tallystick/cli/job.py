@@ -16,6 +16,7 @@ from tallystick.job.recipes.settings import describe, parse_pairs
 from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
 from tallystick.run.store.continuing import continue_run
+from tallystick.run.store.directory import RunStore
 
 
 def _listing(name: str) -> list[str]:
@@ -70,6 +71,12 @@ def job() -> None:
     help="Steps between validation losses; 0 is never. Default: ten times a run.",
 )
 @click.option(
+    "--micro-batches",
+    type=click.IntRange(1, 1 << 16),
+    default=None,
+    help="Compute each batch in so many parts, one after the other: the memory of one part.",
+)
+@click.option(
     "--commit-validation",
     is_flag=True,
     help="Validation losses are part of the run: committed, audited, disputed.",
@@ -106,6 +113,7 @@ def new(
     seed: int,
     checkpoint_interval: int | None,
     evaluate_every: int | None,
+    micro_batches: int | None,
     commit_validation: bool,
     patience: int | None,
     min_delta: float,
@@ -119,10 +127,13 @@ def new(
         rule = StopRule(patience, min_delta)
     elif min_delta:
         raise UsageError("--min-delta has no meaning without --patience.", "Add --patience N.")
+    settings = parse_pairs(list(pairs))
+    if micro_batches is not None:
+        settings["micro_batches"] = str(micro_batches)
     made = new_job(
         recipe,
         Path(out),
-        parse_pairs(list(pairs)),
+        settings,
         sources,
         steps=steps,
         seed=seed,
@@ -142,6 +153,8 @@ def new(
         f"contract {found['contract']}"
     )
     say(f"data        {found['records']:,} records ({made.about.get('source', '')})")
+    if "validation" in made.about:
+        say(f"validation  {made.about['validation']}")
     say(f"next        tallystick train {made.directory} --out RUN")
 
 
@@ -167,7 +180,9 @@ def continue_(run: str, out: str, steps: int, pairs: tuple[str, ...], as_json: b
     say(f"job         {made.directory}")
     say(f"job digest  {made.digest.hex()}")
     for name, table in made.scalars.items():
-        say(f"{name:<12}{table if isinstance(table, float) else 'as it was'}")
+        say(f"{name:<12}{table if isinstance(table, float) else f'{len(table)} values'}")
+    if RunStore(Path(run)).job().commitment.stop_on_slot and not made.commitment.stop_on_slot:
+        say("stop rule   none: it has stopped the run, and the job trains to its end")
     say(f"next        tallystick train {made.directory} --out RUN")
 
 

@@ -82,7 +82,7 @@ def verify_model(
     if as_json:
         print_json(_report_json(report))
         return
-    say(f"MATCH       {report.tensors} tensors are the committed final state's, and the file is")
+    say(f"MATCH       {report.tensors} tensors are those of a committed state, and the file is")
     say("            the one that `tallystick export` writes, byte for byte")
     say(f"run root    {report.run_root.hex()}")
 

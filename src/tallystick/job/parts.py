@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.commit.data import DataSchema
+from tallystick.commit.job import JobCommitment2
 from tallystick.commit.records import is_long, records_root
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import DataSet, JobProgram, Timetable, Turn
@@ -123,6 +124,25 @@ def interval_for(cycle: int) -> int:
         return DEFAULT_INTERVAL
     divisors = [d for d in range(_LEAST_INTERVAL, DEFAULT_INTERVAL + 1) if cycle % d == 0]
     return max(divisors, default=cycle)
+
+
+def validation_sentence(c: JobCommitment2, held_out: int) -> str:
+    """What a person should know of committed validation: its pass, and what it leaves out."""
+    timetable = c.timetable
+    every, batches, size = (
+        timetable.turns[0].steps,
+        timetable.turns[1].steps,
+        timetable.programs[1].batch_size,
+    )
+    told = f"{batches} batches of {size} after every {every} steps"
+    if left := held_out - batches * size:
+        told += f"; the last {left} held-out records are not used"
+    if left := timetable.count(0, c.steps) % every:
+        told += f"; the last {left} steps are not followed by a pass"
+    told += f"; a checkpoint every {c.checkpoint_interval} steps, passes counted"
+    if timetable.cycle % c.checkpoint_interval:
+        told += ", so that the best weights cannot be exported"
+    return told
 
 
 def with_validation(

@@ -42,6 +42,7 @@ from tallystick.job.parts import (
     Parts,
     Records,
     interval_for,
+    validation_sentence,
     with_validation,
 )
 from tallystick.job.scalars import Schedule, derived_note, scalar_tables
@@ -182,6 +183,9 @@ def save_job(
     except UsageError as error:
         raise UsageError(f"The job cannot be made: {error.message}", error.next_action) from None
     notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
+    if stop_rule is not None and isinstance(commitment, JobCommitment2):
+        held_out = commitment.timetable.data[1].record_count
+        notes["validation"] = validation_sentence(commitment, held_out)
     if captured.first_step is not None:
         size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
         not_compared: str | None = "switched off by the author"
@@ -273,7 +277,9 @@ def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
     try:
         check_program_fits(job)
     except CorruptFileError as error:
-        raise UsageError(error.message, "Capture a step that returns a scalar loss.") from None
+        raise UsageError(
+            error.message, "Change what the sentence names: program, data, contract or stop rule."
+        ) from None
 
 
 def _evaluation(
@@ -299,4 +305,6 @@ def _evaluation(
             f"{count} validation records are fewer than a batch of {size}.", "Hold out more."
         )
     held = Records(HELD_OUT, schema, columns, 0, kept)
-    return Evaluation(max(0, every), program.digest(), held.root, count, size), held
+    if every < 0:
+        raise UsageError(f"evaluate_every is {every}.", "Give a number of steps; 0 is never.")
+    return Evaluation(every, program.digest(), held.root, count, size), held

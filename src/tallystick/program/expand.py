@@ -18,6 +18,7 @@ from tallystick.program.ir import Input, Node, Program, Value, input_value, op_s
 from tallystick.program.section import draws_of
 
 _DRAWS = 1 << 32  # NUMERICS 8.1
+_FOLDED = 1 << 22  # PROGRAM 6.8
 
 
 def part_name(name: str, part: int) -> str:
@@ -99,6 +100,7 @@ def numbering(program: Program, parts: int) -> Numbering:
         tail.append(at)
         at += 1
     draws = draws_of(program)
+    folds = sum(node.op == FOLD for node in program.nodes)
     batch = sum(spec.kind == "batch" for spec in program.inputs)
     inputs = len(program.inputs) + (parts - 1) * batch
     too_many = [
@@ -107,6 +109,7 @@ def numbering(program: Program, parts: int) -> Numbering:
             (at, "nodes", LIMITS.nodes),
             (inputs, "inputs", LIMITS.slots),
             (parts * draws, "random draws", _DRAWS),
+            (parts * folds, "folded values", _FOLDED),
         )
         if count > limit
     ]

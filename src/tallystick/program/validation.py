@@ -113,10 +113,15 @@ class _Written:
         return self.builder.finish({**outputs, **self.next}, self.carried)
 
 
-def best_pass_step(timetable: Timetable, best_pass: int) -> int:
-    """The number of steps after which pass `best_pass` (from 1) has been decided."""
+def best_pass_step(timetable: Timetable, best: int, passes: int, step: int) -> int | None:
+    """The step after the best pass, for a state after `step` steps with these numbers of passes.
+
+    None without a pass, and where the best one was of a run that this one continues: passes are
+    counted over both.
+    """
     decide = len(timetable.programs) - 1
-    return timetable.steps_for(decide, best_pass)
+    own = best - (passes - timetable.count(decide, step))
+    return timetable.steps_for(decide, own) if best and own > 0 else None
 
 
 def rule_of(decision: Program) -> StopRule:

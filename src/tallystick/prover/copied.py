@@ -19,7 +19,6 @@ from tallystick.commit.state import (
     LOSS_CHAIN_SLOT,
     chain_digest,
     extend_loss_chain,
-    is_finite,
     loss_of,
     slot_leaf,
     state_root_of,
@@ -37,7 +36,7 @@ from tallystick.prover.local import Party
 from tallystick.run.logs.reader import open_log
 from tallystick.run.logs.shape import LogShape
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.journal import REASONS, Journal
+from tallystick.run.store.journal import Journal, end_reason
 
 
 def copy_run(
@@ -116,8 +115,7 @@ def _write_journal(
                 journal.loss(step, loss, log.digest)
             if step + 1 in roots:
                 journal.checkpoint(step + 1, roots[step + 1])
-        early = REASONS[2] if len(bits) < job.steps else REASONS[0]
-        reason = early if is_finite(bits[-1]) else REASONS[1]
+        reason = end_reason(job, len(bits), bits[-1])
         journal.end(len(bits), reason, run.run_root)
     finally:
         journal.close()

@@ -88,6 +88,14 @@ def _check_loader(loader: DataLoader[Any], what: str) -> None:
             f"The {what}'s DataLoader has a {sampler}, and the job's seed orders its records.",
             "Leave the sampler out; repeat records in the data set where they should weigh more.",
         )
+    draws: Any = loader.sampler
+    records: Any = loader.dataset
+    if getattr(draws, "replacement", False) or len(draws) != len(records):
+        raise UsageError(
+            f"The {what}'s DataLoader draws records with replacement, or not all of them; a job "
+            "takes each one once in an epoch.",
+            "Leave replacement and num_samples out.",
+        )
     if loader.batch_size is None or type(loader.batch_sampler).__name__ != "BatchSampler":
         raise UsageError(
             f"The {what}'s DataLoader has a batch sampler of its own.", "Give it a batch_size."

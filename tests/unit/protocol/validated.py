@@ -30,6 +30,7 @@ def make_validated_job(
     rate: float = 30,
     min_delta: float = 0,
     steps: int = 12,
+    interval: int = 4,
 ) -> Job:
     """A logistic regression that begins to get worse at once, and so stops after a few passes.
 
@@ -39,8 +40,8 @@ def make_validated_job(
     pairs["lr"] = str(rate)
     pairs |= {"momentum": "0.9", "validation": "0.25", "schedule": "constant"}
     return new_job(
-        "logreg", path, pairs, steps=steps, checkpoint_interval=4, evaluate_every=EVERY, seed=3,
-        stop_rule=StopRule(patience, min_delta), contract=contract,
+        "logreg", path, pairs, steps=steps, checkpoint_interval=interval, evaluate_every=EVERY,
+        seed=3, stop_rule=StopRule(patience, min_delta), contract=contract,
     )  # fmt: skip
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unit.protocol.validated import CYCLE, make_validated_job
 
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.job.recipes import new_job
 from tallystick.program.validation import StopRule, best_pass_step
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.continuing import continue_run
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import Which, export_model, verify_model
 
@@ -37,8 +39,8 @@ def test_the_best_state_stays_and_is_exported(tmp_path: Path) -> None:
     losses = [v for _, v in sorted(_validation(run).items())]
     best = int(np.argmin(losses)) + 1
     assert 1 < best < len(losses)
-    step = best_pass_step(timetable, best)
-    assert step == best * timetable.cycle
+    step = best * timetable.cycle
+    assert best_pass_step(timetable, best, len(losses), journal.last_step) == step
     assert store.stored_steps() == [step, journal.last_step]
     report = export_model(run, tmp_path / "best.safetensors", which=Which(best=True))
     assert report.step == step and report.state_root == dict(journal.checkpoints)[step]
@@ -73,3 +75,57 @@ def test_what_has_no_best_state_is_refused_by_name(tmp_path: Path) -> None:
     run = improving(tmp_path / "odd", interval=7)
     with pytest.raises(UsageError, match="is no checkpoint"):
         export_model(run, tmp_path / "m", which=Which(best=True))
+
+
+def test_the_best_pass_of_the_run_before_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+    """Passes are counted over both runs; the state of an earlier one is not here."""
+    job = make_validated_job(tmp_path / "job", None, interval=CYCLE)  # its second pass is the best
+    train_job(job, tmp_path / "run", Options())
+    more = continue_run(tmp_path / "run", tmp_path / "more", 9)
+    train_job(more, tmp_path / "on", Options(keep=1))
+    assert RunStore(tmp_path / "on").stored_steps() == [3 * CYCLE]
+    with pytest.raises(UsageError, match="of the run that this one continues"):
+        export_model(tmp_path / "on", tmp_path / "m", which=Which(best=True))
+    assert export_model(tmp_path / "run", tmp_path / "m", which=Which(best=True)).step == 2 * CYCLE
+
+
+def test_states_that_a_user_keeps_do_not_push_it_out(tmp_path: Path) -> None:
+    job = make_validated_job(tmp_path / "job", None, interval=CYCLE)
+    train_job(job, tmp_path / "run", Options(keep=2))
+    assert RunStore(tmp_path / "run").stored_steps() == [2 * CYCLE, 4 * CYCLE]
+
+
+def test_a_pass_that_is_nan_stops_a_run_that_only_its_slot_stops(tmp_path: Path) -> None:
+    """The claim of such a run stands: its last loss is not finite, and that is not the reason."""
+    from dataclasses import replace
+
+    from tallystick.job.job_file import load_job
+    from tallystick.run.execute.auditor import audit_run
+
+    job = _without_the_stop_on_nan(tmp_path)
+    done = train_job(load_job(job), tmp_path / "run", replace(Options()))
+    assert done.reason == "early stop" and not np.isfinite(done.validation[-1][1])
+    assert audit_run(tmp_path / "run").accepted
+
+
+def _without_the_stop_on_nan(path: Path) -> Path:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    import tallystick
+    from tallystick.job.save import save_job
+
+    x = np.ones((24, 3), np.float32)
+    x[20:] = np.inf  # the held-out records
+    y = np.zeros(24, np.int64)
+    model = nn.Sequential(nn.Linear(3, 2))
+    example = {"x": torch.zeros(4, 3), "y": torch.zeros(4, dtype=torch.int64)}
+    loss = lambda m, b: F.cross_entropy(m(b["x"]), b["y"])  # noqa: E731
+    made = tallystick.capture(model, loss, example, tallystick.SGD(lr=0.1))
+    save_job(
+        made.step, path / "job", {"x": x[:20], "y": y[:20]}, steps=40,
+        validation={"x": x[20:], "y": y[20:]}, eval_program=made.evaluation, evaluate_every=4,
+        stop_rule=StopRule(2), stop_on_non_finite=False,
+    )  # fmt: skip
+    return path / "job"

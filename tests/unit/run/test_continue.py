@@ -156,3 +156,25 @@ def test_derived_tables_need_their_later_numbers(tmp_path: Path) -> None:
     assert set(later) == {"part", "rate"}
     more = continue_run(tmp_path / "h", tmp_path / "b", 3, later)
     assert train_job(more, tmp_path / "m").losses == ended.losses[6:]
+
+
+def test_a_rule_that_fired_in_the_last_pass_does_not_end_the_next_run(tmp_path: Path) -> None:
+    """The slot is true in the new initial state though the run went to its end."""
+    job = make_validated_job(tmp_path / "job", 2)  # its second pass of four is the best
+    run = trained(job, tmp_path / "run")
+    assert RunStore(run).journal().last_step == job.steps
+    more = continue_run(run, tmp_path / "more", 6)
+    assert not more.commitment.stop_on_slot
+    assert train_job(more, tmp_path / "on", Options()).steps == 2 * CYCLE
+
+
+def test_a_rule_that_did_not_fire_stays(tmp_path: Path) -> None:
+    job = make_validated_job(tmp_path / "job", 9)
+    more = continue_run(trained(job, tmp_path / "run"), tmp_path / "more", 6)
+    assert more.commitment.stop_on_slot
+
+
+def test_a_run_that_ended_with_nan_is_not_continued(tmp_path: Path) -> None:
+    run = trained(made(tmp_path / "job", 9, lr="1e37"), tmp_path / "run")
+    with pytest.raises(UsageError, match="not finite"):
+        continue_run(run, tmp_path / "more", 3)

@@ -48,6 +48,7 @@ class LogregSettings:
     classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
     records: int = setting(2048, "records of the synthetic data", low=16, high=1 << 24)
     batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
+    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
     lr: float = setting(0.1, "learning rate", low=0)
     momentum: float = setting(0.0, "SGD", low=0, high=1)
     weight_decay: float = setting(0.0, "SGD", low=0)
@@ -72,6 +73,7 @@ class MlpSettings:
     activation: str = setting("relu", "relu, gelu or tanh")
     dropout: float = setting(0.0, "probability after each hidden layer", low=0)
     batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
+    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
     optimizer: str = setting("adam", CHOICES)
     lr: float = setting(0.003, "learning rate", low=0)
     momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
@@ -243,6 +245,7 @@ def _build(
         clip_norm=getattr(s, "clip_norm", 0.0) or None,
         clip_value=getattr(s, "clip_value", 0.0) or None,
         ema=average_of(getattr(s, "ema", 0.0)),
+        micro_batches=s.micro_batches or None,
     )
     types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
     return Built(

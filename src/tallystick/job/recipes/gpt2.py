@@ -43,6 +43,7 @@ class Gpt2Settings:
     vocab_size: int = setting(256, "tokens in the vocabulary, at least 256", low=256, high=1 << 24)
     dropout: float = setting(0.1, "probability, after embedding, attention, projections", low=0)
     batch_size: int = setting(8, "records per step", low=1, high=1 << 20)
+    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
     lr: float = setting(1e-3, "peak learning rate", low=0)
     warmup: int = setting(20, "steps of linear warm-up", low=0)
     schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
@@ -261,6 +262,7 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
         clip_norm=s.clip_norm or None,
         clip_value=s.clip_value or None,
         ema=average_of(s.ema),
+        micro_batches=s.micro_batches or None,
     )
     weight_types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     weights = initial_weights(s, weight_types, seed)

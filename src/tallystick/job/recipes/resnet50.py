@@ -47,6 +47,7 @@ class ResnetSettings:
     classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
     records: int = setting(512, "records of the synthetic data", low=16, high=1 << 24)
     batch_size: int = setting(32, "records per step", low=2, high=1 << 20)
+    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
     lr: float = setting(0.02, "peak learning rate", low=0)
     optimizer: str = setting("sgd", f"{', '.join(NAMES[:-1])}")
     momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
@@ -247,6 +248,7 @@ def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed:
         clip_norm=s.clip_norm or None,
         clip_value=s.clip_value or None,
         ema=average_of(s.ema),
+        micro_batches=s.micro_batches or None,
     )
     types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     return Built(

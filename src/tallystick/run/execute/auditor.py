@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
     StorageError,
@@ -94,7 +95,8 @@ class _Audit:
                 self._compare(engine, agreed)
                 agreed = engine.step
             if not end and engine.stops(bits):
-                self._ended(engine, agreed, "stops on a non-finite loss earlier")
+                why = "by its slot" if is_finite(bits) else "on a non-finite loss"
+                self._ended(engine, agreed, f"stops {why} earlier")
             self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
         if engine.step == self.claim.last_step:
             self._check_end(engine, agreed)

@@ -19,7 +19,7 @@ from pathlib import Path
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
-from tallystick.commit.state import is_finite, loss_bits
+from tallystick.commit.state import loss_bits
 from tallystick.disk.files import locked
 from tallystick.errors import (
     CounterpartyError,
@@ -30,7 +30,7 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
-from tallystick.program.validation import BEST_PASS, best_pass_step
+from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop, interrupts
@@ -43,7 +43,7 @@ from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
 from tallystick.run.store.directory import RunStore, state_file_bytes
-from tallystick.run.store.journal import REASONS, Journal, journal_limit, loss_value
+from tallystick.run.store.journal import Journal, end_reason, journal_limit, loss_value
 from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
 from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.signer import sign, signed_already
@@ -233,25 +233,31 @@ class _Training:
         return self.best != before and self.best == self.engine.step
 
     def _take_up_best(self) -> None:
-        """Want the state after the best pass that the present state knows of."""
+        """Find the step after the best pass that the present state knows of."""
         slots = self.engine.state.slots
         if BEST_PASS not in slots:
             return
-        best = int(self.engine.context.device.host(slots[BEST_PASS]))
-        decided = best_pass_step(self.job.commitment.timetable, best) if best else 0
-        self.wanted = (self.wanted - {self.best}) | ({decided} if decided else frozenset())
-        self.best = decided
+        host = self.engine.context.device.host
+        best, passes = (int(host(slots[name])) for name in (BEST_PASS, PASSES))
+        timetable = self.job.commitment.timetable
+        self.best = best_pass_step(timetable, best, passes, self.engine.step) or 0
 
     def _store(self, step: int) -> None:
         began = self.options.clock()
         if step not in self.store.stored_steps():
             self.store.store_state(step, self.engine.state)
         pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
-        # The newest state always stays, and the best one beside it.
-        kept, wanted = max(self.options.kept, 1 + bool(self.best)), self.wanted
-        while (drop := to_drop(self.store.stored_steps(), kept, pauses, wanted)) is not None:
+        while (drop := self._spare(pauses)) is not None:
             self.store.drop_state(drop)
         self.policy.wrote(self.options.clock() - began)
+
+    def _spare(self, pauses: set[int]) -> int | None:
+        """The stored step to give up next. The best one stays beside the newest."""
+        stored, kept = self.store.stored_steps(), self.options.kept
+        if self.best in stored and self.best != stored[-1]:
+            stored.remove(self.best)
+            kept = max(1, kept - 1)
+        return to_drop(stored, kept, pauses, self.wanted)
 
     def _pause(self) -> None:
         """Store the state of any step, so that the same command goes on from here."""
@@ -281,8 +287,7 @@ class _Training:
             self._checkpoint(force=True)
         if step and step not in self.store.stored_steps():
             self._store(step)
-        stopped = bool(step) and self.engine.stops(bits)
-        reason = REASONS[0] if not stopped else REASONS[1 if not is_finite(bits) else 2]
+        reason = end_reason(self.job, step, bits)
         root = run_root(self.job.digest, self.journal.content.checkpoints)
         self._drop_pauses()
         self.journal.end(step, reason, root)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tallystick.commit.continuation import prove_continuation
-from tallystick.commit.job import JobCommitment2, ScalarTable, scalars_digest
+from tallystick.commit.job import STOP_SLOT, JobCommitment2, ScalarTable, scalars_digest
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.state import is_finite
 from tallystick.commit.timetable import Timetable
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, write_file
 from tallystick.disk.manifest import manifest_bytes
@@ -53,6 +54,7 @@ def continue_run(
     store = RunStore(Path(run))
     store.require()
     job = store.job()
+    c = job.commitment
     if parse_contract(job.commitment.contract).keeps_log:
         raise CannotCheckError(
             f"A run under {job.commitment.contract} is not continued: its rounding logs end with "
@@ -61,10 +63,16 @@ def continue_run(
         )
     claim = read_claim(store, job, trust)
     state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
+    losses = claim.journal.losses
+    if c.stop_on_non_finite and losses and not is_finite(losses[-1]):
+        raise UsageError(
+            "The run ended with a loss that is not finite, and its next one would be so too.",
+            "Train again from an earlier state, or with other settings.",
+        )
+    stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
     timetable = _later(job, claim.last_step)
     scalars = _scalars(job, timetable, timetable.steps_for(0, steps), schedules or {})
     proof = prove_continuation(state.digests(), state.loss_chain, state.log_chain)
-    c = job.commitment
     commitment = JobCommitment2(
         contract=c.contract,
         genesis_root=State(state.slots).root(),
@@ -74,7 +82,7 @@ def continue_run(
         checkpoint_interval=c.checkpoint_interval,
         scalars_digest=scalars_digest(scalars),
         stop_on_non_finite=c.stop_on_non_finite,
-        stop_on_slot=c.stop_on_slot and claim.last_step == job.steps,
+        stop_on_slot=c.stop_on_slot and not stopped,
         continues=continued_run(claim.commitment).digest(),
     )
     about = {**job.about, "continues": f"run {claim.run_root.hex()[:16]}"}

@@ -17,7 +17,7 @@ from tallystick.job.job import Job
 from tallystick.program.ema import EMA_PREFIX
 from tallystick.program.module_names import names_of
 from tallystick.program.state import State
-from tallystick.program.validation import BEST_PASS, best_pass_step
+from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -148,20 +148,26 @@ def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> We
 
 def _best_step(job: Job, claim: Claim, state: State) -> int:
     """The step of the committed state after the best pass. Raises UsageError without one."""
-    best = int(state.slots[BEST_PASS]) if BEST_PASS in state.slots else 0
-    if not best:
+    found, step = None, claim.last_step
+    if BEST_PASS in state.slots:
+        best, passes = (int(state.slots[name]) for name in (BEST_PASS, PASSES))
+        found = best_pass_step(job.commitment.timetable, best, passes, step)
+        if best and found is None:
+            raise UsageError(
+                "The best pass was of the run that this one continues.", "Export it from that run."
+            )
+    if found is None:
         raise UsageError(
             "The run has no best validation loss that it has committed to.",
             "Make the job with --commit-validation or --patience, and a number of steps for a "
             "pass.",
         )
-    step = best_pass_step(job.commitment.timetable, best)
-    if step not in claim.roots:
+    if found not in claim.roots:
         raise UsageError(
-            f"The state after the best pass, of step {step}, is no checkpoint.",
+            f"The state after the best pass, of step {found}, is no checkpoint.",
             f"Use a checkpoint interval that divides {job.commitment.timetable.cycle}.",
         )
-    return step
+    return found
 
 
 def _averages(tensors: Mapping[str, Array], run: Path) -> dict[str, Array]:

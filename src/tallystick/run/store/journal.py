@@ -27,6 +27,7 @@ from tallystick.commit.encoding import (
     sha256,
     tag,
 )
+from tallystick.commit.state import is_finite
 from tallystick.disk.files import OS, write_all, write_file
 from tallystick.disk.regular import open_file, open_regular, os_errors, present
 from tallystick.errors import CorruptFileError, TallystickError, storage_error
@@ -53,6 +54,14 @@ REASONS = ("complete", "non-finite loss", "early stop")
 def loss_value(bits: int) -> float:
     """The binary32 loss with these bits, as a Python float."""
     return float(np.array(bits, dtype="<u4").view("<f4"))
+
+
+def end_reason(job: Job, steps: int, bits: int) -> str:
+    """The reason why a run of `job` ended after `steps` steps, the last loss having these bits."""
+    c = job.commitment
+    if c.stop_on_non_finite and not is_finite(bits):
+        return REASONS[1]
+    return REASONS[2] if c.stop_on_slot and steps < job.steps else REASONS[0]
 
 
 @dataclass
