@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from adversary.games import Answers
-from adversary.lies import INTERVAL, KINDS, STEPS, Told
-from adversary.test_every_lie import outcome, teller
+from adversary.lies import KINDS, Ground, Told
+from adversary.test_every_lie import INTERVAL, STEPS, outcome, teller
 from torch import Tensor, nn
 from unit.protocol.simulator import Party
 
@@ -76,7 +76,7 @@ def job_of(what: str, where: Path, contract: str = "ordered/1") -> Job:
 def update_lies(job: Job) -> list[tuple[int | None, Told]]:
     """Of step 2, with the node's number: one element of each output; slots; scalars."""
     found: list[tuple[int | None, Told]] = []
-    for lie in KINDS["lived"](job):
+    for lie in KINDS["lived"](Ground(job, job.steps, (2,))):
         if lie.name.startswith("step 2: element -1 of"):
             found.append((int(lie.name.rpartition(" ")[2]), lie))
         elif lie.name.endswith((" before step 2", " after step 2", " of step 2")):

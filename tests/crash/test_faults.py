@@ -110,7 +110,7 @@ def test_it_is_told_and_tried_again(
         with Prover(mlp_run.directory) as good, party_of(liar, as_attack=True) as bad:
             Failing(fault, times, monkeypatch)
             played = play(
-                mlp_job, [good, bad], on_fault=lambda party, why: told.append((party, why))
+                mlp_job.terms, [good, bad], on_fault=lambda party, why: told.append((party, why))
             )
         return [conviction.party for conviction in played.verdict.convicted]
 

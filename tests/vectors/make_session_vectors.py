@@ -17,11 +17,11 @@ from pathlib import Path
 
 from adversary.alterations import Said, Words, put_together, taken_apart
 from adversary.games import make_job
-from evidence_format import ROOT, TERMS
+from evidence_format import ROOT
 from reference.judge.encoding import Reader, blob, sha, u8, u64
 from reference.session import log as by_the_text
 from reference.session.layout import ENTRY, OPENING, SEAL, TURN, cut, read_opening
-from session_format import NAME, Log, Message, Vectors, encode
+from session_format import NAME, TERMS, Log, Message, Vectors, encode
 from unit.delegation.players import REFEREE, Player, Time, rules
 from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party

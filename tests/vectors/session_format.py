@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence_format import ROOT, TERMS
+from evidence_format import ROOT
 
 FORMAT = "tallystick-session-vectors/1"
 NAME = "sessions"
+# The files of a job of format 1 that a judge needs.
+TERMS = ("job.json", "program.txt")
 
 
 @dataclass(frozen=True)
