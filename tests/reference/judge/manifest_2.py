@@ -84,7 +84,23 @@ def check_commitment_2(value: Any) -> dict[str, Any]:
         raise RefusedError("a cycle too long")
     if {t["program"] for t in turns} != set(range(len(programs))):
         raise RefusedError("a program without a turn")
+    for number, p in enumerate(programs):
+        if p["data"] is not None:
+            whole(data[p["data"]]["record_count"], 1, U40, "records that a program reads")
+        if not p["by_pass"]:
+            whole(p["first"] + _executions(turns, number, c["steps"]), 0, U40, "last batch")
     return c
+
+
+def _executions(turns: list[dict[str, Any]], program: int, steps: int) -> int:
+    """How many of so many steps execute a program (7.6.3)."""
+    cycle = sum(t["steps"] for t in turns)
+    found = steps // cycle * sum(t["steps"] for t in turns if t["program"] == program)
+    left = steps % cycle
+    for t in turns:
+        found += min(left, t["steps"]) if t["program"] == program else 0
+        left -= min(left, t["steps"])
+    return found
 
 
 def job_digest_2(c: dict[str, Any]) -> bytes:
