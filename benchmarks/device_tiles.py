@@ -15,13 +15,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.tiles import FORCED, TILES, choose, chunks
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
-from tallystick.program.layout import contiguous_strides, new_tensor
+from tallystick.program.layout import new_tensor
+from tallystick_bench.device_gemm import operand
 
 # rows, columns, terms, batch; the letters say which axis of A and B is contiguous: n as in A·B, t
 # transposed. Squares, the products of GPT-2 124M at 4,096 tokens, and of its attention.
@@ -39,18 +38,6 @@ SHAPES: tuple[tuple[int, int, int, int, str], ...] = (
     (1024, 64, 1024, 48, "nn"),
     (64, 64, 50304, 1, "tn"),
 )
-
-
-def _operand(device: Cuda, rows: int, cols: int, batch: int, turned: bool) -> Any:
-    """Random numbers on the device; `turned`: its columns are contiguous."""
-    shape = (batch, cols, rows) if turned else (batch, rows, cols)
-    there = new_tensor(device, TensorType("f32", shape))
-    numbers = np.random.default_rng(0).standard_normal(shape[1:], dtype=np.float32)
-    device.write(np.broadcast_to(numbers, shape), there)
-    if not turned:
-        return there
-    steps = contiguous_strides(shape, 4)
-    return device.view(there, 0, "f32", (batch, rows, cols), (steps[0], steps[2], steps[1]))
 
 
 def seconds(device: Cuda, work: Any, times: int, runs: int) -> float:
@@ -83,8 +70,8 @@ def time_tiles(
     kernel = device.kernels(find_contract("ordered/1"))["aten.bmm"]
     rows = []
     for m, n, k, batch, layout in shapes:
-        a = _operand(device, m, k, batch, layout[0] == "t")
-        b = _operand(device, k, n, batch, layout[1] == "t")
+        a = operand(device, m, k, batch, layout[0] == "t")
+        b = operand(device, k, n, batch, layout[1] == "t")
         out = new_tensor(device, TensorType("f32", (batch, m, n)))
         chosen = choose(m, n, k, batch)
         work = 2 * m * n * k * batch

@@ -141,13 +141,9 @@ def test_every_attack_has_an_expected_outcome() -> None:
     assert set(EXPECTED) == set(attack_names())
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
-def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: str) -> None:
-    try:
-        world.cheat(name)
-    except UsageError as error:
-        assert "nothing to do" in str(error)
-        pytest.skip(f"{name}: {error.message}")
+def check_convicted(world: World, name: str) -> None:
+    """From both seats the cheat alone is convicted, by a clause that is expected; the judge agrees,
+    and believes a silence only by a referee's key."""
     case, clauses = EXPECTED[name]
     for seat in (0, 1):
         played = world.game(name, seat)
@@ -161,6 +157,16 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
         if name == "silent":
             with pytest.raises(CannotCheckError):
                 judge(world.job.terms, data)
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
+def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: str) -> None:
+    try:
+        world.cheat(name)
+    except UsageError as error:
+        assert "nothing to do" in str(error)
+        pytest.skip(f"{name}: {error.message}")
+    check_convicted(world, name)
 
 
 # Attacks that a job of format 2 gives nothing to do; each other one is convicted in both.
@@ -193,16 +199,7 @@ def test_the_cheat_is_convicted_about_a_job_of_format_2(world_2: World, name: st
             world_2.cheat(name)
         assert not (world_2.directory / name).exists()
         return
-    case, clauses = EXPECTED[name]
-    for seat in (0, 1):
-        played = world_2.game(name, seat)
-        verdict = played.verdict
-        assert [c.party for c in verdict.convicted] == [seat]
-        assert verdict.accepted == 1 - seat
-        assert verdict.convicted[0].clause in clauses
-        assert (verdict.case or "-") in case.split()
-        data = played.evidence.to_bytes()
-        assert judge(world_2.job.terms, data, trust_referees=[REFEREE.public]).verdict == verdict
+    check_convicted(world_2, name)
 
 
 LAST = STEPS - 1

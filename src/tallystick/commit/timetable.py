@@ -211,9 +211,10 @@ class Timetable:
         return found
 
     def steps_for(self, program: int, count: int) -> int:
-        """The least number of steps of which `count` execute `program`, the cycle completed.
+        """The least number of steps of which `count` execute `program`.
 
-        So that a pass that follows the last of these steps belongs to the run.
+        Where these are whole cycles, the rest of the last cycle is counted too, so that a pass
+        which follows the last of them belongs to the run.
         """
         per = self._per_cycle[program]
         cycles, rest = divmod(count, per)

@@ -136,7 +136,8 @@ def _levels(parts: int) -> list[tuple[int, int]]:
 
 
 class ExpandedNodes(Sequence[Node]):
-    """The nodes of an expanded program, made one by one when they are read."""
+    """The nodes of an expanded program. Those of the section are made when they are read; the
+    tail's are kept."""
 
     def __init__(self, program: Program, numbers: Numbering) -> None:
         self.source, self.numbers = program, numbers

@@ -27,7 +27,7 @@ from tallystick.job.recipes.base import (
     split,
     uniform,
 )
-from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
+from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.numerics.types import TensorType
@@ -237,16 +237,7 @@ def _build(
 
     module.train()
     batch = {"x": ((s.batch_size, features), "f32"), "y": ((s.batch_size,), "i64")}
-    captured = capture(
-        module,
-        loss,
-        batch,
-        optimizer,
-        clip_norm=getattr(s, "clip_norm", 0.0) or None,
-        clip_value=getattr(s, "clip_value", 0.0) or None,
-        ema=average_of(getattr(s, "ema", 0.0)),
-        micro_batches=s.micro_batches or None,
-    )
+    captured = capture(module, loss, batch, optimizer, **step_options(s))
     types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
     return Built(
         captured,

@@ -22,7 +22,7 @@ from tallystick.job.recipes.base import (
     normal,
     require_fields,
 )
-from tallystick.job.recipes.optimizers import CHOICES, average_of, check_name, make_optimizer
+from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.job.recipes.text_corpus import read_text, stdlib_docstrings, windows
@@ -254,16 +254,7 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(
-        module,
-        loss,
-        batch,
-        optimizer,
-        clip_norm=s.clip_norm or None,
-        clip_value=s.clip_value or None,
-        ema=average_of(s.ema),
-        micro_batches=s.micro_batches or None,
-    )
+    captured = capture(module, loss, batch, optimizer, **step_options(s))
     weight_types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     weights = initial_weights(s, weight_types, seed)
     return Built(

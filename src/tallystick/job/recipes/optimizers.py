@@ -68,6 +68,15 @@ def make_optimizer(
     return made
 
 
-def average_of(decay: float) -> EMA | None:
-    """The average of the parameters with this decay; 0 is none."""
-    return EMA(decay) if decay else None
+def step_options(settings: Any) -> dict[str, Any]:
+    """The arguments of `capture` that a recipe's settings of these names give. Each setting is off
+    at 0, and a recipe need not have it."""
+    clip_norm, clip_value, decay, parts = (
+        getattr(settings, name, 0) for name in ("clip_norm", "clip_value", "ema", "micro_batches")
+    )
+    return {
+        "clip_norm": clip_norm or None,
+        "clip_value": clip_value or None,
+        "ema": EMA(decay) if decay else None,
+        "micro_batches": parts or None,
+    }

@@ -23,7 +23,7 @@ from tallystick.job.recipes.base import (
     require_fields,
     uniform,
 )
-from tallystick.job.recipes.optimizers import NAMES, average_of, make_optimizer
+from tallystick.job.recipes.optimizers import NAMES, make_optimizer, step_options
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.numerics.types import DTYPES, TensorType
@@ -240,16 +240,7 @@ def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed:
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(
-        module,
-        loss,
-        batch,
-        optimizer,
-        clip_norm=s.clip_norm or None,
-        clip_value=s.clip_value or None,
-        ema=average_of(s.ema),
-        micro_batches=s.micro_batches or None,
-    )
+    captured = capture(module, loss, batch, optimizer, **step_options(s))
     types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     return Built(
         captured,

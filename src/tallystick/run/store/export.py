@@ -209,12 +209,12 @@ def verify_model(
     for name in sorted(wanted):
         if not _same_bytes(tensors[name], wanted[name]):
             raise DigestMismatchError(
-                f"Tensor {name} of {path} is not the one of the committed final state.",
+                f"Tensor {name} of {path} is not the one of the committed state.",
                 "It is not this run's model, or it was altered.",
             )
     if not is_canonical(Path(path), wanted, found.metadata(which)):
         raise DigestMismatchError(
-            f"The tensors of {path} are those of the committed final state, but the file is not "
+            f"The tensors of {path} are those of the committed state, but the file is not "
             "the one that `tallystick export` writes for this run: it may carry other bytes.",
             _EXPORT_AGAIN,
         )
