@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from tallystick.cli.output import json_option, load_trust, print_json, say, say_
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.sampling import sample_bytes
+from tallystick.run.execute.sampling import Words, sample_tokens
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import ModelReport, Which, export_model, final_state
@@ -92,8 +91,9 @@ def verify_model(
 @click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
 @click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
-@click.option("--greedy", is_flag=True, help="Always the likeliest byte.")
+@click.option("--greedy", is_flag=True, help="Always the likeliest token.")
 @click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True)
+@click.option("--tokenizer", type=click.Path(), help="The tokenizer.json that the job names.")
 @json_option
 def sample(
     run: str,
@@ -102,6 +102,7 @@ def sample(
     temperature: float,
     greedy: bool,
     seed: int,
+    tokenizer: str | None,
     as_json: bool,
 ) -> None:
     """Print text from the final weights of RUN (a text model)."""
@@ -111,23 +112,25 @@ def sample(
     job = store.job()
     claim = read_claim(store, job)
     state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
-    tokens = sample_bytes(
+    words = Words(job, Path(tokenizer) if tokenizer else None)
+    given = words.encode(prompt)
+    tokens = sample_tokens(
         job,
         state.slots,
-        prompt.encode("utf-8"),
+        given,
         length,
+        count=words.count,
         temperature=0.0 if greedy else temperature,
         seed=seed,
     )
+    text = words.continued(given, tokens)
     if as_json:
-        text = bytes(tokens).decode("utf-8", "replace")
-        print_json({"prompt": prompt, "text": text, "run_root": claim.run_root})
+        print_json({"prompt": prompt, "text": "".join(text), "run_root": claim.run_root})
         return
     say_text(prompt)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for token in tokens:
-        say_text(decoder.decode(bytes([token])))
-    say_text(decoder.decode(b"", final=True) + "\n")
+    for part in text:
+        say_text(part)
+    say_text("\n")
 
 
 @click.command()

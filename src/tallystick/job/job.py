@@ -54,6 +54,8 @@ DATA = "data/train.safetensors"
 VALIDATION = "data/validation.safetensors"
 EVAL_PROGRAM = "eval.txt"
 FORWARD_PROGRAM = "forward.txt"
+# The member of `about` that says whose tokens the records are: `sample` decodes by it.
+TOKENIZER_DIGEST = "tokenizer_sha256"
 
 DEFAULT_INTERVAL = 20
 

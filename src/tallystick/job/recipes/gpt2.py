@@ -1,4 +1,4 @@
-"""Recipe `gpt2`: a GPT-2 of any size on bytes of text."""
+"""Recipe `gpt2`: a GPT-2 of any size on bytes of text, or on the tokens of a tokenizer file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import (
-    Built,
-    DataSet,
-    Recipe,
-    Sources,
-    greatest,
-    is_weight,
-    normal,
-    require_fields,
-)
+from tallystick.job.recipes.base import Built, Recipe, is_weight, normal
 from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
-from tallystick.job.recipes.text_corpus import read_text, stdlib_docstrings, windows
+from tallystick.job.recipes.text_records import (
+    SOURCES,
+    check_next_token,
+    next_token_data,
+    vocabulary,
+)
 from tallystick.numerics.types import TensorType
 
 if TYPE_CHECKING:
@@ -183,49 +178,6 @@ def initial_weights(
     return weights
 
 
-def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
-    """Windows of byte tokens; the last ones are held out. One field: `tokens` i64[block_size +
-    1]."""
-    if sources.data is not None:
-        raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
-        )
-    if sources.text is not None:
-        data, origin = read_text(sources.text), f"text file {sources.text.name}"
-    else:
-        data = stdlib_docstrings(s.text_bytes or 1 << 30).encode("utf-8")
-        origin = "documentation strings of the Python standard library"
-    if s.text_bytes:
-        data = data[: s.text_bytes]
-    tokens = windows(data, s.block_size)
-    held_out = max(s.batch_size, round(len(tokens) * s.validation))
-    if len(tokens) <= held_out:
-        raise UsageError(
-            f"{len(data)} bytes of text give {len(tokens)} records, too few to hold out "
-            f"{held_out}.",
-            "Give a longer text, or a smaller block_size or batch_size.",
-        )
-    about = {"source": origin, "text_bytes": str(len(data))}
-    return DataSet({"tokens": tokens[:-held_out]}, {"tokens": tokens[-held_out:]}, about)
-
-
-def check_frozen(s: Gpt2Settings, frozen: Frozen) -> None:
-    """Raise UsageError unless the records are tokens i64[block_size + 1] of the vocabulary."""
-    require_fields(frozen, {"tokens": ("i64", 1)}, "tokens")
-    length = frozen.schema.fields[0].shape[0]
-    if length != s.block_size + 1:
-        raise UsageError(
-            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
-            f"Add --set block_size={length - 1}.",
-        )
-    most = greatest(frozen, "tokens")
-    if most >= s.vocab_size:
-        raise UsageError(
-            f"The data has token {most}, the model {s.vocab_size} tokens.",
-            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
-        )
-
-
 def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
@@ -268,11 +220,13 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
 
 RECIPE = Recipe(
     "gpt2",
-    "a GPT-2 of any size on the bytes of a text",
+    "a GPT-2 of any size on the bytes or tokens of a text",
     Gpt2Settings,
-    ("text", "data"),
-    load_data,
+    SOURCES,
+    next_token_data,
     build,
     PRESETS,
-    check_frozen,
+    check_next_token,
+    derive=lambda given, sources: vocabulary(sources),
+    takes=("tokenizer",),
 )
