@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-hf = pytest.importorskip("transformers", reason="transformers is not installed")
-
-from tallystick.job.recipes import distilbert
+from tallystick.job.recipes import distilbert, llama, llama_module
 from tallystick.job.recipes.settings import build
+
+hf: Any = pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
 
 TINY = distilbert.PRESETS["tiny"]
 # float32's error over two small blocks.
@@ -55,7 +55,7 @@ def test_distilbert(task: str) -> None:
     mask[1, 9:] = 0
     for attention in (None, mask):
         found, wanted = ours(ids, attention), theirs.eval()(ids, attention).logits
-        assert float(wanted.abs().max()) > 0.1
+        assert float(wanted.detach().abs().max()) > 0.1
         torch.testing.assert_close(found, wanted, **NEAR)
 
 
@@ -66,3 +66,54 @@ def test_distilberts_own_size_is_the_default() -> None:
             ours, theirs = distilbert.make_module(s), their_distilbert(s)
             default = type(theirs)(hf.DistilBertConfig())
         assert shapes(ours) == shapes(theirs) == shapes(default)
+
+
+def their_llama(s: Any) -> torch.nn.Module:
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": s.rope_theta}
+    if s.rope_factor > 1:
+        rope = {
+            "rope_type": "llama3", "rope_theta": s.rope_theta, "factor": s.rope_factor,
+            "low_freq_factor": s.rope_low, "high_freq_factor": s.rope_high,
+            "original_max_position_embeddings": s.rope_original,
+        }  # fmt: skip
+    config = hf.LlamaConfig(
+        vocab_size=s.vocab_size, hidden_size=s.n_embd, intermediate_size=s.intermediate,
+        num_hidden_layers=s.n_layer, num_attention_heads=s.n_head, num_key_value_heads=s.n_kv_head,
+        max_position_embeddings=131072, rms_norm_eps=s.norm_eps, tie_word_embeddings=s.tied,
+        rope_parameters=rope,
+    )  # fmt: skip
+    theirs: torch.nn.Module = hf.LlamaForCausalLM(config)
+    return theirs
+
+
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_llama(tied: str) -> None:
+    # Waves of 128 tokens' first training: short, middle and long ones.
+    given = {**llama.PRESETS["tiny"], "n_embd": "64", "tied": tied, "rope_theta": "10000",
+             "rope_factor": "8", "rope_original": "128"}  # fmt: skip
+    s = build(llama.LlamaSettings, given, "llama")
+    ours = filled(llama.make_module(s))
+    theirs = their_llama(s).eval()
+    assert shapes(ours) == shapes(theirs)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    tokens = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(2))
+    found, wanted = ours(tokens), theirs(tokens).logits
+    assert float(wanted.detach().abs().max()) > 1
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("preset", ["1b", "8b"])
+def test_llamas_of_1b_and_8b(preset: str) -> None:
+    """Names, shapes and the angles of the rotary positions; no weight is made."""
+    s = build(llama.LlamaSettings, llama.PRESETS[preset], "llama")
+    with torch.device("meta"):
+        ours, theirs = llama.make_module(s), their_llama(s)
+    assert shapes(ours) == shapes(theirs)
+    millions = sum(p.numel() for p in ours.parameters()) // 10**6
+    assert millions == {"1b": 1235, "8b": 8030}[preset]
+    small = their_llama(build(llama.LlamaSettings, {
+        **llama.PRESETS[preset], "n_layer": "1", "vocab_size": "256", "intermediate": "8",
+    }, "llama"))  # fmt: skip
+    wanted = small.model.rotary_emb.inv_freq
+    angles = torch.from_numpy(llama_module.inverse_frequencies(s))
+    torch.testing.assert_close(angles, wanted, rtol=3e-7, atol=0.0)

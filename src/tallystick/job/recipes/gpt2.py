@@ -11,8 +11,9 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, Recipe, is_weight, normal
-from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
+from tallystick.job.recipes.base import Built, Recipe, normal
+from tallystick.job.recipes.next_token import build_next_token
+from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
 from tallystick.job.recipes.text_records import (
@@ -181,23 +182,9 @@ def initial_weights(
 def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
-    from torch.nn import functional as F
-
-    from tallystick.program.capture.api import capture, capture_eval, capture_forward
-
-    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        tokens = batch["tokens"]
-        logits = module(tokens[:, :-1])
-        return F.cross_entropy(logits.reshape(-1, s.vocab_size), tokens[:, 1:].reshape(-1))
-
-    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        out: torch.Tensor = module(batch["tokens"])
-        return out
 
     with torch.device("meta"):
         module = make_module(s)
-    module.train()
-    batch = {"tokens": ((s.batch_size, s.block_size + 1), "i64")}
     optimizer = make_optimizer(
         s.optimizer,
         lambda name, shape: len(shape) == 2 and name.startswith("h."),
@@ -206,16 +193,12 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(module, loss, batch, optimizer, **step_options(s))
-    weight_types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
-    weights = initial_weights(s, weight_types, seed)
-    return Built(
-        captured,
-        captured.state_for(weights),
-        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
-        capture_eval(module, loss, batch),
-        capture_forward(module, {"tokens": ((1, s.block_size), "i64")}, forward),
-    )
+    rates = {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)}
+
+    def weights(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+        return initial_weights(s, types, seed)
+
+    return build_next_token(module, optimizer, rates, s, weights, seed)
 
 
 RECIPE = Recipe(

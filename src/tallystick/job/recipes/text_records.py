@@ -24,6 +24,8 @@ from tallystick.job.recipes.text_corpus import cut, read_text, stdlib_docstrings
 
 SOURCES = ("text", "data")
 FIELD = "tokens"
+# The standard library is asked for no less, so that it can tell that its texts were stripped.
+_LEAST_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def tokens_of(s: Any, sources: Sources) -> tuple[npt.NDArray[np.int64], dict[str
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"
     else:
-        data = stdlib_docstrings(s.text_bytes or 1 << 30).encode("utf-8")
+        wanted = max(s.text_bytes, _LEAST_BYTES) if s.text_bytes else 1 << 30
+        data = stdlib_docstrings(wanted).encode("utf-8")
         origin = "documentation strings of the Python standard library"
     if s.text_bytes:
         data = data[: s.text_bytes]
