@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tallystick.job.recipes import distilbert, llama, llama_module
+from tallystick.job.recipes import distilbert, llama, llama_lora, llama_module
 from tallystick.job.recipes.settings import build
 
 hf: Any = pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
@@ -117,3 +117,34 @@ def test_llamas_of_1b_and_8b(preset: str) -> None:
     wanted = small.model.rotary_emb.inv_freq
     angles = torch.from_numpy(llama_module.inverse_frequencies(s))
     torch.testing.assert_close(angles, wanted, rtol=3e-7, atol=0.0)
+
+
+@pytest.mark.parametrize("targets", ["q_proj,v_proj", "all"])
+def test_llama_lora(targets: str) -> None:
+    """peft's model takes the whole state, and the adapters are what it trains."""
+    peft = pytest.importorskip("peft", reason="peft is not installed (extra `hf`)")
+    given = {**llama.PRESETS["tiny"], "rank": "3", "alpha": "7", "target_modules": targets,
+             "lora_dropout": "0.0"}  # fmt: skip
+    s = build(llama_lora.LoraSettings, given, "llama-lora")
+    ours = filled(llama_lora.make_module(s))
+    config = peft.LoraConfig(
+        r=s.rank, lora_alpha=s.alpha, lora_dropout=s.lora_dropout, target_modules=list(s.targets())
+    )
+    theirs = peft.get_peft_model(their_llama(s), config).eval()
+    assert shapes(ours) == shapes(theirs)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    trained = [{n for n, p in m.named_parameters() if p.requires_grad} for m in (ours, theirs)]
+    assert trained[0] == trained[1] and all(map(llama_lora.is_adapter, trained[0]))
+    assert len(trained[0]) == 2 * s.n_layer * len(s.targets())
+    tokens = torch.randint(256, (2, 16), generator=torch.Generator().manual_seed(2))
+    losses = []
+    for module in (ours, theirs):
+        logits = module(tokens)
+        losses.append(torch.nn.functional.cross_entropy(
+            getattr(logits, "logits", logits).flatten(0, 1), tokens.flatten()))  # fmt: skip
+        losses[-1].backward()
+    torch.testing.assert_close(losses[0], losses[1], rtol=2e-6, atol=0.0)
+    gradients = [dict(m.named_parameters()) for m in (ours, theirs)]
+    for name in sorted(trained[0]):
+        one, two = gradients[0][name].grad, gradients[1][name].grad
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)

@@ -18,6 +18,7 @@ from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.distilbert import RECIPE as DISTILBERT
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
 from tallystick.job.recipes.llama import RECIPE as LLAMA
+from tallystick.job.recipes.llama_lora import RECIPE as LLAMA_LORA
 from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
 from tallystick.job.recipes.settings import as_strings, build
 from tallystick.job.recipes.vgg11 import RECIPE as VGG11
@@ -31,7 +32,7 @@ from tallystick.program.state import State
 from tallystick.program.validation import StopRule, rule_of
 
 RECIPES: dict[str, Recipe] = {
-    r.name: r for r in (LOGREG, MLP, GPT2, RESNET50, VGG11, DISTILBERT, LLAMA)
+    r.name: r for r in (LOGREG, MLP, GPT2, RESNET50, VGG11, DISTILBERT, LLAMA, LLAMA_LORA)
 }
 DEFAULT_STEPS = 200
 

@@ -11,8 +11,8 @@ import sysconfig
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from tallystick.commit.tensor import Array
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
 
@@ -59,7 +59,7 @@ def read_text(path: Path) -> bytes:
     return data
 
 
-def cut(tokens: npt.NDArray[np.int64], width: int, stride: int) -> npt.NDArray[np.int64]:
+def cut(tokens: Array, width: int, stride: int) -> Array:
     """Windows of `width` tokens, (N, width), whose first tokens are `stride` apart: 1 to `width`.
 
     A rest that does not fill a window is left out. Raises UsageError for a text that is too short.

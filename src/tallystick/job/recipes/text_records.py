@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tallystick.commit.tensor import Array
 from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import (
@@ -36,7 +36,7 @@ class TextSettings(StepSettings):
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
 
 
-def tokens_of(s: Any, sources: Sources) -> tuple[npt.NDArray[np.int64], dict[str, str]]:
+def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
     """The tokens of the text, i64[n], and what a job says about them. Raises UsageError."""
     if sources.data is not None:
         raise UsageError(
