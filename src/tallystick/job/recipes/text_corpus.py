@@ -71,4 +71,5 @@ def cut(tokens: Array, width: int, stride: int) -> Array:
             "Give a longer text, or a smaller block_size.",
         )
     starts = np.arange(count)[:, None] * stride
-    return tokens[starts + np.arange(width)[None, :]]
+    found: Array = tokens[starts + np.arange(width)[None, :]]
+    return found
