@@ -102,7 +102,8 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
 
     def refused(recipe: str, where: str, match: str, **given: str) -> None:
         with pytest.raises(TallystickError, match=match) as caught:
-            sources = Sources(checkpoint=tmp_path / where)
+            words = text(tmp_path) if recipe == "llama" else None
+            sources = Sources(text=words, checkpoint=tmp_path / where)
             new_job(recipe, tmp_path / "job", given, sources, steps=2)
         assert isinstance(caught.value, StorageError if "nothing" in match else UsageError)
 
