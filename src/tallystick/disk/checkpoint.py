@@ -34,11 +34,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """The directory's name."""
-        return (
-            self.directory.resolve().name
-            if self.directory.name in ("", "..")
-            else (self.directory.name)
-        )
+        return self.directory.name or "."
 
     def read(self, name: str) -> Array:
         """A tensor as float32, C-contiguous. Raises UsageError for other numbers, and the errors
@@ -55,7 +51,8 @@ class Checkpoint:
             raw = file.read_bytes(name)
         if dtype == "bf16":
             wide = raw.view("<u2").astype(np.uint32) << np.uint32(16)
-            return wide.view(np.float32).reshape(shape)
+            widened: Array = wide.view(np.float32).reshape(shape)
+            return widened
         given: Array = raw.view("<f2" if dtype == "f16" else "<f4")
         return np.ascontiguousarray(given.reshape(shape), dtype=np.float32)
 
