@@ -17,15 +17,16 @@ from tallystick.commit.job import (
     scalars_digest,
 )
 from tallystick.commit.tensor import Array
+from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
-from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.job.columns import Data, schema_for, taken
 from tallystick.job.job import (
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
+    JOB_DIRECTORY,
     MANIFEST,
     STATE0,
     VALIDATION,
@@ -103,8 +104,10 @@ def save_job(
     recipe: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
     compare_first_step: bool = True,
+    overwrite: bool = False,
 ) -> Job:
-    """Write the job that trains `captured` on `data`; the directory's manifest comes last.
+    """Write the job that trains `captured` on `data`; the directory's manifest comes last. A
+    job that is there already is refused, or with `overwrite` replaced when the new one is whole.
 
     `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch; or
     it is a frozen data set or its directory, whose records are hashed once more and taken over
@@ -127,8 +130,8 @@ def save_job(
     written.
     """
     directory = Path(directory)
-    if present(directory / MANIFEST):
-        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
     if find_contract(captured.program.contract).form == "published":
         check_program(captured.program)
     if steps < 1:
@@ -213,19 +216,20 @@ def save_job(
         notes,
     )
     _refuse_unfit(job, tuple(part.program for part in parts.programs))
-    make_directory(directory / "data")
-    for number, part in enumerate(parts.programs):
-        text = part.program.text().encode("ascii")
-        write_file(directory / job.program_file(number), [text])
-    write_tensors(directory / STATE0, {n: a for n, a in slots.items() if n not in fills})
-    for number, data_set in enumerate(parts.data):
-        data_set.write(directory / job.data_file(number))
-    if held is not None and eval_program is not None:
-        held.write(directory / VALIDATION)
-        write_file(directory / EVAL_PROGRAM, [eval_program.text().encode("ascii")])
-    if forward_program is not None:
-        write_file(directory / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
-    write_file(directory / MANIFEST, [manifest_bytes(job_manifest(job))])
+    with written_anew(directory, JOB_DIRECTORY, overwrite) as place:
+        make_directory(place / "data")
+        for number, part in enumerate(parts.programs):
+            text = part.program.text().encode("ascii")
+            write_file(place / job.program_file(number), [text])
+        write_tensors(place / STATE0, {n: a for n, a in slots.items() if n not in fills})
+        for number, data_set in enumerate(parts.data):
+            data_set.write(place / job.data_file(number))
+        if held is not None and eval_program is not None:
+            held.write(place / VALIDATION)
+            write_file(place / EVAL_PROGRAM, [eval_program.text().encode("ascii")])
+        if forward_program is not None:
+            write_file(place / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
+        write_file(place / MANIFEST, [manifest_bytes(job_manifest(job))])
     return load_job(directory)
 
 

@@ -21,6 +21,7 @@ from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
 from tallystick.disk.files import locked
+from tallystick.disk.regular import lies_in
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
@@ -66,6 +67,7 @@ class Options:
     # Under a contract that keeps logs: follow the rounding logs of this run; compress our own.
     replay: Path | None = None
     compress: bool = False
+    overwrite: bool = False  # begin anew: a run that is there is removed
     maker: Maker = field(default_factory=Maker)
     # Stop before this step as if interrupted; for tests and demonstrations.
     stop_before: int | None = None
@@ -325,6 +327,14 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
             f"Choose 0 <= A < B <= {job.steps}.",
         )
     genesis: State | None = job.verify()
+    if options.overwrite:
+        for used in (job.directory, options.replay):
+            if used is not None and lies_in(used, out):
+                raise UsageError(
+                    f"{used} lies in {out}, which would be removed.",
+                    "Name a copy of it, or another --out directory.",
+                )
+        store.discard()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: there need be memory for one state only
     _room_for_job(job, store)
