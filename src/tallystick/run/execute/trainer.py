@@ -159,6 +159,7 @@ class _Training:
         while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
+                self._end_session()
                 return False
             began = self.options.clock()
             step = engine.step
@@ -292,8 +293,13 @@ class _Training:
         reason = end_reason(self.job, step, bits)
         root = run_root(self.job.digest, self.journal.content.checkpoints)
         self._drop_pauses()
+        self._end_session()
         self.journal.end(step, reason, root)
         return True
+
+    def _end_session(self) -> None:
+        spent = self.options.clock() - self.policy.started
+        self.journal.session_end(self.engine.step, round(1000 * spent))
 
     def _drop_pauses(self) -> None:
         """Remove the states of pauses: no signature will cover them."""
