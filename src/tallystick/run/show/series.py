@@ -51,5 +51,4 @@ def decides(timetable: Timetable, step: int) -> bool:
 
 def trained(timetable: Timetable, steps: int) -> int:
     """The number of training steps among the first `steps`."""
-    numbers = range(len(timetable.programs))
-    return sum(timetable.count(n, steps) for n in numbers if not timetable.programs[n].by_pass)
+    return timetable.trained(steps)
