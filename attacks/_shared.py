@@ -17,6 +17,8 @@ from tallystick.run.cheats.override import Override
 from tallystick.run.store.declaration import Params
 
 MIDDLE = -1  # as a step: one of training, in the middle of the run
+# Where a cheat falsifies a product: the last one of the first of these that the program has.
+PRODUCTS = ("aten.mm", "aten.addmm", "aten.convolution")
 
 
 @dataclass(frozen=True)

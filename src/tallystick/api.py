@@ -27,8 +27,9 @@ from tallystick.job.columns import Data
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
-from tallystick.job.save import save_job
+from tallystick.job.save import save_job as save_step
 from tallystick.job.scalars import Schedule
+from tallystick.job.several import Held, Schedules, save_several
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
@@ -131,7 +132,7 @@ class Capture:
         the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
-        return save_job(
+        return save_step(
             self.step,
             directory,
             data,
@@ -166,6 +167,7 @@ def capture(
     mode: str = "train",
     micro_batches: int | None = None,
     loss_over: str = "mean",
+    trains: str | None = None,
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -189,6 +191,9 @@ def capture(
     the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
     losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
     step's loss is the sum of all sums divided by the sum of all counts.
+
+    `trains`, the path of a submodule, says which parameters this step trains, of a module that
+    several programs of one job train by turns (`tallystick.save_job`). The others stay.
 
     What a program cannot carry (autocast, a counter or a random number of Python in forward) is
     refused by name, with the model's file and line. Two traces are compared for it.
@@ -218,6 +223,7 @@ def capture(
         mode=mode,
         micro_batches=micro_batches,
         loss_over=loss_over,
+        trains=trains,
     )
     evaluation = captures.capture_eval(
         module, loss, batch, contract, has_updates=several, loss_over=loss_over
@@ -226,6 +232,63 @@ def capture(
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)
     return Capture(step, evaluation, inference)
+
+
+def save_job(
+    directory: PathLike,
+    data: Data | None = None,
+    *,
+    programs: Mapping[str, Capture],
+    schedule: Sequence[tuple[str, int]] | None = None,
+    steps: int,
+    seed: int = 0,
+    own_data: Mapping[str, Data] | None = None,
+    checkpoint_interval: int | None = None,
+    schedules: Schedules | None = None,
+    validation: Data | None = None,
+    evaluate: str | None = None,
+    evaluate_every: int = 0,
+    stop_rule: StopRule | None = None,
+    compare_first_step: bool = True,
+    overwrite: bool = False,
+) -> Job:
+    """Write a job whose captured `programs` take turns over one state, as the two nets of a GAN do.
+
+    Capture each from the same module, with `trains="..."` for what it trains. `schedule` has pairs
+    of a name and a number of steps, repeated until `steps` steps are made: `[("discriminator", 2),
+    ("generator", 1)]`; None is one step of each. `data` are the records of all programs, each of
+    which goes through them in an order of the same seed; `own_data` gives a program others, and a
+    program whose batch is empty reads none. `schedules` has by program what `Capture.save_job`
+    takes. With `validation` the run commits to the loss of held-out records, of the program
+    `evaluate` (the first one, if None) in evaluation mode, after every `evaluate_every` steps;
+    `stop_rule` may end it by them.
+
+    A program's name is at most 40 of a-z, 0-9 and -. A job that is there
+    already is refused, or with `overwrite` replaced. Errors: see `job.several.save_several`.
+    """
+    held = None
+    if validation is not None:
+        chosen = next(iter(programs), "") if evaluate is None else evaluate
+        if chosen not in programs:
+            raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+        of = programs[chosen].evaluation
+        held = Held(validation, of, evaluate_every, stop_rule or StopRule())
+    elif stop_rule is not None or evaluate is not None or evaluate_every:
+        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    return save_several(
+        directory,
+        {name: captured.step for name, captured in programs.items()},
+        data,
+        schedule=schedule,
+        count=steps,
+        seed=seed,
+        own_data=own_data,
+        checkpoint_interval=checkpoint_interval,
+        schedules=schedules,
+        held=held,
+        compare_first_step=compare_first_step,
+        overwrite=overwrite,
+    )
 
 
 def from_onnx(

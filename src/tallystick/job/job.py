@@ -57,7 +57,7 @@ DATA = "data/train.safetensors"
 VALIDATION = "data/validation.safetensors"
 EVAL_PROGRAM = "eval.txt"
 FORWARD_PROGRAM = "forward.txt"
-_PROGRAM_FILE = re.compile(r"program(-[a-z0-9_]+)?\.txt", re.ASCII)
+_PROGRAM_FILE = re.compile(r"program(-[a-z0-9_-]+)?\.txt", re.ASCII)
 
 
 def _is_own(name: str) -> bool:

@@ -123,6 +123,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "signer": signer,
         "signature": "valid" if envelope is not None else "absent",
         "loss": list(found.training),
+        "loss_of": {name: list(losses) for name, losses in found.by_program.items()},
         "validation": [{"step": s, "loss": loss} for s, loss in found.validation],
         "log_bytes": store.log_bytes(),
         "followed": followed and followed.as_dict(),

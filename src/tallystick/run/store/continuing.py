@@ -81,14 +81,14 @@ def continue_run(
         )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
     timetable = _later(job, claim.last_step)
-    scalars = _scalars(job, timetable, timetable.steps_for(0, steps), schedules or {})
+    scalars = _scalars(job, timetable, timetable.training_steps(steps), schedules or {})
     proof = prove_continuation(state.digests(), state.loss_chain, state.log_chain)
     commitment = JobCommitment2(
         contract=c.contract,
         genesis_root=State(state.slots).root(),
         timetable=timetable,
         rng_seed=c.rng_seed,
-        steps=timetable.steps_for(0, steps),
+        steps=timetable.training_steps(steps),
         checkpoint_interval=c.checkpoint_interval,
         scalars_digest=scalars_digest(scalars),
         stop_on_non_finite=c.stop_on_non_finite,
