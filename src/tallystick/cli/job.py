@@ -51,7 +51,10 @@ def job() -> None:
 @job.command(cls=_NewCommand)
 @click.argument("recipe")
 @click.option("--out", required=True, type=click.Path(), help="The job directory.")
-@click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
+@click.option("--text", type=click.Path(), help="Train on this text file (gpt2, llama …).")
+@click.option(
+    "--tokenizer", type=click.Path(), help="tokenizer.json: the text's tokens; else its bytes."
+)
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
 @click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
 @click.option("--contract", default="ordered/1", show_default=True)
@@ -107,6 +110,7 @@ def new(
     recipe: str,
     out: str,
     text: str | None,
+    tokenizer: str | None,
     cifar10: str | None,
     data: str | None,
     contract: str,
@@ -122,8 +126,8 @@ def new(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Make a job from a RECIPE: logreg, mlp, gpt2 or resnet50. Needs PyTorch."""
-    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
+    """Make a job from a RECIPE, which `tallystick job recipes` lists. Needs PyTorch."""
+    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data, tokenizer)))
     rule = None
     if commit_validation or patience is not None:
         rule = StopRule(patience, min_delta)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tallystick.cli.output import json_option, load_trust, print_json, say, say_
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.sampling import Draw, sample_bytes
+from tallystick.run.execute.sampling import Draw, Words, sample_tokens
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import (
@@ -111,6 +110,7 @@ def verify_model(
 @_ema_option
 @_best_option
 @trust_option
+@click.option("--tokenizer", type=click.Path(), help="The tokenizer.json that the job names.")
 @json_option
 def sample(
     run: str,
@@ -125,6 +125,7 @@ def sample(
     ema: bool,
     best: bool,
     trust: tuple[str, ...],
+    tokenizer: str | None,
     as_json: bool,
 ) -> None:
     """Print text from the final weights of RUN (a text model).
@@ -137,22 +138,22 @@ def sample(
     chosen = chosen_state(Path(run), load_trust(trust), which)
     slots = chosen.values(which, Path(run))
     start = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
-    draw = Draw(0.0 if greedy else temperature, top_k, top_p)
+    words = Words(chosen.job, Path(tokenizer) if tokenizer else None)
+    given, draw = words.encode(start), Draw(0.0 if greedy else temperature, top_k, top_p)
     texts = []
     for number in range(count):
-        drawn = sample_bytes(
-            chosen.job, slots, start.encode("utf-8"), length, draw, (seed + number) % (1 << 64)
-        )
+        own = (seed + number) % (1 << 64)
+        tokens = sample_tokens(chosen.job, slots, given, length, draw, own, words.count)
+        text = words.continued(given, tokens)
         if as_json:
-            texts.append(bytes(drawn).decode("utf-8", "replace"))
+            texts.append("".join(text))
             continue
         if count > 1:
-            say(f"--- seed {(seed + number) % (1 << 64)}")
+            say(f"--- seed {own}")
         say_text(start)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for token in drawn:
-            say_text(decoder.decode(bytes([token])))
-        say_text(decoder.decode(b"", final=True) + "\n")
+        for part in text:
+            say_text(part)
+        say_text("\n")
     if as_json:
         print_json(
             {

@@ -66,6 +66,8 @@ def _is_own(name: str) -> bool:
 
 
 JOB_DIRECTORY = Kind("job", MANIFEST, _is_own)
+# The member of `about` that says whose tokens the records are: `sample` decodes by it.
+TOKENIZER_DIGEST = "tokenizer_sha256"
 
 DEFAULT_INTERVAL = 20
 
