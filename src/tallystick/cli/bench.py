@@ -30,6 +30,7 @@ _OPTIONS = {
     "step": ("models", "parts", "device"),
     "dispute": ("operators", "pairs"),
     "ovt": ("parts", "quick", "out", "text", "cifar10"),
+    "paper": ("parts", "models", "quick", "out", "text", "cifar10"),
 }
 _SPELLING = {
     "operators": "operator",
