@@ -16,6 +16,7 @@ from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
 from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
 from tallystick.job.recipes.settings import as_strings, build
+from tallystick.job.recipes.vgg11 import RECIPE as VGG11
 from tallystick.job.save import save_job
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import resolve_contract
@@ -24,7 +25,7 @@ from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.program.validation import StopRule, rule_of
 
-RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50)}
+RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50, VGG11)}
 DEFAULT_STEPS = 200
 
 
