@@ -127,7 +127,7 @@ def job_of(
     if sources.data is None and sources.cifar10 is None and model.crop:
         pairs["image"] = str(model.crop)
     elif not model.is_text:
-        pairs["classes"] = "10"
+        pairs.setdefault("classes", "10")
     return new_job(
         model.recipe,
         directory,

@@ -12,7 +12,7 @@ from tallystick import _core
 from tallystick.errors import UsageError
 from tallystick_bench.paper.context import Context
 
-PARTS = ("runs",)
+PARTS = ("runs", "rounding", "storage", "bits", "products", "verde", "proofs")
 
 
 def rows(
@@ -31,8 +31,13 @@ def rows(
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as temporary:
         directory = out or Path(temporary) / "out"
         context = Context(
-            quick, threads or int(_core.threads()), Path(temporary), text, cifar10,
-            scratch=directory / "work", models=tuple(models),
+            quick,
+            threads or int(_core.threads()),
+            Path(temporary),
+            text,
+            cifar10,
+            scratch=directory / "work",
+            models=tuple(models),
         )
         with context.stack:
             for part in parts or PARTS:

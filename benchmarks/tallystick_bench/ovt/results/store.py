@@ -1,4 +1,4 @@
-"""Raw results of `bench ovt` and `bench paper`: a JSON file per part and model, kept entry by entry.
+"""Raw results of `bench ovt` and `bench paper`: one JSON file per part and model, entry by entry.
 
 A long measurement is often cut off. Every entry is on disk, whole, as soon as it is made. The same
 command later takes up these entries and measures the rest. Two processes never write one file.

@@ -13,11 +13,10 @@ from typing import Any
 from tallystick.cli.output import note
 from tallystick_bench import process
 from tallystick_bench.machine import machine
-from tallystick_bench.ovt.models import MODELS
 from tallystick_bench.ovt.results.store import part_file
 from tallystick_bench.paper.context import Context
+from tallystick_bench.paper.models import CONTRACTS, MODELS, cells, size_of
 from tallystick_bench.paper.runs import cell as own
-from tallystick_bench.paper.runs.cells import CONTRACTS, cells, size_of
 
 
 def about(model: str, cell: str, context: Context) -> dict[str, Any]:
@@ -35,16 +34,16 @@ def about(model: str, cell: str, context: Context) -> dict[str, Any]:
     }
 
 
-def measure(out: Path, context: Context) -> None:
-    """The entries `train` and `audit` of every cell."""
-    for model, cell in cells(context.quick):
+def measure(out: Path, context: Context, part: str = "runs") -> None:
+    """The entries `train` and `audit` of every cell of a part."""
+    for model, cell in cells(part, context.quick):
         if context.models and model not in context.models:
             continue
-        with part_file(out, "runs", f"{model}.{cell}", about(model, cell, context), "paper") as f:
-            work = context.scratch / "runs" / f"{model}.{cell}"
+        with part_file(out, part, f"{model}.{cell}", about(model, cell, context), "paper") as f:
+            work = context.scratch / part / f"{model}.{cell}"
             for phase in ("train", "audit"):
                 if phase not in f.entries:
-                    note(f"runs: {model} under {CONTRACTS[cell]}: {phase}")
+                    note(f"{part}: {model} under {CONTRACTS[cell]}: {phase}")
                 f.get(phase, lambda p=phase, m=model, c=cell, w=work: _made(p, m, c, w, context))
             shutil.rmtree(work, ignore_errors=True)
 

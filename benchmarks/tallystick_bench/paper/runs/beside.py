@@ -18,11 +18,11 @@ _PAUSE = 0.02
 class Beside:
     """A listener of `train_job`. Keeps the seconds of its steps, and of plain steps between them.
 
-    `plain` takes one plain step and returns its loss. The seconds of a step of ours contain its
+    `plain` takes one plain step and returns its loss; without it, no plain steps. The seconds of a step of ours contain its
     checkpoint, where it has one.
     """
 
-    def __init__(self, plain: Callable[[], float]) -> None:
+    def __init__(self, plain: Callable[[], float] | None) -> None:
         self._plain = plain
         self.seconds: dict[str, list[float]] = {"ours": [], "plain": []}
         self.all_seconds: list[float] = []
@@ -34,12 +34,13 @@ class Beside:
 
     def begin(self, job: Job, start: int) -> None:
         # Warm-up of the plain side: allocations and its optimizer's state.
-        self.plain_losses.append(self._plain())
+        if self._plain is not None:
+            self.plain_losses.append(self._plain())
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         self.all_seconds.append(seconds)
         self._taken += 1
-        if self._taken % OF == TURN:
+        if self._plain is not None and self._taken % OF == TURN:
             self.seconds["ours"].append(seconds)
             time.sleep(_PAUSE)
             for number in range(TURN):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -24,15 +23,11 @@ from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick_bench.memory import peak_bytes
-from tallystick_bench.ovt.models import MODELS, job_of, sources_of
+from tallystick_bench.ovt.models import job_of, sources_of
 from tallystick_bench.ovt.parties.party import batch_of
+from tallystick_bench.paper.models import CONTRACTS, MODELS, size_of
 from tallystick_bench.paper.runs.beside import Beside
-from tallystick_bench.paper.runs.cells import CONTRACTS, size_of
-
-
-def load() -> float | None:
-    """The machine's load average over one minute; None where the system has none."""
-    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+from tallystick_bench.step_time import load
 
 
 def _job(model: str, contract: str, work: Path, text: Path | None, cifar10: Path | None) -> Job:
@@ -70,7 +65,7 @@ def train(
     work.mkdir(parents=True, exist_ok=True)
     began, before = time.perf_counter(), load()
     job = _job(model, CONTRACTS[cell], work, text, cifar10)
-    beside = Beside(_plain(job, model, threads))
+    beside = Beside(_plain(job, model, threads) if size_of(model).beside else None)
     made = train_job(job, work / "run", Options(ExecutionContext(threads), keep=2), beside)
     if not made.finished:
         raise CannotCheckError("The run was interrupted.", "The same command goes on from here.")
@@ -108,7 +103,9 @@ def audit(model: str, work: Path, threads: int) -> dict[str, Any]:
         work / "run", load_job(work / "job"), steps, context=ExecutionContext(threads)
     )
     if not report.accepted:
-        raise CannotCheckError(f"The audit of our own run differs: {report.difference}", "Report it.")
+        raise CannotCheckError(
+            f"The audit of our own run differs: {report.difference}", "Report it."
+        )
     return {
         "accepted": report.accepted,
         "run_root": report.run_root,
