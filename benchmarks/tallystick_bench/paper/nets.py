@@ -109,15 +109,15 @@ def _adapt(module: nn.Module) -> None:
         trained.norm.weight.requires_grad_(True)
 
 
-_1B = {"width": 2048, "heads": 32, "shared": 8, "inner": 8192}
-_8B = {"width": 4096, "heads": 32, "shared": 8, "inner": 14336}
+_1B: dict[str, Any] = {"width": 2048, "heads": 32, "shared": 8, "inner": 8192}
+_8B: dict[str, Any] = {"width": 4096, "heads": 32, "shared": 8, "inner": 14336}
 _VOCABULARY = 128_256
 # A layer's piece has an embedding too; it is this small.
 _LEAST = 256
 _BATCH = (2, 64)
 
 
-def _decoder(shape: dict[str, int], layers: int, parts: int, adapters: bool) -> dict[str, Piece]:
+def _decoder(shape: dict[str, Any], layers: int, parts: int, adapters: bool) -> dict[str, Piece]:
     """The pieces of a decoder: a layer, and `parts`-th of its embedding and head."""
     some = f"{_VOCABULARY // parts:,} of {_VOCABULARY:,} words" if parts > 1 else "the head whole"
     return {
@@ -142,7 +142,7 @@ TASKS: dict[tuple[str, str], dict[str, Piece]] = {
     ("llama-8b", "inference"): _decoder(_8B, 32, 4, False),
     ("llama-8b", "lora"): _decoder(_8B, 32, 4, True),
 }
-_TINY = {"width": 32, "heads": 4, "shared": 2, "inner": 64}
+_TINY: dict[str, Any] = {"width": 32, "heads": 4, "shared": 2, "inner": 64}
 QUICK: dict[tuple[str, str], dict[str, Piece]] = {
     ("distilbert-tiny", "inference"): {"whole": Whole(1, "tiny", 32, 2, 2, 128, 1, 64, (2, 8))},
     ("llama-tiny", "training"): {

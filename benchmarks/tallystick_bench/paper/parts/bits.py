@@ -7,6 +7,7 @@ in one process on the same batches. They take their steps in turns, so the times
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def measure(out: Path, context: Context) -> None:
         with part_file(out, "bits", name, about, "paper") as part:
             if "sides" not in part.entries:
                 note(f"bits: {name}, {steps} steps of {len(bits) + 2} sides")
-            part.get("sides", lambda n=name: _sides(n, bits, steps, context))
+            part.get("sides", partial(_sides, name, bits, steps, context))
 
 
 class _Plain:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def _under(n: int, contract: str, threads: int, repeats: int) -> dict[str, Any]:
     executor = Executor(program, ExecutionContext(threads))
     weight = module.w.detach()
     state, batch, out = {"param.w": weight.numpy()}, {"x": x.numpy()}, torch.empty(n, n)
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "plain": lambda: torch.mm(x, weight, out=out),
         "ours": lambda: executor.run_step(state, batch),
     }

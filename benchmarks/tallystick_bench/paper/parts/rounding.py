@@ -6,6 +6,7 @@ it. Here such sums are drawn, and counted.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def measure(out: Path, context: Context) -> None:
     about = {"triples": triples, "inputs": "normal numbers of the higher precision"}
     with part_file(out, "rounding", "sums", about, "paper") as part:
         for name, (high, low) in _PAIRS.items():
-            part.get(name, lambda h=high, lo=low: _counted(triples, h, lo))
+            part.get(name, partial(_counted, triples, high, low))
 
 
 def _counted(triples: int, high: Any, low: Any) -> dict[str, Any]:

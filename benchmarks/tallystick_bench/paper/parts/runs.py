@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def measure(out: Path, context: Context, part: str = "runs") -> None:
             for phase in ("train", "audit"):
                 if phase not in f.entries:
                     note(f"{part}: {model} under {CONTRACTS[cell]}: {phase}")
-                f.get(phase, lambda p=phase, m=model, c=cell, w=work: _made(p, m, c, w, context))
+                f.get(phase, partial(_made, phase, model, cell, work, context))
             shutil.rmtree(work, ignore_errors=True)
 
 

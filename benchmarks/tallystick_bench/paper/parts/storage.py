@@ -1,4 +1,4 @@
-"""`bench paper`, storage: bytes of a step's published log, zipped, at b = 32 and 26 (OVT's Table 2).
+"""`bench paper`, storage: bytes of a step's published log, zipped, by bits (OVT's Table 2).
 
 Logs without zip, and other forms, are those of `bench ovt --part storage`.
 """

@@ -95,7 +95,7 @@ def _inference(net: Net, contract: str, threads: int) -> dict[str, Callable[[], 
     net.module.eval()
     tokens = {"tokens": net.batch["tokens"]}
     program = capture_forward(net.module, tokens, nets.forward, resolve_contract(contract))
-    tensors = {f"param.{n}": t for n, t in net.module.named_parameters()}
+    tensors: dict[str, torch.Tensor] = {f"param.{n}": t for n, t in net.module.named_parameters()}
     tensors |= {f"buffer.{n}": t for n, t in net.module.named_buffers()}
     state = {name: tensors[name].detach().numpy() for name in program.state_types}
     executor = Executor(program, ExecutionContext(threads))

@@ -18,8 +18,8 @@ _PAUSE = 0.02
 class Beside:
     """A listener of `train_job`. Keeps the seconds of its steps, and of plain steps between them.
 
-    `plain` takes one plain step and returns its loss; without it, no plain steps. The seconds of a step of ours contain its
-    checkpoint, where it has one.
+    `plain` takes one plain step and returns its loss; without it there are no plain steps. The
+    seconds of a step of ours contain its checkpoint, where it has one.
     """
 
     def __init__(self, plain: Callable[[], float] | None) -> None:
