@@ -1,4 +1,4 @@
-"""`bench paper --quick` makes its rows, goes on from what it kept, and its page names conditions."""
+"""`bench paper --quick` makes its rows and goes on from what it kept; its page names conditions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(out: Path) -> Rows:
-    return {row["name"]: row for row in paper.rows(1, parts=PARTS, quick=True, out=out)}
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short text: the recipe's own takes seconds to gather."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("A tally stick was split in two. " * 200)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(out: Path, text: Path) -> Rows:
+    found = paper.rows(1, parts=PARTS, quick=True, out=out, text=text)
+    return {row["name"]: row for row in found}
 
 
 def test_runs_are_signed_and_audited(rows: Rows, out: Path) -> None:
@@ -75,13 +84,13 @@ def test_verde_adds_up_pieces(rows: Rows, out: Path) -> None:
 
 
 def test_what_is_kept_is_not_measured_again(
-    rows: Rows, out: Path, monkeypatch: pytest.MonkeyPatch
+    rows: Rows, out: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(runs_part, "_made", fails)
-    again = paper.rows(1, parts=("runs",), quick=True, out=out)
+    again = paper.rows(1, parts=("runs",), quick=True, out=out, text=text)
     assert {row["name"]: row["value"] for row in again}.items() <= {
         name: row["value"] for name, row in rows.items()
     }.items()

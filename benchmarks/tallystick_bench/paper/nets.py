@@ -150,8 +150,6 @@ QUICK: dict[tuple[str, str], dict[str, Piece]] = {
         "head": Piece(1, "the head whole", **_TINY, layers=0, words=64, batch=(2, 8)),
     },
     ("llama-tiny", "lora"): {
-        "layer": Piece(
-            2, "1 of 2 layers", **_TINY, layers=1, words=32, batch=(2, 8), adapters=True
-        ),
+        "layer": Piece(1, "1 of 2", **_TINY, layers=1, words=32, batch=(2, 8), adapters=True)
     },
 }

@@ -29,7 +29,7 @@ from tallystick_bench.ovt.results.store import part_file
 from tallystick_bench.paper.context import Context
 from tallystick_bench.step_time import load
 
-DIMENSIONS, QUICK_DIMENSIONS = (128, 256, 512, 1024, 2048, 4096), (16, 32)
+DIMENSIONS, QUICK_DIMENSIONS = (128, 256, 512, 1024, 2048, 4096), (16,)
 CONTRACTS = {
     "rounded": "rounded/1",
     "exact-b22": "exact/1;b=22",
