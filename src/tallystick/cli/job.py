@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.cli.output import json_option, print_json, say
+from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job_file import load_job
@@ -108,6 +108,7 @@ def job() -> None:
     metavar="KEY=VALUE",
     help="A setting of the recipe, listed below and by `job recipes` (repeatable).",
 )
+@overwrite_option
 @json_option
 def new(
     recipe: str,
@@ -127,6 +128,7 @@ def new(
     patience: int | None,
     min_delta: float,
     pairs: tuple[str, ...],
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Make a job from a RECIPE, which `tallystick job recipes` lists. Needs PyTorch."""
@@ -152,6 +154,7 @@ def new(
         checkpoint_interval=checkpoint_interval,
         evaluate_every=evaluate_every,
         stop_rule=rule,
+        overwrite=overwrite,
     )
     found = inspect_job(made.directory)
     if as_json:
@@ -182,11 +185,14 @@ def new(
     metavar="NAME=NUMBER",
     help="A scalar from now on, such as lr=1e-4 (repeatable). Other tables keep their last value.",
 )
+@overwrite_option
 @json_option
-def continue_(run: str, out: str, steps: int, pairs: tuple[str, ...], as_json: bool) -> None:
+def continue_(
+    run: str, out: str, steps: int, pairs: tuple[str, ...], overwrite: bool, as_json: bool
+) -> None:
     """Make a job that goes on where the finished RUN ended, moments included."""
     given = {name: _number(name, text) for name, text in parse_pairs(list(pairs)).items()}
-    made = continue_run(Path(run), Path(out), steps, given)
+    made = continue_run(Path(run), Path(out), steps, given, overwrite=overwrite)
     if as_json:
         print_json({"job": made.directory, **inspect_job(made.directory)})
         return

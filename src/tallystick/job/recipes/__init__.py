@@ -111,6 +111,7 @@ def new_job(
     checkpoint_interval: int | None = None,
     evaluate_every: int | None = None,
     stop_rule: StopRule | None = None,
+    overwrite: bool = False,
 ) -> Job:
     """Make a job from a recipe. This needs torch, which only traces: no weight comes from it.
 
@@ -154,6 +155,7 @@ def new_job(
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
         about={**data.about, **start},
+        overwrite=overwrite,
     )
 
 

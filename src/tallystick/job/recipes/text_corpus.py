@@ -71,5 +71,5 @@ def cut(tokens: Array, width: int, stride: int) -> Array:
             "Give a longer text, or a smaller block_size.",
         )
     starts = np.arange(count)[:, None] * stride
-    found: Array = tokens[starts + np.arange(width)[None, :]]
-    return found
+    windows: Array = tokens[starts + np.arange(width)[None, :]]
+    return windows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +24,36 @@ def _word(seed: int, position: int) -> int:
     return philox4x32((position, 0, 0, 0), (seed & 0xFFFFFFFF, seed >> 32))[0]
 
 
+@dataclass(frozen=True)
+class Draw:
+    """How a token is drawn: the likeliest one at temperature 0; else among the `top_k` likeliest
+    ones, and among the likeliest ones whose probabilities reach `top_p` together."""
+
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float | None = None
+
+
 @exact_environment()
-def pick(logits: Array, temperature: float, word: int) -> int:
-    """The token for one row of logits: that of the largest logit at temperature 0, else drawn by
-    `word`.
+def pick(logits: Array, draw: Draw, word: int) -> int:
+    """The token for one row of logits, drawn by `word`.
 
     Probabilities are binary64 and may differ between machines in the last bit. That does no harm:
     a sample is for people, and no part of a run.
     """
-    if temperature <= 0:
+    if draw.temperature <= 0:
         return int(np.argmax(logits))
-    scaled = logits.astype(np.float64) / temperature
+    scaled = logits.astype(np.float64) / draw.temperature
     weights = np.exp(scaled - scaled.max())
-    total = np.cumsum(weights)
-    return min(int(np.searchsorted(total, total[-1] * (word / 2.0**32), "right")), len(logits) - 1)
+    order = np.arange(len(weights))
+    if draw.top_k is not None or draw.top_p is not None:
+        order = np.argsort(-weights, kind="stable")[: draw.top_k]
+    total = np.cumsum(weights[order])
+    if draw.top_p is not None:
+        kept = int(np.searchsorted(total, draw.top_p * total[-1])) + 1
+        order, total = order[:kept], total[:kept]
+    at = int(np.searchsorted(total, total[-1] * (word / 2.0**32), "right"))
+    return int(order[min(at, len(order) - 1)])
 
 
 class Words:
@@ -99,10 +116,9 @@ def sample_tokens(
     slots: Mapping[str, Array],
     prompt: Sequence[int],
     length: int,
-    *,
+    draw: Draw,
+    seed: int,
     count: int = 256,
-    temperature: float = 0.8,
-    seed: int = 0,
 ) -> Iterator[int]:
     """Yield `length` tokens below `count` that continue `prompt`.
 
@@ -125,6 +141,6 @@ def sample_tokens(
         padded = np.array([window + [0] * (block - len(window))], dtype=np.int64)
         logits = executor.run_step(state, {"tokens": padded}).outputs["logits"]
         row = logits[0, len(window) - 1][:count]
-        token = pick(row, temperature, _word(seed, position))
+        token = pick(row, draw, _word(seed, position))
         tokens.append(token)
         yield token
