@@ -13,6 +13,9 @@ and updates with torch in float64 by PROGRAM 5.9. `block` is one layer with a sm
 `head` is the embedding, the head and the loss with a narrow feed-forward layer. The row counts the
 kinds of nodes (operator, attributes, types of operands and results) that the whole model has at
 this length, and those that were executed in the parts; it names the operators of the others.
+`alone/SIZE` executes these one by one on random operands, and compares each with numpy's or torch's
+result in float64: all but those over every slot (the clipping's coefficient, COMMIT), the largest
+weight's update, and views, which no kernel executes.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.sizes import game_bounds
-from tallystick_bench import process
+from tallystick_bench import process, vocabulary_nodes
 from tallystick_bench.machine import machine
 from tallystick_bench.memory import peak_bytes
 
@@ -145,13 +148,18 @@ def executed(size: str, part: str) -> dict[str, Any]:
     }
 
 
+def short(size: str, given: dict[str, str]) -> Program:
+    """The step of a preset with other values, at the parts' length."""
+    s = settings(size, {**given, **SHORT})
+    program: Program = capture_next_token(*llama.on_meta(s), s)[0].program
+    return program
+
+
 def covered(size: str) -> dict[str, Any]:
     """The kinds of nodes of the whole model at the parts' length, and those that the parts have."""
 
     def of(given: dict[str, str]) -> dict[str, str]:
-        s = settings(size, {**given, **SHORT})
-        captured, _, _ = capture_next_token(*llama.on_meta(s), s)
-        return {kind: op for op, kind in kinds(captured.program)}
+        return {kind: op for op, kind in kinds(short(size, given))}
 
     whole = of({})
     parts: dict[str, str] = {}
@@ -164,8 +172,29 @@ def covered(size: str) -> dict[str, Any]:
     return {"kinds": len(whole), "kinds_executed": len(whole.keys() & parts), "left": left}
 
 
+def alone(size: str) -> dict[str, Any]:
+    """Executes each kind of node that no part has, and that needs little memory, on random
+    operands, and compares its result with numpy's or torch's in float64."""
+    program = short(size, {})
+    seen = {kind for given in PARTS[size].values() for _, kind in kinds(short(size, given))}
+    done: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for node, (op, kind) in zip(program.nodes, kinds(program), strict=True):
+        if kind in seen:
+            continue
+        seen.add(kind)
+        if op not in vocabulary_nodes.CHECKS:
+            left[op] = left.get(op, 0) + 1
+            continue
+        types = [None if v is None else program.type_of(v) for v in node.inputs]
+        vocabulary_nodes.check(op, node.attrs, types, node.out_types)
+        done[op] = done.get(op, 0) + 1
+    return {"executed": done, "left": left, "peak": peak_bytes()}
+
+
 ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     **{f"checked/{size}": partial(checked, size) for size in PARTS},
+    "alone/1b": partial(alone, "1b"),
     **{
         f"executed/{size}/{part}": partial(executed, size, part)
         for size in PARTS

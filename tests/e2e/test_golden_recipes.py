@@ -15,7 +15,7 @@ from tallystick import _core
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
-OFTEN = ("vgg11", "distilbert mlm", "llama", "llama-lora")
+OFTEN = ("distilbert mlm", "llama")
 
 
 @pytest.mark.parametrize("name", RECIPES)
