@@ -23,12 +23,15 @@ from tallystick.run.store.directory import RunStore
 def _listing(name: str) -> list[str]:
     """The settings of a recipe as lines of a table."""
     recipe = RECIPES[name]
-    lines = [f"{name}: {recipe.summary}"]
+    rows = describe(recipe.settings)
     if recipe.presets:
         sizes = ", ".join(recipe.presets)
-        lines.append(f"  {'size':14}{'preset':9}{'-':10}{sizes}; other keys override it")
-    for key, kind, default, text in describe(recipe.settings):
-        lines.append(f"  {key:14}{kind:9}{default:10}{text}")
+        rows = [("size", "preset", "-", f"{sizes}; other keys override it"), *rows]
+    widths = [max(len(row[place]) for row in rows) + 2 for place in range(3)]
+    lines = [f"{name}: {recipe.summary}"]
+    for *cells, text in rows:
+        cut = "".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"  {cut}{text}")
     return lines
 
 

@@ -181,6 +181,7 @@ _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a checkpoint's config. Raises UsageError for another kind of model."""
     found = {"tied": "false", **read_sizes(config, "llama", _FIXED, _CONFIG)}
+    found.setdefault("n_kv_head", found.get("n_head", ""))  # a config from before there were groups
     head = config.get("head_dim")
     if head is not None and head * int(found["n_head"]) != int(found["n_embd"]):
         raise UsageError(
