@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,5 +112,5 @@ def check(
     CHECKS[op](attrs, ins, outs)  # type: ignore[arg-type]
 
 
-def _run(op: str, attrs: Mapping[str, Any], ins: Sequence[Any], outs: Sequence[Array]) -> None:
+def _run(op: str, attrs: Attrs, ins: Sequence[Any], outs: Sequence[Array]) -> None:
     run_of(op)(attrs, list(ins), list(outs))

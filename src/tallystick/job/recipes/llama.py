@@ -181,7 +181,10 @@ _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a checkpoint's config. Raises UsageError for another kind of model."""
     found = {"tied": "false", **read_sizes(config, "llama", _FIXED, _CONFIG)}
-    found.setdefault("n_kv_head", found.get("n_head", ""))  # a config from before there were groups
+    for key in ("n_head", "n_embd"):
+        if key not in found:
+            raise UsageError(f"The checkpoint's config has no {key}.", "Give a Llama's.")
+    found.setdefault("n_kv_head", found["n_head"])  # a config from before there were groups
     head = config.get("head_dim")
     if head is not None and head * int(found["n_head"]) != int(found["n_embd"]):
         raise UsageError(
@@ -190,6 +193,8 @@ def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
         )
     # transformers 5 writes rope_parameters; before it was rope_scaling, with the theta outside.
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise UsageError("The checkpoint's rotary positions are no table.", "Give a Llama's.")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise UsageError(
