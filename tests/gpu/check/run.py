@@ -44,7 +44,7 @@ class Part:
 
 
 def parts(device: str) -> list[Part]:
-    """All parts, in their order: bits, then races, then speed."""
+    """All parts, in their order: bits, races, faults, speed."""
 
     def one(name: str, seconds: int) -> Part:
         return Part(name, seconds, [sys.executable, str(ONE), name, "--device", device])
@@ -53,13 +53,14 @@ def parts(device: str) -> list[Part]:
     return [
         one("kernels", 60),
         one("vectors", 40),
-        one("roots", 85),
+        one("roots", 80),
         one("fingerprints", 30),
         one("nasty", 30),
-        one("bounded", 40),
+        one("bounded", 35),
         one("large", 15),
         Part("racecheck", 30, [*sanitizer, *one("products", 0).command]),
         Part("replay", 25, [sys.executable, "-m", "pytest", "-q", "-x", *_REPLAY]),
+        one("faults", 10),
         one("gemm", 15),
         one("exact", 25),
         one("step", 25),
