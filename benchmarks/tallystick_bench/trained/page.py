@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The page docs/proofs/trained.md, from the results."""
 
 from __future__ import annotations
