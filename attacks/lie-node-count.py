@@ -28,5 +28,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "lie-node-count", "a step with one node too many", build, {"step": MIDDLE, "node": -1}
+    "lie-node-count",
+    "records",
+    "a step with one node too many",
+    build,
+    {"step": MIDDLE, "node": -1},
 )

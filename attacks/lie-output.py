@@ -49,6 +49,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "lie-output",
+    "numbers",
     "one number of one operator's output is wrong",
     build,
     {"step": MIDDLE, "node": -1, "output": 0, "element": -1, "bit": -1},

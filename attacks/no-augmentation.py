@@ -45,5 +45,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "no-augmentation", "augmentation is left out from one step on", build, {"step": MIDDLE}
+    "no-augmentation",
+    "training",
+    "augmentation is left out from one step on",
+    build,
+    {"step": MIDDLE},
 )

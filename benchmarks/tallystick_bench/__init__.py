@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, str] = {
     "step": "tallystick_bench.step",
     "dispute": "tallystick_bench.dispute",
     "ovt": "tallystick_bench.ovt.measure",
+    "paper": "tallystick_bench.paper.measure",
 }
 
 

@@ -112,8 +112,10 @@ class Capture:
         evaluate_every: int = 0,
         stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
+        overwrite: bool = False,
     ) -> Job:
-        """Write the job directory; returns the loaded job.
+        """Write the job directory; returns the loaded job. A job that is there already is refused,
+        or with `overwrite` replaced.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record), or is a data set
         of `tallystick.freeze` or its directory, as `validation` may be too. `seed` keys
@@ -144,6 +146,7 @@ class Capture:
             stop_rule=stop_rule,
             forward_program=self.forward,
             compare_first_step=compare_first_step,
+            overwrite=overwrite,
         )
 
 
@@ -247,6 +250,7 @@ def save_job(
     evaluate_every: int = 0,
     stop_rule: StopRule | None = None,
     compare_first_step: bool = True,
+    overwrite: bool = False,
 ) -> Job:
     """Write a job whose captured `programs` take turns over one state, as the two nets of a GAN do.
 
@@ -259,7 +263,8 @@ def save_job(
     `evaluate` (the first one, if None) in evaluation mode, after every `evaluate_every` steps;
     `stop_rule` may end it by them.
 
-    A program's name is at most 40 of a-z, 0-9 and -. Errors: see `job.several.save_several`.
+    A program's name is at most 40 of a-z, 0-9 and -. A job that is there
+    already is refused, or with `overwrite` replaced. Errors: see `job.several.save_several`.
     """
     held = None
     if validation is not None:
@@ -282,6 +287,7 @@ def save_job(
         schedules=schedules,
         held=held,
         compare_first_step=compare_first_step,
+        overwrite=overwrite,
     )
 
 
@@ -360,8 +366,9 @@ def freeze(
     `source` is a mapping of columns (N, ...), a list, a torch Dataset, IterableDataset or
     DataLoader, a `datasets.Dataset`, or the path of Parquet, .safetensors or .npz files, tar
     shards, text or a folder of images. `rules` (fields, dtype, pad, hold_out, tokenizer, block,
-    size, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks of 16 MiB.
-    Progress is drawn on standard error, unless `progress` is false or `on_progress` gets it.
+    size, overwrite, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks
+    of 16 MiB. Progress is drawn on standard error, unless `progress` is false or `on_progress` gets
+    it.
     """
     from tallystick.cli.freezing import FreezeBar
 
@@ -381,10 +388,12 @@ def train(
     trace: tuple[int, int] | None = None,
     replay: PathLike | None = None,
     compress_logs: bool = False,
+    overwrite: bool = False,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
-    """Train `job` into the run directory `out`, or take up an interrupted run there.
+    """Train `job` into the run directory `out`, or take up an interrupted run there. With
+    `overwrite` a run that is there is removed, and training begins anew.
 
     Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
     ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
@@ -405,6 +414,7 @@ def train(
         trace=trace,
         replay=None if replay is None else Path(replay),
         compress=compress_logs,
+        overwrite=overwrite,
     )
     reporter = _reporter("train", progress and listener is None)
     try:
@@ -426,6 +436,7 @@ def continue_run(
     steps: int,
     *,
     schedules: Mapping[str, float | Sequence[float]] | None = None,
+    overwrite: bool = False,
 ) -> Job:
     """Write the job of `steps` more steps from the end of the finished run at `run`.
 
@@ -434,7 +445,7 @@ def continue_run(
     for each step; another table keeps its last value. Errors: see
     `run.store.continuing.continue_run`.
     """
-    return continue_finished(Path(run), Path(directory), steps, schedules)
+    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:

@@ -110,23 +110,32 @@ def sources_of(model: Model, text: Path | None, cifar10: Path | None, work: Path
     return Sources(data=path)
 
 
-def job_of(model: Model, directory: Path, sources: Sources, steps: int) -> Job:
-    """The job of `model` under `ordered/1` in `directory`.
+def job_of(
+    model: Model,
+    directory: Path,
+    sources: Sources,
+    steps: int,
+    contract: str = "ordered/1",
+    interval: int | None = None,
+) -> Job:
+    """The job of `model` under `contract` in `directory`, a checkpoint each `interval` steps.
 
-    Other contracts run its program with another contract line and the same nodes.
+    Without one it has a checkpoint at its end. Where no run is made, other contracts run the
+    program of `ordered/1` with another contract line and the same nodes.
     """
     pairs = dict(model.pairs)
     if sources.data is None and sources.cifar10 is None and model.crop:
         pairs["image"] = str(model.crop)
     elif not model.is_text:
-        pairs["classes"] = "10"
+        pairs.setdefault("classes", "10")
     return new_job(
         model.recipe,
         directory,
         pairs,
         sources,
         steps=steps,
-        checkpoint_interval=steps,
+        contract=contract,
+        checkpoint_interval=interval or steps,
         evaluate_every=0,
     )
 

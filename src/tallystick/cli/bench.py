@@ -30,6 +30,7 @@ _OPTIONS = {
     "step": ("models", "parts", "device"),
     "dispute": ("operators", "pairs"),
     "ovt": ("parts", "quick", "out", "text", "cifar10"),
+    "paper": ("parts", "models", "quick", "out", "text", "cifar10"),
 }
 _SPELLING = {
     "operators": "operator",
@@ -60,7 +61,7 @@ def _on_device(name: str) -> bool:
     return "device" in _OPTIONS.get(name, ())
 
 
-@click.command(short_help="Measure NAME: gemm, step (against torch), dispute or ovt.")
+@click.command(short_help="Measure NAME: gemm, step (against torch), dispute, ovt or paper.")
 @click.argument("name")
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
 @click.option(
@@ -79,20 +80,23 @@ def _on_device(name: str) -> bool:
     "models",
     multiple=True,
     metavar="MODEL",
-    help="step: this one, or FILE.py:FUNCTION; repeatable.",
+    help="step: this one, or FILE.py:FUNCTION; paper: only this one; repeatable.",
 )
-@click.option("--part", "parts", multiple=True, metavar="PART", help="step, ovt: this; repeatable.")
-@click.option("--quick", is_flag=True, help="ovt: small models and few steps, seconds in all.")
-@click.option("--out", type=click.Path(path_type=Path), help="ovt: raw results and plots, kept.")
-@click.option("--text", type=click.Path(path_type=Path), help="ovt: as `job new`.")
-@click.option("--cifar10", type=click.Path(path_type=Path), help="ovt: as `job new`.")
+@click.option(
+    "--part", "parts", multiple=True, metavar="PART", help="step, ovt, paper: this; repeatable."
+)
+@click.option("--quick", is_flag=True, help="ovt, paper: small models and few steps.")
+@click.option("--out", type=click.Path(path_type=Path), help="ovt, paper: raw results, plots.")
+@click.option("--text", type=click.Path(path_type=Path), help="ovt, paper: as `job new`.")
+@click.option("--cifar10", type=click.Path(path_type=Path), help="ovt, paper: as `job new`.")
 @json_option
 def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
-    """Measure NAME: gemm, step, dispute or ovt.
+    """Measure NAME: gemm, step, dispute, ovt or paper.
 
     gemm and step compare with torch float32 (step: eager and torch.compile), on the processor or
     with --device on a GPU. dispute is over one false number. ovt gives costs and results of
-    `replay/1` and `rounded/1`.
+    `replay/1` and `rounded/1`. paper prints the tables of OVT and Verde beside ours; it takes
+    hours, and goes on where --out has results.
 
     Prints rows with their targets.
     """

@@ -13,11 +13,11 @@ from tallystick.commit.job import (
     JobCommitment2,
 )
 from tallystick.commit.tensor import Array
-from tallystick.disk.regular import present
+from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
 from tallystick.job.job import (
-    MANIFEST,
+    JOB_DIRECTORY,
     Job,
 )
 from tallystick.job.parts import (
@@ -74,8 +74,10 @@ def save_job(
     recipe: Mapping[str, Any] | None = None,
     about: Mapping[str, str] | None = None,
     compare_first_step: bool = True,
+    overwrite: bool = False,
 ) -> Job:
-    """Write the job that trains `captured` on `data`; the directory's manifest comes last.
+    """Write the job that trains `captured` on `data`; the directory's manifest comes last. A
+    job that is there already is refused, or with `overwrite` replaced when the new one is whole.
 
     `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch; or
     it is a frozen data set or its directory, whose records are hashed once more and taken over
@@ -98,8 +100,8 @@ def save_job(
     written.
     """
     directory = Path(directory)
-    if present(directory / MANIFEST):
-        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
     if find_contract(captured.program.contract).form == "published":
         check_program(captured.program)
     if steps < 1:
@@ -169,4 +171,4 @@ def save_job(
         notes,
     )
     beside = None if evaluation is None else (held, eval_program)
-    return write_job(job, parts, slots, beside, forward_program)
+    return write_job(job, parts, slots, beside, forward_program, overwrite)

@@ -17,10 +17,10 @@ from tallystick.commit.data import batch_columns
 from tallystick.commit.job import Commitment, JobCommitment2, ScalarTable
 from tallystick.commit.tensor import Array, dtype_name
 from tallystick.commit.timetable import Turn, program_seed
-from tallystick.disk.regular import present
+from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
-from tallystick.job.job import MANIFEST, Job
+from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.parts import (
     TRAIN,
     Part,
@@ -75,6 +75,7 @@ def save_several(
     schedules: Schedules | None = None,
     held: Held | None = None,
     compare_first_step: bool = True,
+    overwrite: bool = False,
 ) -> Job:
     """Write the job whose programs `steps` take the turns of `schedule`; the manifest comes last.
 
@@ -90,8 +91,8 @@ def save_several(
     things by one name.
     """
     directory = Path(directory)
-    if present(directory / MANIFEST):
-        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
     _check(steps, count)
     state = _state(steps)
     slots = {name: _type(array) for name, array in state.items()}
@@ -137,7 +138,7 @@ def save_several(
             reason = "switched off by the author"
         if reason is not None:
             notes[f"first step of {name}"] = f"not compared with the module: {reason}"
-    return write_job(job, parts, ordered)
+    return write_job(job, parts, ordered, overwrite=overwrite)
 
 
 # -- programs over one state -----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tallystick.commit.job import (
     scalars_digest,
 )
 from tallystick.commit.tensor import Array
+from tallystick.disk.anew import written_anew
 from tallystick.disk.files import make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
 from tallystick.disk.tensorfile import write_tensors
@@ -23,6 +24,7 @@ from tallystick.job.columns import Data, schema_for, taken
 from tallystick.job.job import (
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
+    JOB_DIRECTORY,
     MANIFEST,
     STATE0,
     VALIDATION,
@@ -179,26 +181,29 @@ def write_job(
     slots: Mapping[str, Array],
     beside: tuple[Records | None, Program | None] | None = None,
     forward_program: Program | None = None,
+    overwrite: bool = False,
 ) -> Job:
-    """Write the files of `job`, the manifest last; returns the job as it is read again.
+    """Write the files of `job`, the manifest last; returns the job as it is read again. A job that
+    is there is refused, or with `overwrite` replaced.
 
     `beside` are held-out records and the evaluation that the run does not commit to. Raises
     UsageError for parts that do not fit together, StorageError.
     """
     directory = job.directory
     _refuse_unfit(job, tuple(part.program for part in parts.programs))
-    make_directory(directory / "data")
-    for number, part in enumerate(parts.programs):
-        text = part.program.text().encode("ascii")
-        write_file(directory / job.program_file(number), [text])
-    write_tensors(directory / STATE0, {n: a for n, a in slots.items() if n not in job.fills})
-    for number, data_set in enumerate(parts.data):
-        data_set.write(directory / job.data_file(number))
     held, evaluation = beside or (None, None)
-    if held is not None and evaluation is not None:
-        held.write(directory / VALIDATION)
-        write_file(directory / EVAL_PROGRAM, [evaluation.text().encode("ascii")])
-    if forward_program is not None:
-        write_file(directory / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
-    write_file(directory / MANIFEST, [manifest_bytes(job_manifest(job))])
+    with written_anew(directory, JOB_DIRECTORY, overwrite) as place:
+        make_directory(place / "data")
+        for number, part in enumerate(parts.programs):
+            text = part.program.text().encode("ascii")
+            write_file(place / job.program_file(number), [text])
+        write_tensors(place / STATE0, {n: a for n, a in slots.items() if n not in job.fills})
+        for number, data_set in enumerate(parts.data):
+            data_set.write(place / job.data_file(number))
+        if held is not None and evaluation is not None:
+            held.write(place / VALIDATION)
+            write_file(place / EVAL_PROGRAM, [evaluation.text().encode("ascii")])
+        if forward_program is not None:
+            write_file(place / FORWARD_PROGRAM, [forward_program.text().encode("ascii")])
+        write_file(place / MANIFEST, [manifest_bytes(job_manifest(job))])
     return load_job(directory)

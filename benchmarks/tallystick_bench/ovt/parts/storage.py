@@ -45,7 +45,7 @@ def measure(part: PartFile, context: Context) -> None:
         def logged(
             arm: str = arm, contract: str = contract, work: Path = work
         ) -> list[dict[str, Any]]:
-            return _sections_logged(job, arm, contract, work, steps, context.threads)
+            return sections_logged(job, arm, contract, work, steps, context.threads)
 
         part.get(f"sections of {form}", logged)
     program = job.program
@@ -59,7 +59,7 @@ def measure(part: PartFile, context: Context) -> None:
     part.write()
 
 
-def _sections_logged(
+def sections_logged(
     job: Job, arm: str, contract: str, work: Path, steps: int, threads: int
 ) -> list[dict[str, Any]]:
     """(node, output, payload bytes, stored bytes) of every section, mean over `steps` steps."""

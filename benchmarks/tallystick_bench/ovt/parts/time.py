@@ -58,22 +58,28 @@ def measure(part: PartFile, context: Context) -> None:
         part.get(group, run)
 
 
-def plain_step(job: Job, model: str, threads: int) -> Callable[[], None]:
-    """The next plain float64 torch step of the model, on the job's own batches and weights."""
+def plain_step(job: Job, model: str, threads: int, dtype: str = "float64") -> Callable[[], None]:
+    """The next plain torch step of the model in `dtype`, on the job's own batches and weights."""
     import torch
 
     from tallystick_bench.ovt.parties.plain import PlainStep
 
-    step = PlainStep(MODELS[model], job.genesis().slots, torch.float64, threads)
+    step = PlainStep(MODELS[model], job.genesis().slots, getattr(torch, dtype), threads)
     batches = iter(range(1 << 30))
     return lambda: step(batch_of(job, next(batches)))
 
 
 def interleaved(
-    job: Job, model: str, sides: dict[str, Side], work: Path, repeats: int, threads: int
+    job: Job,
+    model: str,
+    sides: dict[str, Side],
+    work: Path,
+    repeats: int,
+    threads: int,
+    dtype: str = "float64",
 ) -> dict[str, Any]:
-    """Seconds of `repeats` steps of every side and of plain float64, each after one that is not
-    counted; before them a turn to warm up."""
+    """Seconds of `repeats` steps of every side and of plain torch in `dtype`, each after one that
+    is not counted; before them a turn to warm up."""
     parties = {
         name: Party(
             job,
@@ -83,7 +89,7 @@ def interleaved(
         )
         for name, (arm, contract, follows) in sides.items()
     }
-    calls: dict[str, Callable[[], None]] = {"float64": plain_step(job, model, threads)}
+    calls: dict[str, Callable[[], None]] = {dtype: plain_step(job, model, threads, dtype)}
     logs: dict[str, list[Path]] = {name: [] for name in sides}
 
     def step_of(name: str, follows: str | None) -> Callable[[], None]:

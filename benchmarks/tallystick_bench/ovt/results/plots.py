@@ -39,7 +39,8 @@ def draw(parts: Mapping[tuple[str, str], PartFile], directory: Path) -> list[Pat
     ]
 
 
-def _saved(figure: Any, path: Path) -> Path:
+def saved(figure: Any, path: Path) -> Path:
+    """Write `figure` to `path`, and close it."""
     from matplotlib import pyplot as plt
 
     figure.tight_layout()
@@ -79,7 +80,7 @@ def _divergence(part: PartFile, path: Path) -> Path:
     title = f"{part.model}, every pair of {', '.join(part.about['hardware'])}"
     axes.set(xlabel="step", ylabel="l2 distance of the weights", title=title)
     axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _storage(part: PartFile, path: Path) -> Path:
@@ -94,7 +95,7 @@ def _storage(part: PartFile, path: Path) -> Path:
     axes.set_yscale("log")
     axes.margins(y=0.15)
     axes.set(ylabel="MB a step", title=f"{part.model}: log of one step (rounded/1: 0)")
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _corrections(part: PartFile, path: Path) -> Path:
@@ -114,4 +115,4 @@ def _corrections(part: PartFile, path: Path) -> Path:
     axes.set_ylim(-0.1, 2 * most)
     axes.set(xlabel="bits kept", ylabel="corrections a step", title=part.model)
     axes.legend()
-    return _saved(figure, path)
+    return saved(figure, path)

@@ -1,4 +1,4 @@
-"""Raw results of `bench ovt`: one JSON file per part and model, written as the entries come.
+"""Raw results of `bench ovt` and `bench paper`: one JSON file per part and model, entry by entry.
 
 A long measurement is often cut off. Every entry is on disk, whole, as soon as it is made. The same
 command later takes up these entries and measures the rest. Two processes never write one file.
@@ -34,6 +34,7 @@ class PartFile:
     model: str
     about: dict[str, Any]
     entries: dict[str, Any] = field(default_factory=dict)
+    bench: str = "ovt"
 
     def get(self, key: str, measure: Callable[[], Any]) -> Any:
         """The entry `key`: as it is on disk, or measured now and written at once."""
@@ -46,7 +47,7 @@ class PartFile:
         """Replace the file, durably and whole. Raises StorageError."""
         content = {
             "format": FORMAT,
-            "bench": "ovt",
+            "bench": self.bench,
             "part": self.part,
             "model": self.model,
             "about": self.about,
@@ -55,31 +56,31 @@ class PartFile:
         write_file(self.path, [json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"])
 
 
-def read_part(path: Path) -> PartFile:
+def read_part(path: Path, bench: str = "ovt") -> PartFile:
     """A part's file. Raises StorageError where it is missing, UsageError for another file."""
     try:
         content = json.loads(read_file(path, _LIMIT, "results file"))
-        if content["bench"] != "ovt" or content["format"] != FORMAT:
+        if content["bench"] != bench or content["format"] != FORMAT:
             raise KeyError("bench")
         return PartFile(
-            path, content["part"], content["model"], content["about"], content["entries"]
+            path, content["part"], content["model"], content["about"], content["entries"], bench
         )
     except (ValueError, KeyError, TypeError):
         raise UsageError(
-            f"{path} holds no results of this version's `bench ovt`.",
+            f"{path} holds no results of this version's `bench {bench}`.",
             "Choose another --out directory.",
         ) from None
 
 
-def read_all(directory: Path) -> dict[tuple[str, str], PartFile]:
-    """Every part's file in `directory`, by (part, model)."""
-    parts = (read_part(path) for path in sorted(directory.glob("ovt-*.json")))
+def read_all(directory: Path, bench: str = "ovt") -> dict[tuple[str, str], PartFile]:
+    """Every part's file of `bench` in `directory`, by (part, model)."""
+    parts = (read_part(path, bench) for path in sorted(directory.glob(f"{bench}-*.json")))
     return {(part.part, part.model): part for part in parts}
 
 
 @contextmanager
 def part_file(
-    directory: Path, part: str, model: str, about: Mapping[str, Any]
+    directory: Path, part: str, model: str, about: Mapping[str, Any], bench: str = "ovt"
 ) -> Iterator[PartFile]:
     """The part's file. Only this process writes it until the end of the block.
 
@@ -87,7 +88,7 @@ def part_file(
     settings.
     """
     make_directory(directory)
-    path = directory / f"ovt-{part}-{model}.json"
+    path = directory / f"{bench}-{part}-{model}.json"
     lock = locked(path.with_suffix(".lock"))
     try:
         lock.__enter__()
@@ -99,14 +100,14 @@ def part_file(
     try:
         wanted = plain(dict(about))
         if path.exists():
-            found = read_part(path)
+            found = read_part(path, bench)
             if found.about != wanted:
                 raise UsageError(
                     f"{path} was measured with other settings.",
                     "Choose another --out directory, or remove the file.",
                 )
         else:
-            found = PartFile(path, part, model, wanted)
+            found = PartFile(path, part, model, wanted, bench=bench)
         yield found
     finally:
         lock.__exit__(None, None, None)

@@ -10,29 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
-from tallystick.job.recipes import classify
-from tallystick.job.recipes.base import (
-    Built,
-    DataSet,
-    Recipe,
-    Sources,
-    is_weight,
-    normal,
-    require_fields,
-    uniform,
+from tallystick.job.recipes.base import Built, Recipe, normal, uniform
+from tallystick.job.recipes.image_records import (
+    COLOURS,
+    SOURCES,
+    build_classifier,
+    check_frozen,
+    load_data,
 )
-from tallystick.job.recipes.optimizers import NAMES, make_optimizer, step_options
+from tallystick.job.recipes.optimizers import NAMES, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
-from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.settings import counts, setting
 from tallystick.numerics.types import DTYPES, TensorType
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-_COLOURS = 3
 
 
 @dataclass(frozen=True)
@@ -75,20 +69,12 @@ class ResnetSettings:
 
     def depths(self) -> tuple[int, ...]:
         """Blocks per stage. Raises UsageError."""
-        parts = self.blocks.split("-")
-        if not all(p.isascii() and p.isdigit() and 1 <= int(p[:4]) < 1000 for p in parts):
-            raise UsageError(
-                f"resnet50: blocks={self.blocks} is not a list of counts from 1 to 999.",
-                "As in --set blocks=3-4-6-3.",
-            )
-        if len(parts) > 6:
-            raise UsageError("resnet50: blocks has more than 6 stages.", "Fix --set blocks.")
-        return tuple(int(p) for p in parts)
+        return counts("resnet50", "blocks", self.blocks, 6)
 
     @property
     def features(self) -> int:
         """Numbers in a synthetic image."""
-        return _COLOURS * self.image * self.image
+        return COLOURS * self.image * self.image
 
 
 PRESETS = {
@@ -142,7 +128,7 @@ def make_module(s: ResnetSettings) -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             large = s.stem == "imagenet"
-            self.stem = conv(_COLOURS, s.width, 7, 2) if large else conv(_COLOURS, s.width, 3)
+            self.stem = conv(COLOURS, s.width, 7, 2) if large else conv(COLOURS, s.width, 3)
             self.norm = norm(s.width)
             self.pool = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
             stages, inside = [], s.width
@@ -186,53 +172,12 @@ def initial_state(types: Mapping[str, TensorType], seed: int) -> dict[str, Array
     return state
 
 
-def load_data(s: ResnetSettings, sources: Sources, seed: int) -> DataSet:
-    """Columns `x` f32[3, side, side] and `y` i64[]; the last records are held out."""
-    found = classify.load_data(s, sources, seed)
-    width = found.train["x"].shape[1]
-    side = math.isqrt(width // _COLOURS)
-    if not side or _COLOURS * side * side != width:
-        raise UsageError(
-            f"The records of the data have {width} numbers, which is no square image of "
-            f"{_COLOURS} colours.",
-            "Give x as records of shape (3, side, side).",
-        )
-    for columns in (found.train, found.validation):
-        columns["x"] = columns["x"].reshape(-1, _COLOURS, side, side)
-    return found
-
-
-def check_frozen(s: ResnetSettings, frozen: Frozen) -> None:
-    """Raise UsageError unless the records are x f32[3, height, width] and y i64[]."""
-    require_fields(frozen, {"x": ("f32", 3), "y": ("i64", 0)}, "y")
-    (x,) = (f for f in frozen.schema.fields if f.name == "x")
-    if x.shape[0] != _COLOURS:
-        raise UsageError(
-            f"The images have {x.shape[0]} channels, the network takes {_COLOURS}.",
-            "Freeze images of three channels, channels first.",
-        )
-    classify.check_classes(s, frozen)
-
-
 def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
-    from torch.nn import functional as F
-
-    from tallystick.program.capture.api import capture, capture_eval, capture_forward
-
-    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return F.cross_entropy(module(batch["x"]), batch["y"])
-
-    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        out: torch.Tensor = module(batch["x"])
-        return out
 
     with torch.device("meta"):
         module = make_module(s)
-    module.train()
-    image = fields["x"].shape
-    batch = {"x": ((s.batch_size, *image), "f32"), "y": ((s.batch_size,), "i64")}
     optimizer = make_optimizer(
         s.optimizer,
         lambda name, shape: False,
@@ -240,22 +185,16 @@ def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed:
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(module, loss, batch, optimizer, **step_options(s))
-    types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
-    return Built(
-        captured,
-        captured.state_for(initial_state(types, seed)),
-        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
-        capture_eval(module, loss, batch),
-        capture_forward(module, {"x": batch["x"]}, forward),
-    )
+    rates = {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)}
+    image = fields["x"].shape
+    return build_classifier(module, initial_state, optimizer, rates, s, image, seed)
 
 
 RECIPE = Recipe(
     "resnet50",
     "a residual network of any depth on images",
     ResnetSettings,
-    ("cifar10", "data"),
+    SOURCES,
     load_data,
     build,
     PRESETS,

@@ -77,6 +77,19 @@ def _convert(kind: type, text: str, what: str) -> Any:
     return value
 
 
+def counts(recipe: str, key: str, text: str, most: int) -> tuple[int, ...]:
+    """A setting such as 3-4-6-3: at most `most` counts from 1 to 999. Raises UsageError."""
+    parts = text.split("-")
+    if not all(p.isascii() and p.isdigit() and 1 <= int(p[:4]) < 1000 for p in parts):
+        raise UsageError(
+            f"{recipe}: {key}={text} is not a list of counts from 1 to 999.",
+            f"As in --set {key}=3-4-6-3.",
+        )
+    if len(parts) > most:
+        raise UsageError(f"{recipe}: {key} has more than {most} stages.", f"Fix --set {key}.")
+    return tuple(int(p) for p in parts)
+
+
 def as_strings(settings: Any) -> dict[str, str]:
     """All settings as strings, which a job keeps and `build` reads back."""
     found = {}

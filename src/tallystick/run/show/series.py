@@ -6,7 +6,7 @@ first. A pass that ends with a step without a batch, its decision, has that step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.commit.timetable import Timetable
@@ -41,6 +41,17 @@ def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, f
         validation = list(evaluations)
     named = {name: tuple(found) for name, found in by_program.items()}
     return Series(tuple(training), tuple(validation), named)
+
+
+def seconds_a_step(sessions: Sequence[Mapping[str, object]]) -> float | None:
+    """The time of a step, by the trainer's word: over the sessions that ended as they should and
+    executed steps; None without one."""
+    steps = spent = 0
+    for session in sessions:
+        start, end, time = (session.get(k) for k in ("start_step", "end_step", "milliseconds"))
+        if isinstance(start, int) and isinstance(end, int) and isinstance(time, int):
+            steps, spent = steps + max(0, end - start), spent + max(0, time)
+    return spent / 1000 / steps if steps and spent else None
 
 
 def trains(timetable: Timetable, step: int) -> bool:

@@ -1,0 +1,1 @@
+"""From raw results to rows, tables and plots, with the papers' figures."""

@@ -1,0 +1,1 @@
+"""Signed runs of the papers' models under every contract."""
