@@ -16,6 +16,8 @@ import tallystick
 from tallystick.commit.order import batch_indices
 from tallystick.commit.timetable import Turn
 from tallystick.errors import UsageError
+from tallystick.report.facts import read_run
+from tallystick.report.run_page import run_page
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.declaration import Declaration
@@ -125,6 +127,9 @@ def test_a_gan_by_turns_has_the_bits_of_torchs_own_loop(tmp_path: Path) -> None:
     for name, tensor in gan.state_dict().items():
         assert found[name].tobytes() == tensor.numpy().tobytes(), name
     assert tallystick.audit(tmp_path / "run", job, threads=1, progress=False).accepted
+    shown = run_page(read_run(tmp_path / "run"))
+    assert shown.count("<figure") == 2, "a curve for each program"
+    assert all(f"Training loss of {name}" in shown for name in NETS)
 
 
 def test_a_pass_changes_no_number_of_the_training_and_may_end_the_run(tmp_path: Path) -> None:
