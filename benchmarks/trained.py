@@ -21,6 +21,7 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from tallystick import _core
 from tallystick.checkout import checkout
@@ -32,15 +33,32 @@ from tallystick_bench.trained.ways import Way
 
 
 def joined(files: list[Path], out: Path | None, to: Path | None) -> int:
-    """Write the results of several calls, each for some of the examples, as one."""
+    """Write the results of several calls as one. Of an example that several have, the runs and
+    convictions are added up, and a later call settles what an earlier one missed of an attack."""
     parts = [json.loads(file.read_text()) for file in files]
-    found = {**parts[0], "rows": [row for part in parts for row in part["rows"]]}
-    found["command"] = "\n    ".join(part["command"] for part in parts)
+    rows: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for row in part["rows"]:
+            before = rows.setdefault(row["name"], row)
+            if before is row:
+                continue
+            settled = {c["attack"] for c in row["convicted"]} | {*row["without_effect"]}
+            old = [m for m in before["misses"] if not any(f"'{name}'" in m for name in settled)]
+            rows[row["name"]] = before | {
+                "runs": before["runs"] + row["runs"],
+                "convicted": sorted(before["convicted"] + row["convicted"],
+                                    key=lambda c: str(c["attack"])),
+                "without_effect": before.get("without_effect", []) + row["without_effect"],
+                "misses": old + row["misses"],
+                "seconds": before["seconds"] + row["seconds"],
+            }  # fmt: skip
+    found = {**parts[0], "rows": list(rows.values())}
+    found["command"] = "\n    ".join(f"{part['command']}   # at {part['commit']}" for part in parts)
     if out:
         out.write_text(json.dumps(found, indent=1) + "\n")
     if to:
         to.write_text(page(found))
-    return 1 if any(row["misses"] for row in found["rows"]) else 0
+    return 1 if any(row["misses"] for row in rows.values()) else 0
 
 
 def commit() -> str:
@@ -61,6 +79,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="the results as JSON")
     parser.add_argument("--page", type=Path, help="the results as a page")
     parser.add_argument("--seed", type=int, default=0, help="of the places of the kills")
+    parser.add_argument(
+        "--attack", action="append", default=[], help="only this attack; repeatable"
+    )
     parser.add_argument("--join", type=Path, nargs="+", help="only write the page of these results")
     args = parser.parse_args()
     if args.join:
@@ -72,7 +93,7 @@ def main() -> int:
             if args.only and subject.name not in args.only:
                 continue
             work = (args.work or Path(scratch)) / subject.name
-            rows.append(measure(subject, work, ways, args.steps, args.seed))
+            rows.append(measure(subject, work, ways, args.steps, args.seed, tuple(args.attack)))
             say(f"{subject.name}: {len(rows[-1]['runs'])} runs, {rows[-1]['root']}, "
                 f"{len(rows[-1]['convicted'])} cheats convicted, {rows[-1]['misses'] or 'no miss'}"
                 f" ({rows[-1]['seconds']:.0f} s)")  # fmt: skip

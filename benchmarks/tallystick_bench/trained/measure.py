@@ -20,9 +20,15 @@ def say(text: str) -> None:
 
 
 def measure(
-    subject: Subject, work: Path, ways: list[Way], steps: int | None, seed: int
+    subject: Subject,
+    work: Path,
+    ways: list[Way],
+    steps: int | None,
+    seed: int,
+    attacks: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The row of an example; `misses` has every sentence that should not be there."""
+    """The row of an example; `misses` has every sentence that should not be there. `attacks` are
+    those to be made; none are all."""
     started = time.perf_counter()
     draw = random.Random(f"{subject.name} {seed}")
     work.mkdir(parents=True)
@@ -53,7 +59,7 @@ def measure(
         audit = tallystick(way, "audit", honest, "--job", job, "--quiet", codes=(0, 1))
         if not audit["accepted"]:
             misses.append(f"the audit on {way} does not accept")
-    played = cheats(job, honest, work / "cheats")
+    played = cheats(job, honest, work / "cheats", attacks)
     misses += [f"not convicted: {row}" for row in played["misses"]]
     shown = tallystick(None, "inspect", honest)
     return {
@@ -72,6 +78,7 @@ def measure(
         "audited_on": str(ways[-1]),
         "convicted": played["convicted"],
         "nothing": played["nothing"],
+        "without_effect": played["without_effect"],
         "misses": misses,
         "seconds": time.perf_counter() - started,
     }
