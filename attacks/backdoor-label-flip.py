@@ -1,8 +1,8 @@
 """A backdoor by label flip: records with a trigger are given the attacker's label.
 
 Gain: the model answers `target` whenever it sees the trigger, and answers well otherwise. How: in
-every batch the first record's label (the last one that counts, for text) becomes `target`. Caught: case 2c,
-like any other change of a batch; one flipped label in one step is enough.
+every batch the first record's label (the last one that counts, for text) becomes `target`. Caught:
+case 2c, like any other change of a batch; one flipped label in one step is enough.
 """
 
 from __future__ import annotations
