@@ -74,6 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="an example by name; may be repeated")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--path", action="append", help="an instruction set; may be repeated")
     parser.add_argument("--steps", type=int, help="fewer steps than the examples have")
     parser.add_argument("--work", type=Path, help="where the runs are made; it must not exist")
     parser.add_argument("--out", type=Path, help="the results as JSON")
@@ -86,7 +87,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.join:
         return joined(args.join, args.out, args.page)
-    ways = [Way(isa, count) for isa in _core.supported_isas() for count in args.threads]
+    paths = args.path or _core.supported_isas()
+    ways = [Way(isa, count) for isa in paths for count in args.threads]
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         for subject in SUBJECTS:
@@ -104,7 +106,7 @@ def main() -> int:
                 "date": time.strftime("%Y-%m-%d", time.gmtime()),
                 "machine": machine(),
                 "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
-                "paths": _core.supported_isas(),
+                "paths": paths,
                 "threads": args.threads,
                 "rows": rows,
             }
