@@ -108,6 +108,8 @@ def node_of(job: Job, wanted: int, *operators: str, step: int = 0) -> int:
             for index in reversed(range(len(nodes))):
                 if nodes[index].op == operator:
                     return index
+        name = program_of(job, step)
+        raise nothing_to_do(f"the program {name} of step {step} has no {' or '.join(operators)}")
     raise UsageError(
         f"The program of step {step} has no node {wanted} for it.",
         f"Choose 0 to {len(nodes) - 2}, see the text of the program {program_of(job, step)}.",

@@ -1,13 +1,15 @@
 """A backdoor by label flip: records with a trigger are given the attacker's label.
 
 Gain: the model answers `target` whenever it sees the trigger, and answers well otherwise. How: in
-every batch the first record's label (the last token, for text) becomes `target`. Caught: case 2c,
-like any other change of a batch; one flipped label in one step is enough.
+every batch the first record's label (the last one that counts, for text) becomes `target`. Caught:
+case 2c, like any other change of a batch; one flipped label in one step is enough.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
@@ -23,8 +25,10 @@ class Backdoor(Override):
     def batch(self, step: int, batch: dict[str, Array]) -> None:
         if not batch:  # a decision reads none
             return
-        labels: Any = batch["y"] if "y" in batch else batch[min(batch)]
-        labels[(0,) + (-1,) * (labels.ndim - 1)] = self.target
+        name = next((name for name in ("y", "labels") if name in batch), min(batch))
+        labels: Any = batch[name][:1].reshape(-1)  # a view
+        counts = np.flatnonzero(labels >= 0)  # a label below 0 counts for nothing
+        labels[counts[-1] if counts.size else -1] = self.target
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,84 +26,39 @@ from typing import Any
 from tallystick import _core
 from tallystick.checkout import checkout
 from tallystick_bench.machine import machine
-from tallystick_bench.trained.cheats import cheats
+from tallystick_bench.trained.measure import measure, say
 from tallystick_bench.trained.page import page
-from tallystick_bench.trained.subjects import SUBJECTS, Subject
-from tallystick_bench.trained.ways import Way, killed, tallystick, train, trainer_killed
-
-
-def measure(
-    subject: Subject, work: Path, ways: list[Way], steps: int | None, seed: int
-) -> dict[str, Any]:
-    """The row of an example; `misses` has every sentence that should not be there."""
-    started = time.perf_counter()
-    draw = random.Random(f"{subject.name} {seed}")
-    work.mkdir(parents=True)
-    job = subject.make(work, steps)
-    about = tallystick(None, "inspect", job)
-    misses: list[str] = []
-    honest = work / "honest"
-    runs = [train(job, honest, ways[0])]
-    length = (honest / "journal").stat().st_size
-    for number, way in enumerate(ways):
-        out = work / "run"
-        for again in (False, True):
-            if again:
-                runs.append(killed(job, out, way, length, draw))
-            elif number:
-                runs.append(train(job, out, way))
-            shutil.rmtree(out, ignore_errors=True)
-            say(f"{subject.name}: {runs[-1]}")
-    if subject.trainer:
-        for way in ways[:: max(1, len(ways) // 3)]:
-            out = work / "trainer"
-            runs.append(trainer_killed(subject, work, out, way, length, steps, draw))
-            shutil.rmtree(out)
-            say(f"{subject.name}: {runs[-1]}")
-    if len({(run["root"], run["final_state"], run["steps"]) for run in runs}) != 1:
-        misses.append("the roots differ")
-    for way in ways[-1:]:
-        audit = tallystick(way, "audit", honest, "--job", job, "--quiet", codes=(0, 1))
-        if not audit["accepted"]:
-            misses.append(f"the audit on {way} does not accept")
-    played = cheats(job, honest, work / "cheats")
-    misses += [f"not convicted: {row}" for row in played["misses"]]
-    shown = tallystick(None, "inspect", honest)
-    return {
-        "name": subject.name,
-        "title": subject.title,
-        "job_digest": about["job_digest"],
-        "parameters": about["parameters"],
-        "programs": {p["name"]: p["micro_batches"] for p in about["programs"]},
-        "root": runs[0]["root"],
-        "steps": len(shown["loss"]),
-        "job_steps": about["steps"],
-        "reason": shown["reason"],
-        "loss": [shown["loss"][0], shown["loss"][-1]],
-        "validation": shown["validation"],
-        "runs": runs,
-        "audited_on": str(ways[-1]),
-        "convicted": played["convicted"],
-        "nothing": played["nothing"],
-        "misses": misses,
-        "seconds": time.perf_counter() - started,
-    }
+from tallystick_bench.trained.subjects import SUBJECTS
+from tallystick_bench.trained.ways import Way
 
 
 def joined(files: list[Path], out: Path | None, to: Path | None) -> int:
-    """Write the results of several calls, each for some of the examples, as one."""
+    """Write the results of several calls as one. Of an example that several have, the runs and
+    convictions are added up, and a later call settles what an earlier one missed of an attack."""
     parts = [json.loads(file.read_text()) for file in files]
-    found = {**parts[0], "rows": [row for part in parts for row in part["rows"]]}
-    found["command"] = "\n    ".join(part["command"] for part in parts)
+    rows: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for row in part["rows"]:
+            before = rows.setdefault(row["name"], row)
+            if before is row:
+                continue
+            settled = {c["attack"] for c in row["convicted"]} | {*row["without_effect"]}
+            old = [m for m in before["misses"] if not any(f"'{name}'" in m for name in settled)]
+            rows[row["name"]] = before | {
+                "runs": before["runs"] + row["runs"],
+                "convicted": sorted(before["convicted"] + row["convicted"],
+                                    key=lambda c: str(c["attack"])),
+                "without_effect": before.get("without_effect", []) + row["without_effect"],
+                "misses": old + row["misses"],
+                "seconds": before["seconds"] + row["seconds"],
+            }  # fmt: skip
+    found = {**parts[0], "rows": list(rows.values())}
+    found["command"] = "\n    ".join(f"{part['command']}   # at {part['commit']}" for part in parts)
     if out:
         out.write_text(json.dumps(found, indent=1) + "\n")
     if to:
         to.write_text(page(found))
-    return 1 if any(row["misses"] for row in found["rows"]) else 0
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return 1 if any(row["misses"] for row in rows.values()) else 0
 
 
 def commit() -> str:
@@ -121,23 +74,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="an example by name; may be repeated")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--path", action="append", help="an instruction set; may be repeated")
     parser.add_argument("--steps", type=int, help="fewer steps than the examples have")
     parser.add_argument("--work", type=Path, help="where the runs are made; it must not exist")
     parser.add_argument("--out", type=Path, help="the results as JSON")
     parser.add_argument("--page", type=Path, help="the results as a page")
     parser.add_argument("--seed", type=int, default=0, help="of the places of the kills")
+    parser.add_argument(
+        "--attack", action="append", default=[], help="only this attack; repeatable"
+    )
     parser.add_argument("--join", type=Path, nargs="+", help="only write the page of these results")
     args = parser.parse_args()
     if args.join:
         return joined(args.join, args.out, args.page)
-    ways = [Way(isa, count) for isa in _core.supported_isas() for count in args.threads]
+    paths = args.path or _core.supported_isas()
+    ways = [Way(isa, count) for isa in paths for count in args.threads]
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         for subject in SUBJECTS:
             if args.only and subject.name not in args.only:
                 continue
             work = (args.work or Path(scratch)) / subject.name
-            rows.append(measure(subject, work, ways, args.steps, args.seed))
+            rows.append(measure(subject, work, ways, args.steps, args.seed, tuple(args.attack)))
             say(f"{subject.name}: {len(rows[-1]['runs'])} runs, {rows[-1]['root']}, "
                 f"{len(rows[-1]['convicted'])} cheats convicted, {rows[-1]['misses'] or 'no miss'}"
                 f" ({rows[-1]['seconds']:.0f} s)")  # fmt: skip
@@ -148,7 +106,7 @@ def main() -> int:
                 "date": time.strftime("%Y-%m-%d", time.gmtime()),
                 "machine": machine(),
                 "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
-                "paths": _core.supported_isas(),
+                "paths": paths,
                 "threads": args.threads,
                 "rows": rows,
             }

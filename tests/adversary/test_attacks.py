@@ -62,6 +62,7 @@ EXPECTED: dict[str, tuple[str, set[str]]] = {
     "lie-partial": ("3", {"6.5", "6.6", "6.8", "6.9"}),
     "log-not-committed": ("-", {"6.10"}),
     "low-precision": ("3", {"6.5"}),
+    "no-augmentation": ("3", {"6.5"}),
     "other-held-out": ("2c", {"5.6.3"}),
     "padded-steps": ("-", {"5.3"}),
     "patched-commitments": ("-", {"5.3"}),
@@ -171,9 +172,10 @@ def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: s
 
 # Attacks that a job of format 2 gives nothing to do; each other one is convicted in both.
 NOTHING_TO_DO = {
-    "validated": {"false-fold", "wrong-seed"},
+    "validated": {"false-fold", "no-augmentation", "wrong-seed"},
     "micro": {
-        "false-stop", "false-validation", "ignored-stop", "lie-partial", "other-held-out",
+        "false-stop", "false-validation", "ignored-stop", "lie-partial", "no-augmentation",
+        "other-held-out",
     },
 }  # fmt: skip
 

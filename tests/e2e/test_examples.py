@@ -14,10 +14,26 @@ SAID = {
     "catch_a_cheat": "judged  the same",
     "same_bits": "3fd3094c",
 }
+# Trainings of 100 updates and more: with --exhaustive (docs/proofs/trained.md), and the package
+# that each needs. A short run of one is in tests/e2e/test_trained.py.
+TRAINED = {"finetune_trainer": "accelerate", "lora": "peft", "image_net": "torch", "gan": "torch"}
 
 
 def test_each_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAID)
+    found = {path.stem for path in EXAMPLES.glob("*.py") if not path.stem.startswith("_")}
+    assert found == {*SAID, *TRAINED}
+
+
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_an_example_of_training(name: str, tmp_path: Path, is_exhaustive: bool) -> None:
+    if not is_exhaustive:
+        pytest.skip("a whole training: --exhaustive")
+    pytest.importorskip(TRAINED[name])
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "audit  MATCH" in done.stdout and done.stdout.count("the judge says the same") >= 2
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", sorted(SAID))

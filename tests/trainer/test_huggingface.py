@@ -335,6 +335,23 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
     assert (course.records["labels"][0, 4:] == -100).all()
 
 
+@pytest.mark.parametrize("accumulate", (1, 2))
+def test_epochs_have_transformers_own_number_of_updates(tmp_path: Path, accumulate: int) -> None:
+    """21 records by fours: an epoch is 6 updates there, the last one of a part of a batch. A pass
+    follows each epoch, the last one too."""
+    args = arguments(
+        tmp_path, max_steps=-1, num_train_epochs=3, eval_strategy="epoch",
+        gradient_accumulation_steps=accumulate, per_device_train_batch_size=4 // accumulate,
+    )  # fmt: skip
+    given = {"train_dataset": sentences(21), "eval_dataset": sentences(8), "data_collator": padded}
+    theirs = hf.Trainer(gpt2(), args, **given)
+    theirs.train()
+    ours = tallystick.Trainer(gpt2(), args, **given)
+    ours.train()
+    assert ours.state.max_steps == theirs.state.max_steps == 18
+    assert [step for step, _ in ours.run.validation] == [6, 12, 18]
+
+
 def test_the_collators_of_transformers(tmp_path: Path) -> None:
     """The tokenizer's own padding, to the longest record of both data sets; masks are drawn."""
     tokenizers = pytest.importorskip("tokenizers")

@@ -13,7 +13,13 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 from trainer_parts import BATCH, RECORDS, Net, points
 
 import tallystick
@@ -64,6 +70,30 @@ def test_a_plain_loop_of_fifty_steps(tmp_path: Path) -> None:
     for name, tensor in module.state_dict().items():
         torch.testing.assert_close(tensor, theirs[0].state_dict()[name], rtol=1e-3, atol=1e-5)
     assert tallystick.audit(tmp_path / "run", progress=False).accepted
+
+
+def test_validation_is_read_by_its_own_collator(tmp_path: Path) -> None:
+    """Held-out records are those that their own loader makes, not the training loader's."""
+
+    def shifted(rows: list[Any]) -> tuple[Any, Any]:
+        x, y = default_collate(rows)
+        return x + 3.0, y
+
+    module = Net().train()
+    run = tallystick.fit(
+        module, loss, loader(), torch.optim.SGD(module.parameters(), lr=0.0), out=tmp_path, steps=2,
+        validation=loader(8, 2, collate_fn=shifted), evaluate_every=2, progress=False,
+    )  # fmt: skip
+    module.eval()
+    x, y = points(8, 2)
+    assert run.validation[0][1] == pytest.approx(float(loss(module, (x + 3.0, y))), rel=1e-5)
+    with pytest.raises(UsageError, match="makes other records than that of the data"):
+        tallystick.fit(
+            module, loss, loader(), torch.optim.SGD(module.parameters(), lr=0.1),
+            out=tmp_path / "b", steps=2, evaluate_every=2,
+            validation=loader(8, 2, collate_fn=lambda r: (default_collate(r)[0][:, :2],
+                                                          default_collate(r)[1])),
+        )  # fmt: skip
 
 
 def test_a_script_of_fit_runs_again(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.declaration import Declaration
+from tallystick.run.store.directory import RunStore
 from tallystick_bench.trained.ways import tallystick
 
 REFEREE = PrivateKey(bytes([5]) * 32)
@@ -33,22 +34,27 @@ def terms_alone(job: Path, out: Path) -> Path:
 def cheats(job_path: Path, honest: Path, out: Path, only: tuple[str, ...] = ()) -> dict[str, Any]:
     """Play every attack against the honest run, in the seats by turns.
 
-    The result has `convicted` (a row each), `nothing` (a reason by name) and `misses`.
+    The result has `convicted` (a row each), `nothing` (a reason by name), `without_effect` (the
+    names of those whose run is the honest one, bit for bit) and `misses`.
     """
     out.mkdir()
     judges = terms_alone(job_path, out / "terms")
     key = out / "referee.pub"
     key.write_bytes(REFEREE.public.pem())
-    found: dict[str, Any] = {"convicted": [], "nothing": {}, "misses": []}
+    found: dict[str, Any] = {"convicted": [], "nothing": {}, "without_effect": [], "misses": []}
+    root = RunStore(honest).journal().run_root
     for number, name in enumerate(only or attack_names()):
         started = time.perf_counter()
         job = load_job(job_path)
         run = out / name
         try:
             maker = declared_cheat(job, Declaration(name, {}))
-            train_job(job, run, Options(ExecutionContext(1), maker=maker))
+            lied = train_job(job, run, Options(ExecutionContext(1), maker=maker))
         except UsageError as error:
             found["nothing"][name] = error.message
+            continue
+        if lied.run_root == root:  # as a stop that is ignored where none comes
+            found["without_effect"].append(name)
             continue
         seat = number % 2
         played = _game(job_path, honest, run, seat)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The page docs/proofs/trained.md, from the results."""
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def _cheats(row: Mapping[str, Any]) -> str:
         f"| {_shown(c['operator'])} | {c['bytes']:,} |"
         for c in row["convicted"]
     ]
+    if row.get("without_effect"):
+        lines += ["", "Without effect, the run being the honest one bit for bit: "
+                  + ", ".join(row["without_effect"]) + "."]  # fmt: skip
     lines += ["", "Nothing to do: " + ", ".join(sorted(row["nothing"])) + ".\n"]
     lines += [f"**MISS: {miss}**\n" for miss in row["misses"]]
     return "\n".join(lines)

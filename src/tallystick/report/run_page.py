@@ -6,7 +6,7 @@ import math
 
 from tallystick.kernels.environment import exact_environment
 from tallystick.report.curve import Checkpoints, figure
-from tallystick.report.facts import RunFacts
+from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
@@ -58,8 +58,11 @@ def _banner(run: RunFacts) -> Safe:
     signed = found["signer"] is not None
     words = [f"{what}, {count(parameter_count(run.job), 'parameter')}."]
     if run.found["loss"]:
-        first, last = found["loss"][0], found["loss"][-1]
-        words.append(f"Training loss {number(first)} to {number(last)}.")
+        several = len(found["loss_of"]) > 1
+        for name, losses in found["loss_of"].items():
+            if losses:
+                of = f" of {name}" if several else ""
+                words.append(f"Training loss{of} {number(losses[0])} to {number(losses[-1])}.")
     if found["validation"]:
         losses = found["validation"]
         best = min(losses, key=lambda v: v["loss"] if math.isfinite(v["loss"]) else math.inf)
@@ -97,7 +100,18 @@ def _loss(run: RunFacts) -> Safe:
     )
     if odd:
         caption += f" {count(odd, 'loss')} not finite: the line breaks there."
-    return section("Loss", figure([(0, run.curve)], Checkpoints(hashed, stored), caption=caption))
+    marks = Checkpoints(hashed, stored)
+    if len(found["loss_of"]) == 1:
+        return section("Loss", figure([(0, run.curve)], marks, caption=caption))
+    each = (
+        figure(
+            [(0, Curve(f"{run.name}, {name}", tuple(losses)))],
+            caption=f"The program {name}: its loss by its own steps.",
+        )
+        for name, losses in found["loss_of"].items()
+        if losses
+    )
+    return section("Loss", *each, paragraph(caption, class_="soft small"))
 
 
 def _metrics(run: RunFacts) -> Safe | None:

@@ -198,8 +198,8 @@ class Trainer(_Base):  # type: ignore[misc]
         args = self.args
         if args.max_steps > 0:
             return int(args.max_steps)
-        epochs = float(args.num_train_epochs)
-        return math.ceil(epochs * records / self._batch_size)
+        # transformers' own number, so that the schedule is its own, and a pass ends each epoch.
+        return math.ceil(float(args.num_train_epochs) * math.ceil(records / self._batch_size))
 
     @property
     def _batch_size(self) -> int:

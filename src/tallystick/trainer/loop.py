@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -49,7 +50,14 @@ class Source:
 
     def records(self, seed: int, frozen: bool, more: Source | None = None) -> dict[str, Array]:
         """The records as arrays (N, *shape), padded as the collator does; those of `more` after
-        them, to the same length."""
+        them, to the same length.
+
+        Where `more` has a collator of its own, each reads its own records. Raises UsageError where
+        they then differ in shape.
+        """
+        if more is not None and more._collate is not self._collate:
+            both = [s.records(seed, frozen) for s in (self, more)]
+            return _joined(both[0], both[1], more.what)
         sets = _Both(self.dataset, more.dataset) if more else self.dataset
         return collated(sets, self._collate, self.what, seed=seed, frozen=frozen)
 
@@ -60,6 +68,20 @@ class Source:
     @property
     def fields(self) -> set[str]:
         return set(flatten(self._form))
+
+
+def _joined(first: dict[str, Array], second: dict[str, Array], what: str) -> dict[str, Array]:
+    """The records of two collators, one set after the other."""
+    for name in sorted(set(first) | set(second)):
+        one, other = first.get(name), second.get(name)
+        if one is None or other is None or (one.shape[1:], one.dtype) != (
+            other.shape[1:], other.dtype
+        ):  # fmt: skip
+            raise UsageError(
+                f"The {what}'s collator makes other records than that of the data ({name!r}).",
+                "Pad or crop in both to one length, or use one collator.",
+            )
+    return {name: np.concatenate([first[name], second[name]]) for name in first}
 
 
 class _Both:
@@ -103,13 +125,16 @@ def _check_loader(loader: DataLoader[Any], what: str) -> None:
 
 
 def steps_of(epochs: float | None, steps: int | None, records: int, batch: int) -> int:
-    """The number of updates; epochs are rounded up to whole batches. Raises UsageError."""
+    """The number of updates: those of a loop whose epochs each end with a batch, whole or not.
+
+    Raises UsageError.
+    """
     if (epochs is None) == (steps is None):
         raise UsageError("Give either epochs or steps.", "steps=1000, or epochs=3.")
     if steps is not None:
         return steps
     assert epochs is not None
-    return math.ceil(epochs * records / batch)
+    return math.ceil(epochs * math.ceil(records / batch))
 
 
 def fit(

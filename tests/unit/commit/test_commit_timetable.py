@@ -96,6 +96,21 @@ def test_steps_for_completes_the_cycle(t: Timetable, count: int) -> None:
 
 
 @settings(deadline=None)
+@given(timetables(), st.integers(1, 40))
+def test_training_steps_are_those_of_no_pass(t: Timetable, count: int) -> None:
+    """Whichever of the programs that train executes them; a pass behind the last one is counted."""
+    trains = [not program.by_pass for program in t.programs]
+    assume(any(trains))
+    steps = t.training_steps(count)
+    long = loop(t, steps + t.cycle)
+    assert t.trained(steps) == count == sum(trains[program] for program, _ in long[:steps])
+    last = max(s for s in range(steps) if trains[long[s][0]])
+    assert t.trained(last) == count - 1
+    if count % t.trained(t.cycle) == 0:
+        assert steps % t.cycle == 0
+
+
+@settings(deadline=None)
 @given(timetables(), st.integers(0, 2**40), st.integers(0, 60))
 def test_a_late_step_is_an_early_one_cycles_later(t: Timetable, cycles: int, step: int) -> None:
     near, far = t.at(step), t.at(step + cycles * t.cycle)
