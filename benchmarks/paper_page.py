@@ -17,7 +17,7 @@ from tallystick_bench.paper.measure import results
 from tallystick_bench.paper.results.plots import draw, have_matplotlib
 from tallystick_bench.paper.results.row import Row
 from tallystick_bench.paper.results.sections import SECTIONS, rows
-from tallystick_bench.paper.results.tables import beside, missed, of_runs
+from tallystick_bench.paper.results.tables import beside, missed, of_proofs, of_runs
 
 HEAD = """# The papers' tables, beside ours
 
@@ -34,7 +34,7 @@ marks a figure in which the paper's is the better one.
 REPEAT = """## Repeat it
 
     tallystick bench paper --out DIR --text tinyshakespeare.txt --cifar10 CIFAR10   # hours
-    tallystick bench paper --out DIR --part verde --part products                   # timing rows
+    tallystick bench paper --out DIR --part steps --part verde --part products      # timing rows
     tallystick bench paper --out DIR --part runs --model gpt2-124m                  # one model
     python benchmarks/paper_page.py DIR
 
@@ -52,7 +52,7 @@ def page(found: Sequence[Row], images: set[str]) -> str:
         blocks.append(f"## {section.title}\n\n{section.text}\n")
         if section.image in images:
             blocks.append(f"![{section.title}](images/{section.image})\n")
-        blocks.append(of_runs(mine) if name == "runs" else beside(mine))
+        blocks.append({"runs": of_runs, "proofs": of_proofs}.get(name, beside)(mine))
         bounds = [f"- {line}" for line in section.misses]
         worse = missed(mine)
         if worse:
