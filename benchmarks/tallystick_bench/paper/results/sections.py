@@ -28,7 +28,8 @@ SECTIONS: dict[str, Section] = {
         "ResNet-50 for CIFAR-10 at batch 64 and GPT-2 124M at 8 sequences of 64 tokens, the sizes "
         "of OVT: `job new`, `train` and `audit` of signed runs. After every fourth step plain "
         "PyTorch float32 takes two steps of the same model on the same batches and threads; "
-        "medians of the second of two steps are compared. No paper has such a table.",
+        "medians of the second of two steps are compared. Where the part `steps` was measured, "
+        "times and load are its own: the same steps in turns, without a run. No paper has such a table.",
         (
             "20 steps, not the papers' whole trainings: a step takes seconds on two cores. "
             "ResNet-50's audits repeat the last checkpoint interval, for the same reason.",
@@ -124,7 +125,8 @@ SECTIONS: dict[str, Section] = {
     ),
     "proofs": Section(
         "Zero-knowledge proofs: time and size",
-        "What OVT 6.4 and Verde 1 quote, beside the time of training here *and* of an audit that "
+        "What OVT 6.4 and Verde 1 quote (Verde also: over a minute for a proof of one forward pass "
+        "of 125M parameters), beside the time of training here *and* of an audit that "
         "repeats it. Seconds are of a whole pass for logistic regression, else of one step. A "
         "proof hides the data and needs no second computer; an audit does. Where others measured, "
         "the hardware is not stated in the papers that quote them.",
