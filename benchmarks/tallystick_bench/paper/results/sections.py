@@ -29,7 +29,8 @@ SECTIONS: dict[str, Section] = {
         "of OVT: `job new`, `train` and `audit` of signed runs. After every fourth step plain "
         "PyTorch float32 takes two steps of the same model on the same batches and threads; "
         "medians of the second of two steps are compared. Where the part `steps` was measured, "
-        "times and load are its own: the same steps in turns, without a run. No paper has such a table.",
+        "times and load are its own: the same steps in turns, without a run. No paper has such a "
+        "table.",
         (
             "20 steps, not the papers' whole trainings: a step takes seconds on two cores. "
             "ResNet-50's audits repeat the last checkpoint interval, for the same reason.",
