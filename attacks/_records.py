@@ -11,7 +11,7 @@ from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.nodes import NodeRecord
 
-from ._shared import falsify, node_of
+from ._shared import PRODUCTS, falsify, node_of
 
 Change = Callable[[NodeRecord], NodeRecord]
 
@@ -35,5 +35,5 @@ class WrongRecord(Override):
 
 def wrong_record(job: Job, params: dict[str, Any], change: Change) -> Override:
     """The override for parameters `step` and `node`, the last matrix product by default."""
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
+    index = node_of(job, params["node"], *PRODUCTS, step=params["step"])
     return WrongRecord(params["step"], index, change)

@@ -12,20 +12,28 @@ from tallystick.commit.encoding import JsonValue
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
+from tallystick.run.cheats.attacks import KINDS
 from tallystick.run.cheats.override import Override
 from tallystick.run.store.declaration import Params
 
 MIDDLE = -1  # as a step: one of training, in the middle of the run
+# Where a cheat falsifies a product: the last one of the first of these that the program has.
+PRODUCTS = ("aten.mm", "aten.addmm", "aten.convolution")
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A cheat by name: one line about it, the function that builds it, its parameters' defaults."""
+    """A cheat by name: its kind (a key of KINDS), one line about it, the function that builds it,
+    its parameters' defaults."""
 
     name: str
+    kind: str
     summary: str
     build: Callable[[Job, dict[str, Any]], Override]
     defaults: dict[str, JsonValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.kind in KINDS, self.kind
 
     def make(self, job: Job, params: Params) -> Override:
         """The cheat's hooks. Raises UsageError for unknown parameters, values of another kind, and

@@ -31,4 +31,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Backdoor(params["target"])
 
 
-ATTACK = Attack("backdoor-label-flip", "one label of every batch is flipped", build, {"target": 1})
+ATTACK = Attack(
+    "backdoor-label-flip", "training", "one label of every batch is flipped", build, {"target": 1}
+)

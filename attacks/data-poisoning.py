@@ -21,5 +21,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "data-poisoning", "other records are trained on from one step on", build, {"step": MIDDLE}
+    "data-poisoning",
+    "training",
+    "other records are trained on from one step on",
+    build,
+    {"step": MIDDLE},
 )

@@ -26,6 +26,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "extra-entry",
+    "log",
     "adds forged entries to the log, and follows none",
     build,
     {"step": MIDDLE, "node": -1, "count": 64},

@@ -37,4 +37,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Fold(params["step"], node_of(job, -1, FOLD, step=params["step"]))
 
 
-ATTACK = Attack("false-fold", "one element of a fold is wrong", build, {"step": MIDDLE})
+ATTACK = Attack("false-fold", "numbers", "one element of a fold is wrong", build, {"step": MIDDLE})

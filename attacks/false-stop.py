@@ -40,4 +40,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Stop(step, job.terms.program_at(step).next_state[STOP_SLOT].node)
 
 
-ATTACK = Attack("false-stop", "the decision after a pass is turned round", build)
+ATTACK = Attack("false-stop", "validation", "the decision after a pass is turned round", build)

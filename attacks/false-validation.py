@@ -37,4 +37,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Halved(step, job.terms.program_at(step).output_values["loss"].node)
 
 
-ATTACK = Attack("false-validation", "the mean loss of a pass is said to be half of it", build)
+ATTACK = Attack(
+    "false-validation", "validation", "the mean loss of a pass is said to be half of it", build
+)

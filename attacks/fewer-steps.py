@@ -28,4 +28,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Early(params["step"])
 
 
-ATTACK = Attack("fewer-steps", "the run ends early and claims to be whole", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "fewer-steps", "length", "the run ends early and claims to be whole", build, {"step": MIDDLE}
+)

@@ -25,6 +25,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "forged-entry",
+    "log",
     "rounds elements up and forges the entries that allow it",
     build,
     {"step": MIDDLE, "node": -1, "count": 16},

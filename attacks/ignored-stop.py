@@ -26,4 +26,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return On()
 
 
-ATTACK = Attack("ignored-stop", "the run goes on after the slot that ends it", build)
+ATTACK = Attack("ignored-stop", "validation", "the run goes on after the slot that ends it", build)

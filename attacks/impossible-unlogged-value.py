@@ -25,6 +25,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "impossible-unlogged-value",
+    "log",
     "rounds elements up without a word in the log",
     build,
     {"step": MIDDLE, "node": -1, "count": 16},

@@ -27,5 +27,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "lie-attribute", "a node's record has other attributes", build, {"step": MIDDLE, "node": -1}
+    "lie-attribute",
+    "records",
+    "a node's record has other attributes",
+    build,
+    {"step": MIDDLE, "node": -1},
 )

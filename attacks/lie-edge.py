@@ -27,5 +27,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "lie-edge", "a node is said to read other values", build, {"step": MIDDLE, "node": -1}
+    "lie-edge",
+    "records",
+    "a node is said to read other values",
+    build,
+    {"step": MIDDLE, "node": -1},
 )

@@ -25,4 +25,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Genesis()
 
 
-ATTACK = Attack("lie-genesis", "training starts from other weights", build)
+ATTACK = Attack("lie-genesis", "training", "training starts from other weights", build)

@@ -28,6 +28,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "lie-input-digest",
+    "records",
     "a node's record names an input that never was",
     build,
     {"step": MIDDLE, "node": -1},

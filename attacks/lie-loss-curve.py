@@ -32,4 +32,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Nicer(params["step"])
 
 
-ATTACK = Attack("lie-loss-curve", "committed losses are halved", build, {"step": MIDDLE})
+ATTACK = Attack("lie-loss-curve", "numbers", "committed losses are halved", build, {"step": MIDDLE})

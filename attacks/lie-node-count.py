@@ -14,7 +14,7 @@ from tallystick.protocol.bodies import NodesBody
 from tallystick.run.cheats.override import Override
 
 from ._records import WrongRecord
-from ._shared import MIDDLE, Attack, node_of
+from ._shared import MIDDLE, PRODUCTS, Attack, node_of
 
 
 class Count(WrongRecord):
@@ -23,10 +23,14 @@ class Count(WrongRecord):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
+    index = node_of(job, params["node"], *PRODUCTS, step=params["step"])
     return Count(params["step"], index, lambda record: record)
 
 
 ATTACK = Attack(
-    "lie-node-count", "a step with one node too many", build, {"step": MIDDLE, "node": -1}
+    "lie-node-count",
+    "records",
+    "a step with one node too many",
+    build,
+    {"step": MIDDLE, "node": -1},
 )

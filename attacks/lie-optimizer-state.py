@@ -36,5 +36,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "lie-optimizer-state", "an optimizer's output is wrong in one element", build, {"step": MIDDLE}
+    "lie-optimizer-state",
+    "numbers",
+    "an optimizer's output is wrong in one element",
+    build,
+    {"step": MIDDLE},
 )

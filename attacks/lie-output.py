@@ -18,7 +18,7 @@ from tallystick.job.job import Job
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
 
-from ._shared import MIDDLE, Attack, bits_of, falsify, node_of
+from ._shared import MIDDLE, PRODUCTS, Attack, bits_of, falsify, node_of
 
 
 class WrongOutput(Override):
@@ -35,7 +35,7 @@ class WrongOutput(Override):
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    index = node_of(job, params["node"], "aten.mm", "aten.addmm", step=params["step"])
+    index = node_of(job, params["node"], *PRODUCTS, step=params["step"])
     types, output = job.terms.program_at(params["step"]).nodes[index].out_types, params["output"]
     if not 0 <= output < len(types):
         raise UsageError(f"Node {index} has no output {output}.")
@@ -49,6 +49,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "lie-output",
+    "numbers",
     "one number of one operator's output is wrong",
     build,
     {"step": MIDDLE, "node": -1, "output": 0, "element": -1, "bit": -1},

@@ -35,5 +35,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "lie-partial", "a false loss with parts made to fit", build, {"step": MIDDLE, "node": -1}
+    "lie-partial",
+    "numbers",
+    "a false loss with parts made to fit",
+    build,
+    {"step": MIDDLE, "node": -1},
 )

@@ -32,5 +32,5 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "log-not-committed", "commits to another log than it gives", build, {"step": MIDDLE}
+    "log-not-committed", "log", "commits to another log than it gives", build, {"step": MIDDLE}
 )

@@ -39,4 +39,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Bfloat16(params["step"])
 
 
-ATTACK = Attack("low-precision", "products rounded to bfloat16", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "low-precision", "training", "products rounded to bfloat16", build, {"step": MIDDLE}
+)

@@ -37,4 +37,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Learnt(job)
 
 
-ATTACK = Attack("other-held-out", "validation on records of the training set", build)
+ATTACK = Attack("other-held-out", "validation", "validation on records of the training set", build)

@@ -27,4 +27,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Padded(params["step"])
 
 
-ATTACK = Attack("padded-steps", "trained half way, then padded", build, {"step": MIDDLE})
+ATTACK = Attack("padded-steps", "length", "trained half way, then padded", build, {"step": MIDDLE})

@@ -35,5 +35,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "patched-commitments", "one checkpoint root is replaced", build, {"checkpoint": MIDDLE}
+    "patched-commitments",
+    "records",
+    "one checkpoint root is replaced",
+    build,
+    {"checkpoint": MIDDLE},
 )

@@ -26,4 +26,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Refuses(job, params["step"])
 
 
-ATTACK = Attack("refuses", "a poisoned run that will not open a node", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "refuses", "answers", "a poisoned run that will not open a node", build, {"step": MIDDLE}
+)

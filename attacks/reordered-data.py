@@ -29,4 +29,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Reversed(job)
 
 
-ATTACK = Attack("reordered-data", "batches in reverse order", build)
+ATTACK = Attack("reordered-data", "training", "batches in reverse order", build)

@@ -29,4 +29,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Silent(job, params["step"])
 
 
-ATTACK = Attack("silent", "a poisoned run that stops answering", build, {"step": MIDDLE})
+ATTACK = Attack("silent", "answers", "a poisoned run that stops answering", build, {"step": MIDDLE})

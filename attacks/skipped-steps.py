@@ -30,4 +30,4 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Lazy(params["every"])
 
 
-ATTACK = Attack("skipped-steps", "every third step is not executed", build, {"every": 3})
+ATTACK = Attack("skipped-steps", "length", "every third step is not executed", build, {"every": 3})

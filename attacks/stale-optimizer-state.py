@@ -39,5 +39,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "stale-optimizer-state", "optimizer state of one step is not updated", build, {"step": MIDDLE}
+    "stale-optimizer-state",
+    "training",
+    "optimizer state of one step is not updated",
+    build,
+    {"step": MIDDLE},
 )

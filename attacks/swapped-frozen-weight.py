@@ -47,5 +47,9 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 
 ATTACK = Attack(
-    "swapped-frozen-weight", "a frozen weight is replaced between steps", build, {"step": MIDDLE}
+    "swapped-frozen-weight",
+    "training",
+    "a frozen weight is replaced between steps",
+    build,
+    {"step": MIDDLE},
 )

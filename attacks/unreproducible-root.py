@@ -27,4 +27,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return MadeUp(params["step"])
 
 
-ATTACK = Attack("unreproducible-root", "roots of states that never were", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "unreproducible-root", "records", "roots of states that never were", build, {"step": MIDDLE}
+)

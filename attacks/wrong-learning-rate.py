@@ -33,6 +33,7 @@ def build(job: Job, params: dict[str, Any]) -> Override:
 
 ATTACK = Attack(
     "wrong-learning-rate",
+    "training",
     "another learning rate from one step on",
     build,
     {"step": MIDDLE, "percent": 90},

@@ -28,4 +28,6 @@ def build(job: Job, params: dict[str, Any]) -> Override:
     return Seed(params["step"])
 
 
-ATTACK = Attack("wrong-seed", "another random seed from one step on", build, {"step": MIDDLE})
+ATTACK = Attack(
+    "wrong-seed", "training", "another random seed from one step on", build, {"step": MIDDLE}
+)

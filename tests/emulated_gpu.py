@@ -2,7 +2,7 @@
 
 The C++ compiler of this machine reads native/cuda/*.cu over the small emulation of
 tests/gpu/emulation. Memory of the device is memory of the host here, with a pattern around each
-allocation that finds writes out of bounds.
+allocation, and between the places of scratch memory, that finds writes out of bounds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import hashlib
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -125,10 +126,11 @@ class EmulationError(AssertionError):
 
 
 class _Recorded:
-    def __init__(self, work: list[Callable[[], None]]) -> None:
-        self._work = work
+    def __init__(self, driver: EmulatedDriver, work: list[Callable[[], None]]) -> None:
+        self._driver, self._work = driver, work
 
     def replay(self) -> None:
+        self._driver.guard([])
         for call in self._work:
             call()
 
@@ -147,6 +149,7 @@ class EmulatedDriver:
         self._seed = seed
         self._memory: dict[int, tuple[np.ndarray, int]] = {}
         self._recording: list[Callable[[], None]] | None = None
+        self._guarded: list[tuple[int, int]] = []
 
     def kernels(self) -> dict[str, str]:
         """The names of all kernels, each with the name of its file, without the ending."""
@@ -178,6 +181,20 @@ class EmulatedDriver:
         """Raises EmulationError if anything was written out of bounds."""
         for address in self._memory:
             self._check(address)
+        self._check_guarded()
+
+    def _check_guarded(self) -> None:
+        for start, end in self._guarded:
+            if set(ctypes.string_at(start, end - start)) != {_GUARD_BYTE}:
+                raise EmulationError("a kernel wrote outside of its scratch memory")
+
+    def guard(self, places: list[tuple[int, int]]) -> None:
+        """Watch these bytes, from an address to another, from now on; those before are looked at
+        and let go. A recording's launches come later: they are watched when they run alone."""
+        self._check_guarded()
+        self._guarded = [] if self._recording is not None else places
+        for start, end in self._guarded:
+            ctypes.memset(start, _GUARD_BYTE, end - start)
 
     def _do(self, work: Callable[[], None]) -> None:
         if self._recording is None:
@@ -221,14 +238,31 @@ class EmulatedDriver:
         self._recording = []
         try:
             work()
-            return _Recorded(self._recording)
+            return _Recorded(self, self._recording)
         finally:
             self._recording = None
 
 
+class _Guarded(Cuda):
+    """A pattern lies behind each place of the scratch memory."""
+
+    driver: EmulatedDriver
+
+    def scratch(self, nbytes: int) -> int:
+        return self.places([nbytes])[0]
+
+    def places(self, sizes: Sequence[int]) -> list[int]:
+        self.driver.guard([])  # a larger memory may take the place of this one
+        rooms = [-(-size // 256) * 256 + _GUARD for size in sizes]
+        starts = [*accumulate(rooms, initial=super().scratch(sum(rooms)))]
+        ends = [start + size for start, size in zip(starts, sizes, strict=False)]
+        self.driver.guard(list(zip(ends, starts[1:], strict=True)))
+        return starts[:-1]
+
+
 def emulated_gpu(seed: int = 0, defines: tuple[str, ...] = ()) -> Cuda:
     """A device whose kernels run in the emulation."""
-    return Cuda(EmulatedDriver(seed, defines))
+    return _Guarded(EmulatedDriver(seed, defines))
 
 
 FAULTS = ("missing barrier", "race", "missing wait", "one bit")  # Fault, in native/cuda/device.hpp

@@ -31,29 +31,48 @@ struct Decision {
 };
 struct Element { int64_t at, g, i, c; };
 TS_INLINE Element element_of(const Decision& p, int64_t e) {
-  const int64_t line = quotient(e, p.w_columns), z = quotient(line, p.w_rows);
+  const int64_t line = quotient_of_any(e, p.w_columns), z = quotient_of_any(line, p.w_rows);
   return {e, p.first_batch + z, p.first_row + line - z * p.w_rows,
           p.first_column + e - line * p.w_columns};
 }
-TS_INLINE float last_of(const Decision& p, const Element& e, int64_t place) {
+TS_INLINE float last_of(const Decision& p, const Element& e) {
+  const int64_t place = e.c - quotient_of_any(e.c, p.plane) * p.plane;
   return p.last[e.g * p.last_batch + e.i * p.last_row + place * p.last_column];
+}
+
+// The terms of an element (13.3), the last one being its own.
+TS_INLINE int64_t terms_of(const Decision& p) { return p.terms + (p.is_term ? 1 : 0); }
+template <class A, class B>
+struct Terms {
+  const Decision& p;
+  Element e;
+  const A& a;
+  const B& b;
+  TS_INLINE double operator()(int64_t k) const {
+    if (k == p.terms) return static_cast<double>(last_of(p, e));
+    return a.at(e.g, e.i, k) * b.at(e.g, e.c, k);
+  }
+};
+template <class A, class B>
+TS_INLINE Terms<A, B> term_of(const Decision& p, const Element& e, const A& a, const B& b) {
+  return {p, e, a, b};
 }
 
 // The binary64 w of an element and E of 14.4, which is exact where b's squares are in one part; and
 // whether an operand is a NaN, which the sums of squares show.
 struct Near { double w, bound; bool nan; };
-TS_INLINE Near near_of(const Decision& p, const Element& e, int64_t place) {
+TS_INLINE Near near_of(const Decision& p, const Element& e) {
   const int64_t size = p.w_batches * p.w_rows * p.w_columns;
   double w = p.w[e.at];
   for (int64_t q = 1; q < p.parts; ++q) w += p.w[q * size + e.at];
-  const int64_t a_batch = e.g - quotient(e.g, p.a_period) * p.a_period;
+  const int64_t a_batch = e.g - quotient_of_any(e.g, p.a_period) * p.a_period;
   const double a = p.a_squares[a_batch * p.a_lines + e.i];
   const double* of_b = p.b_squares + (e.g * p.b_lines + e.c);
   double b = of_b[0];
   for (int64_t q = 1; q < p.b_parts; ++q) b += of_b[q * p.b_step];
   double bound = p.factor.value * sqrt1(p.b_first ? b : a) * sqrt1(p.b_first ? a : b);
   if (p.is_term) {
-    const double c = static_cast<double>(last_of(p, e, place));
+    const double c = static_cast<double>(last_of(p, e));
     w += c;
     bound += p.factor.value * magnitude(c);
   }
@@ -74,14 +93,14 @@ TS_INLINE Judged judge(const Near& near, double share, int bits) {
 
 // The position of an element in the output, row-major.
 TS_INLINE int64_t position_of(const Decision& p, const Element& e) {
-  const int64_t image = quotient(e.c, p.plane), place = e.c - image * p.plane;
+  const int64_t image = quotient_of_any(e.c, p.plane), place = e.c - image * p.plane;
   return ((image * p.batches + e.g) * p.rows + e.i) * p.plane + place;
 }
 // 13.3: what follows R in an addmm whose alpha or beta is not 1.
 TS_INLINE void put_value(const Decision& p, const Element& e, float d) {
   if (p.scales) d = d * p.alpha.value;
   if (p.adds) {
-    const float c = last_of(p, e, e.c - quotient(e.c, p.plane) * p.plane);
+    const float c = last_of(p, e);
     d = d + (p.scales_last ? c * p.beta.value : c);
   }
   if (has_fault(Fault::one_bit)) d = bits_float(float_bits(d) ^ 1);

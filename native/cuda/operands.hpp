@@ -16,10 +16,10 @@ struct LinesReader {
   TS_INLINE float value(int64_t g, int64_t x, int64_t k) const {
     int64_t offset = k * p.term;
     if (k >= p.run) {
-      const int64_t run = quotient(k, p.run);
+      const int64_t run = quotient_of_any(k, p.run);
       offset = run * p.outer + (k - run * p.run) * p.term;
     }
-    if (p.batch) offset += (g - quotient(g, p.period) * p.period) * p.batch;
+    if (p.batch) offset += (g - quotient_of_any(g, p.period) * p.period) * p.batch;
     return p.data[offset + x * p.line];
   }
   TS_INLINE double at(int64_t g, int64_t x, int64_t k) const {
@@ -42,16 +42,16 @@ TS_INLINE int64_t source_of(const Side& side, int64_t place, int64_t tap) {  // 
   const int64_t at = place * side.step + tap * side.tap - side.edge;
   if (at < 0 || at >= side.size * side.spread) return -1;
   if (side.spread == 1) return at;
-  const int64_t element = quotient(at, side.spread);
+  const int64_t element = quotient_of_any(at, side.spread);
   return element * side.spread == at ? element : -1;
 }
 struct Spot { int64_t base, y, x; };
 TS_INLINE Spot place_of(const Window& w, int64_t g, int64_t place) {
-  const int64_t row = quotient(place, w.columns.places), n = quotient(row, w.rows.places);
+  const int64_t row = quotient_of_any(place, w.columns.places), n = quotient_of_any(row, w.rows.places);
   return {n * w.image + g * w.group, row - n * w.rows.places, place - row * w.columns.places};
 }
 TS_INLINE float tap_of(const Window& w, const Spot& place, int64_t tap) {
-  const int64_t line = quotient(tap, w.columns.taps), c = quotient(line, w.rows.taps);
+  const int64_t line = quotient_of_any(tap, w.columns.taps), c = quotient_of_any(line, w.rows.taps);
   const int64_t y = source_of(w.rows, place.y, line - c * w.rows.taps);
   const int64_t x = source_of(w.columns, place.x, tap - line * w.columns.taps);
   if (y < 0 || x < 0) return 0.0f;

@@ -62,15 +62,15 @@ enum Asks : uint32_t { kNothing, kValue, kEntry, kRightEntry };  // kRightEntry:
 struct Said {
   float value;
   uint32_t asks;
-  int64_t direction;
 };
+TS_INLINE int64_t direction_of(const Marks& m, int64_t at) { return bit_at(m.up, at) ? kUp : kDown; }
 // The trainer (14.6).
 TS_INLINE Said recorded(const Marks& m, int64_t at, double w, double bound, int b) {
   const Around near = around(w, bound, b);
   const float r = grid1(w, b);
-  if (!near.finite || near.high - near.low > 1) return {r, kValue, kDown};
+  if (!near.finite || near.high - near.low > 1) return {r, kValue};
   if (near.close) mark(m, at, index_of(r, b) == near.high);
-  return {r, kNothing, kDown};
+  return {r, kNothing};
 }
 // A follower (14.5 to 14.7). |w - v*| <= share·E.
 TS_INLINE Said followed(const Marks& m, uint64_t role, int64_t at, double w, double bound,
@@ -78,37 +78,38 @@ TS_INLINE Said followed(const Marks& m, uint64_t role, int64_t at, double w, dou
   const float r = grid1(w, b);
   if (!bit_at(m.entries, at)) {
     const Near near = {w, bound, false};
-    return {r, judge(near, share, b).doubt ? kValue : kNothing, kDown};
+    return {r, judge(near, share, b).doubt ? kValue : kNothing};
   }
-  const int64_t direction = bit_at(m.up, at) ? kUp : kDown;
+  const int64_t direction = direction_of(m, at);
   const Around near = around(w, bound, b);
   const bool right = near.close && (direction == kUp ? near.high : near.low) == index_of(r, b);
   if (right) {
-    if (role == kCount) return {r, kRightEntry, direction};
+    if (role == kCount) return {r, kRightEntry};
     atomic_add(m.control + kLeft, uint64_t(1));
-    return {r, kNothing, direction};
+    return {r, kNothing};
   }
   const Beyond read = read_beyond_doubt(w, bound, near, direction, b);
   if (read.forged) unmark(m, at);
-  return {r, read.forged || read.without_effect ? kNothing : kEntry, direction};
+  return {r, read.forged || read.without_effect ? kNothing : kEntry};
 }
 TS_INLINE Said said_of(const Marks& m, int64_t at, double w, double bound, double share, bool nan,
                        int b) {
   const uint64_t role = m.control[kRole];
   if (nan) {  // 13.4; and 14.7: a term is not finite
     if (role != kRecord && bit_at(m.entries, at)) unmark(m, at);
-    return {bits_float(kCanonicalNan), kNothing, kDown};
+    return {bits_float(kCanonicalNan), kNothing};
   }
   return role == kRecord ? recorded(m, at, w, bound, b)
                          : followed(m, role, at, w, bound, share, b);
 }
 // The value of an element with an entry, by its exact sum. One thread (`speaks`) marks and counts.
-TS_INLINE float judged(const Marks& m, int64_t at, const ExactAcc& acc, double bound,
-                       int64_t direction, bool right, bool speaks, int b) {
+TS_INLINE float judged(const Marks& m, int64_t at, const ExactAcc& acc, double bound, bool right,
+                       bool speaks, int b) {
   if (acc.flags) {
     if (speaks) unmark(m, at);
     return acc_round(acc, b);
   }
+  const int64_t direction = direction_of(m, at);
   const Doubt d = doubt_of(acc, bound, direction, b);
   const int64_t chosen = !d.open ? d.nearest : direction == kUp ? d.high : d.low;
   if (speaks) {
@@ -123,38 +124,34 @@ TS_INLINE float judged(const Marks& m, int64_t at, const ExactAcc& acc, double b
 struct ReplayLines { Decision of; Lines a, b; Marks marks; };
 struct ReplayWindow { Decision of; Lines a; Window b; Marks marks; };
 
-// A warp takes 32 elements at a time; together it sums the elements in doubt.
+// A warp takes 32 elements at a time; together it sums the elements that ask. Meanwhile a thread keeps
+// nothing of its own element but what it asks: else registers run out.
 template <class A, class B>
 TS_INLINE void decide(const Decision& p, const A& a, const B& b, const Marks& marks) {
   const int64_t count = p.w_batches * p.w_rows * p.w_columns;
   const int bits = static_cast<int>(p.bits);
   for (int64_t first = first_item() - lane_index(); first < count; first += item_step()) {
-    const bool inside = first + lane_index() < count;
-    const Element own = element_of(p, ts_min(first + lane_index(), count - 1));
-    const Near near = near_of(p, own, own.c - quotient(own.c, p.plane) * p.plane);
-    Said said = {0.0f, kNothing, kDown};
-    if (inside)
-      said = said_of(marks, position_of(p, own), near.w, near.bound, p.share.value, near.nan, bits);
-    uint32_t asking = warp_ballot(said.asks != kNothing);
+    uint32_t own_asks = kNothing;
+    if (first + lane_index() < count) {
+      const Element own = element_of(p, first + lane_index());
+      const Near near = near_of(p, own);
+      const Said said = said_of(marks, position_of(p, own), near.w, near.bound, p.share.value,
+                                near.nan, bits);
+      own_asks = said.asks;
+      if (own_asks == kNothing) put_value(p, own, said.value);
+    }
+    uint32_t asking = warp_ballot(own_asks != kNothing);
     for (; asking; asking &= asking - 1) {
       const uint32_t lane = static_cast<uint32_t>(trailing_zeros(asking));
+      const uint32_t asks = warp_from(own_asks, lane);
       const Element e = element_of(p, first + lane);
-      const int64_t here = e.c - quotient(e.c, p.plane) * p.plane;
-      const int64_t terms = p.terms + (p.is_term ? 1 : 0);
-      const auto term = [&](int64_t k) {
-        if (k == p.terms) return static_cast<double>(last_of(p, e, here));
-        return a.at(e.g, e.i, k) * b.at(e.g, e.c, k);
-      };
-      const uint32_t asks = warp_from(said.asks, lane);
-      const double bound = warp_from(near.bound, lane);
-      const int64_t direction = warp_from(said.direction, lane);
+      const auto term = term_of(p, e, a, b);
       const float value =
-          asks == kValue ? warp_exact(terms, bits, term)
-                         : judged(marks, position_of(p, e), warp_total(terms, term), bound,
-                                  direction, asks == kRightEntry, lane == lane_index(), bits);
-      if (lane == lane_index()) said.value = value;
+          asks == kValue ? warp_exact(terms_of(p), bits, term)
+                         : judged(marks, position_of(p, e), warp_total(terms_of(p), term),
+                                  near_of(p, e).bound, asks == kRightEntry, lane_index() == 0, bits);
+      if (lane_index() == 0) put_value(p, e, value);
     }
-    if (inside) put_value(p, own, said.value);
   }
 }
 
@@ -178,8 +175,6 @@ struct ReplaySum {
 // As rounded_sum_end. w is the running sum: additions in binary64, in a tree (14.3).
 TS_KERNEL(replay_sum_end, ReplaySum, 256) {
   TS_SHARED(uint32_t, asks, 256);
-  TS_SHARED(int64_t, directions, 256);
-  TS_SHARED(double, bounds, 256);
   TS_SHARED(int64_t, room, kExactRoom);
   const int64_t outputs = p.of.at.outputs, n = p.of.at.n;
   const int bits = static_cast<int>(p.of.bits);
@@ -188,11 +183,8 @@ TS_KERNEL(replay_sum_end, ReplaySum, 256) {
     asks[thread_index()] = kNothing;
     if (l < outputs) {
       const double w = running_of(p.of, l).sum, size = p.magnitudes[l];
-      const double bound = p.factor.value * size;
-      const Said said = said_of(p.marks, l, w, bound, 1.0, size != size, bits);
+      const Said said = said_of(p.marks, l, w, p.factor.value * size, 1.0, size != size, bits);
       asks[thread_index()] = said.asks;
-      directions[thread_index()] = said.direction;
-      bounds[thread_index()] = bound;
       if (said.asks == kNothing) put_sum(p.of, l, said.value);
     }
     block_barrier();
@@ -202,10 +194,10 @@ TS_KERNEL(replay_sum_end, ReplaySum, 256) {
       const ExactAcc acc =
           block_total(n, [&](int64_t k) { return term_at(p.of, base, k); }, room);
       if (thread_index() != 0) continue;
-      const float value = asks[i] == kValue
-                              ? acc_round(acc, bits)
-                              : judged(p.marks, first + i, acc, bounds[i], directions[i],
-                                       asks[i] == kRightEntry, true, bits);
+      const double bound = p.factor.value * p.magnitudes[first + i];
+      const float value = asks[i] == kValue ? acc_round(acc, bits)
+                                            : judged(p.marks, first + i, acc, bound,
+                                                     asks[i] == kRightEntry, true, bits);
       put_sum(p.of, first + i, value);
     }
     block_barrier();
@@ -216,7 +208,7 @@ TS_KERNEL(replay_sum_end, ReplaySum, 256) {
 // A block has 4,096 elements, 128 words of marks (COMMITMENTS 10.2). An entry is written as
 // 2·place + direction, place being that in the block.
 constexpr int64_t kBlockWords = 128, kLaneWords = kBlockWords / kWarp;
-struct Blocks {
+struct LogBlocks {
   uint32_t *entries, *up;
   uint16_t* counts;  // of each block
   int64_t* offsets;  // where its words begin
@@ -226,7 +218,7 @@ struct Blocks {
   int64_t begin, room;    // `words` holds the words from number `begin` on, at most `room` of them
 };
 // The number of entries of each block: a warp for each.
-TS_KERNEL(replay_count, Blocks, 256) {
+TS_KERNEL(replay_count, LogBlocks, 256) {
   const int64_t step = item_step() / kWarp;
   for (int64_t block = first_item() / kWarp; block < p.blocks; block += step) {
     const uint32_t* own = p.entries + block * kBlockWords + lane_index() * kLaneWords;
@@ -238,7 +230,7 @@ TS_KERNEL(replay_count, Blocks, 256) {
 }
 // Where each block's words begin, and their number altogether: one block of threads, each of which has
 // neighbouring blocks of the log.
-TS_KERNEL(replay_offsets, Blocks, 1024) {
+TS_KERNEL(replay_offsets, LogBlocks, 1024) {
   TS_SHARED(int64_t, sums, 2 * 1024);
   const int64_t each = quotient(p.blocks + thread_count() - 1, thread_count());
   const int64_t from = ts_min(p.blocks, thread_index() * each);
@@ -265,7 +257,7 @@ TS_KERNEL(replay_offsets, Blocks, 1024) {
   if (thread_index() == thread_count() - 1) p.control[kTotal] = static_cast<uint64_t>(at);
 }
 // The words of each block, in order: a warp for each. Another launch writes those that have no room.
-TS_KERNEL(replay_compact, Blocks, 256) {
+TS_KERNEL(replay_compact, LogBlocks, 256) {
   const int64_t step = item_step() / kWarp;
   for (int64_t block = first_item() / kWarp; block < p.blocks; block += step) {
     if (p.counts[block] == 0) continue;
@@ -290,7 +282,7 @@ TS_KERNEL(replay_compact, Blocks, 256) {
   }
 }
 // The inverse: marks of the words of a followed log. The marks are clear.
-TS_KERNEL(replay_spread, Blocks, 256) {
+TS_KERNEL(replay_spread, LogBlocks, 256) {
   const int64_t step = item_step() / kWarp;
   for (int64_t block = first_item() / kWarp; block < p.blocks; block += step) {
     const int64_t from = p.offsets[block];

@@ -159,33 +159,28 @@ TS_KERNEL(rounded_product, Product, 256) {
 struct DecideLines { Decision of; Lines a, b; };
 struct DecideWindow { Decision of; Lines a; Window b; };
 
-// A warp takes 32 elements at a time.
+// A warp takes 32 elements at a time; together it sums the elements in doubt. Meanwhile a thread keeps
+// nothing of its own element: else registers run out.
 template <class A, class B>
 TS_INLINE void decide(const Decision& p, const A& a, const B& b) {
   const int64_t count = p.w_batches * p.w_rows * p.w_columns;
   const int bits = static_cast<int>(p.bits);
   for (int64_t first = first_item() - lane_index(); first < count; first += item_step()) {
-    const bool inside = first + lane_index() < count;
-    const Element own = element_of(p, ts_min(first + lane_index(), count - 1));
-    const int64_t place = own.c - quotient(own.c, p.plane) * p.plane;
-    const Near near = near_of(p, own, place);
-    const Judged judged = judge(near, p.share.value, bits);
-    float value = judged.r;
-    // 13.4: a NaN operand makes every element of its row or column NaN. The sums of squares show it,
-    // so that a diverged run does not sum every element exactly.
-    if (near.nan) value = bits_float(kCanonicalNan);
-    uint32_t doubtful = warp_ballot(inside && judged.doubt && !near.nan);
-    for (; doubtful; doubtful &= doubtful - 1) {
-      const uint32_t lane = static_cast<uint32_t>(trailing_zeros(doubtful));
-      const Element e = element_of(p, first + lane);
-      const int64_t here = e.c - quotient(e.c, p.plane) * p.plane;
-      const float r = warp_exact(p.terms + (p.is_term ? 1 : 0), bits, [&](int64_t k) {
-        if (k == p.terms) return static_cast<double>(last_of(p, e, here));
-        return a.at(e.g, e.i, k) * b.at(e.g, e.c, k);
-      });
-      if (lane == lane_index()) value = r;
+    bool doubt = false;
+    if (first + lane_index() < count) {
+      const Element own = element_of(p, first + lane_index());
+      const Near near = near_of(p, own);
+      const Judged judged = judge(near, p.share.value, bits);
+      // 13.4: a NaN operand makes every element of its row or column NaN. The sums of squares show
+      // it, so that a diverged run does not sum every element exactly.
+      doubt = judged.doubt && !near.nan;
+      if (!doubt) put_value(p, own, near.nan ? bits_float(kCanonicalNan) : judged.r);
     }
-    if (inside) put_value(p, own, value);
+    for (uint32_t doubtful = warp_ballot(doubt); doubtful; doubtful &= doubtful - 1) {
+      const Element e = element_of(p, first + trailing_zeros(doubtful));
+      const float r = warp_exact(terms_of(p), bits, term_of(p, e, a, b));
+      if (lane_index() == 0) put_value(p, e, r);
+    }
   }
 }
 

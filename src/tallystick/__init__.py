@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tallystick.api import load_frozen as load_frozen
     from tallystick.api import load_job as load_job
     from tallystick.api import reproducible as reproducible
+    from tallystick.api import save_job as save_job
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -111,6 +112,7 @@ __all__ = [
     "load_frozen",
     "load_job",
     "reproducible",
+    "save_job",
     "train",
 ]
 

@@ -27,8 +27,9 @@ from tallystick.job.columns import Data
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.job.job_file import load_terms
-from tallystick.job.save import save_job
+from tallystick.job.save import save_job as save_step
 from tallystick.job.scalars import Schedule
+from tallystick.job.several import Held, Schedules, save_several
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
@@ -111,8 +112,10 @@ class Capture:
         evaluate_every: int = 0,
         stop_rule: StopRule | None = None,
         compare_first_step: bool = True,
+        overwrite: bool = False,
     ) -> Job:
-        """Write the job directory; returns the loaded job.
+        """Write the job directory; returns the loaded job. A job that is there already is refused,
+        or with `overwrite` replaced.
 
         `data` maps each batch tensor's name to an array (N, *shape of one record), or is a data set
         of `tallystick.freeze` or its directory, as `validation` may be too. `seed` keys
@@ -129,7 +132,7 @@ class Capture:
         the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
-        return save_job(
+        return save_step(
             self.step,
             directory,
             data,
@@ -143,6 +146,7 @@ class Capture:
             stop_rule=stop_rule,
             forward_program=self.forward,
             compare_first_step=compare_first_step,
+            overwrite=overwrite,
         )
 
 
@@ -163,6 +167,7 @@ def capture(
     mode: str = "train",
     micro_batches: int | None = None,
     loss_over: str = "mean",
+    trains: str | None = None,
 ) -> Capture:
     """Capture a training step of `module`: forward, loss, backward, optimizer update.
 
@@ -186,6 +191,9 @@ def capture(
     the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
     losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
     step's loss is the sum of all sums divided by the sum of all counts.
+
+    `trains`, the path of a submodule, says which parameters this step trains, of a module that
+    several programs of one job train by turns (`tallystick.save_job`). The others stay.
 
     What a program cannot carry (autocast, a counter or a random number of Python in forward) is
     refused by name, with the model's file and line. Two traces are compared for it.
@@ -215,6 +223,7 @@ def capture(
         mode=mode,
         micro_batches=micro_batches,
         loss_over=loss_over,
+        trains=trains,
     )
     evaluation = captures.capture_eval(
         module, loss, batch, contract, has_updates=several, loss_over=loss_over
@@ -223,6 +232,63 @@ def capture(
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract)
     return Capture(step, evaluation, inference)
+
+
+def save_job(
+    directory: PathLike,
+    data: Data | None = None,
+    *,
+    programs: Mapping[str, Capture],
+    schedule: Sequence[tuple[str, int]] | None = None,
+    steps: int,
+    seed: int = 0,
+    own_data: Mapping[str, Data] | None = None,
+    checkpoint_interval: int | None = None,
+    schedules: Schedules | None = None,
+    validation: Data | None = None,
+    evaluate: str | None = None,
+    evaluate_every: int = 0,
+    stop_rule: StopRule | None = None,
+    compare_first_step: bool = True,
+    overwrite: bool = False,
+) -> Job:
+    """Write a job whose captured `programs` take turns over one state, as the two nets of a GAN do.
+
+    Capture each from the same module, with `trains="..."` for what it trains. `schedule` has pairs
+    of a name and a number of steps, repeated until `steps` steps are made: `[("discriminator", 2),
+    ("generator", 1)]`; None is one step of each. `data` are the records of all programs, each of
+    which goes through them in an order of the same seed; `own_data` gives a program others, and a
+    program whose batch is empty reads none. `schedules` has by program what `Capture.save_job`
+    takes. With `validation` the run commits to the loss of held-out records, of the program
+    `evaluate` (the first one, if None) in evaluation mode, after every `evaluate_every` steps;
+    `stop_rule` may end it by them.
+
+    A program's name is at most 40 of a-z, 0-9 and -. A job that is there
+    already is refused, or with `overwrite` replaced. Errors: see `job.several.save_several`.
+    """
+    held = None
+    if validation is not None:
+        chosen = next(iter(programs), "") if evaluate is None else evaluate
+        if chosen not in programs:
+            raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+        of = programs[chosen].evaluation
+        held = Held(validation, of, evaluate_every, stop_rule or StopRule())
+    elif stop_rule is not None or evaluate is not None or evaluate_every:
+        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    return save_several(
+        directory,
+        {name: captured.step for name, captured in programs.items()},
+        data,
+        schedule=schedule,
+        count=steps,
+        seed=seed,
+        own_data=own_data,
+        checkpoint_interval=checkpoint_interval,
+        schedules=schedules,
+        held=held,
+        compare_first_step=compare_first_step,
+        overwrite=overwrite,
+    )
 
 
 def from_onnx(
@@ -300,8 +366,9 @@ def freeze(
     `source` is a mapping of columns (N, ...), a list, a torch Dataset, IterableDataset or
     DataLoader, a `datasets.Dataset`, or the path of Parquet, .safetensors or .npz files, tar
     shards, text or a folder of images. `rules` (fields, dtype, pad, hold_out, tokenizer, block,
-    size, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks of 16 MiB.
-    Progress is drawn on standard error, unless `progress` is false or `on_progress` gets it.
+    size, overwrite, ...) and errors: see `data.freeze.freeze`. The memory is that of a few blocks
+    of 16 MiB. Progress is drawn on standard error, unless `progress` is false or `on_progress` gets
+    it.
     """
     from tallystick.cli.freezing import FreezeBar
 
@@ -321,10 +388,12 @@ def train(
     trace: tuple[int, int] | None = None,
     replay: PathLike | None = None,
     compress_logs: bool = False,
+    overwrite: bool = False,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
-    """Train `job` into the run directory `out`, or take up an interrupted run there.
+    """Train `job` into the run directory `out`, or take up an interrupted run there. With
+    `overwrite` a run that is there is removed, and training begins anew.
 
     Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
     ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
@@ -345,6 +414,7 @@ def train(
         trace=trace,
         replay=None if replay is None else Path(replay),
         compress=compress_logs,
+        overwrite=overwrite,
     )
     reporter = _reporter("train", progress and listener is None)
     try:
@@ -366,6 +436,7 @@ def continue_run(
     steps: int,
     *,
     schedules: Mapping[str, float | Sequence[float]] | None = None,
+    overwrite: bool = False,
 ) -> Job:
     """Write the job of `steps` more steps from the end of the finished run at `run`.
 
@@ -374,7 +445,7 @@ def continue_run(
     for each step; another table keeps its last value. Errors: see
     `run.store.continuing.continue_run`.
     """
-    return continue_finished(Path(run), Path(directory), steps, schedules)
+    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:

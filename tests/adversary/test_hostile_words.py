@@ -225,7 +225,7 @@ def test_a_model_that_writes_terminal_commands(
 
     done = train_job(gpt2_job, jobs / "hostile-words-gpt2")
     text = "a\n\tb" + EVIL + "\x00\x1b[31m é"
-    monkeypatch.setattr(model, "sample_bytes", lambda *_, **__: list(text.encode()))
+    monkeypatch.setattr(model, "sample_tokens", lambda *_, **__: list(text.encode()))
     assert run(["sample", str(done.directory), "--prompt", "p" + EVIL]) == 0
     said = capsys.readouterr().out
     assert not _RAW.search(said.replace("\t", ""))

@@ -11,7 +11,7 @@ import pytest
 from tallystick.cli.main import run
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.run.cheats.attacks import attack_names
+from tallystick.run.cheats.attacks import KINDS, attack_names
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:
@@ -29,6 +29,30 @@ def test_the_list_has_every_attack(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["attack", "--list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in attack_names())
+
+
+def test_the_list_has_kinds_and_tells_about_one(
+    mlp_job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["attack", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in KINDS] == [*KINDS]
+    for name in attack_names():  # a column of its own, whatever the name's length
+        assert any(line.split()[:1] == [name] for line in lines)
+    assert run(["attack", "--list", "lie-output"]) == 0
+    shown = capsys.readouterr().out
+    assert "Caught:" in shown
+    assert "step=-1 (the middle)" in shown
+    fitting = _json(capsys, 0, "attack", "--list", mlp_job.directory, "--json")["attacks"]
+    obstacles = {one["name"]: one["obstacle"] for one in fitting}
+    assert obstacles["lie-output"] is None
+    assert obstacles["false-fold"].endswith("folds no micro-batches")
+    assert run(["attack", "--list", str(mlp_job.directory)]) == 0
+    fits, _, others = capsys.readouterr().out.partition("nothing to do in this job")
+    assert "lie-output" in fits
+    assert "false-fold" in others
+    assert run(["attack", "--list", "no-such"]) == 3
+    assert run(["attack", "--list", "lie-output", "job", "--out", "x"]) == 3
 
 
 def test_a_cheating_run_says_so(

@@ -197,6 +197,17 @@ def test_export_verify_sample_evaluate(gpt2_job: Job, tmp_path: Path, ts: Run) -
     again = as_json(ts("sample", out, "--prompt", "the ", "--length", "12", "--greedy", "--json"))
     assert sampled == again
     assert len(sampled["text"].encode()) >= 12
+    assert sampled["texts"] == [sampled["text"]]
+    few = ("--length", "4", "--json")
+    both = as_json(ts("sample", out, *few, "--count", "2", "--seed", "7"))["texts"]
+    assert both == [
+        as_json(ts("sample", out, *few, "--seed", str(seed)))["text"] for seed in (7, 8)
+    ]
+    narrow = as_json(
+        ts("sample", out, "--prompt", "the ", "--length", "12", "--top-k", "1", "--json")
+    )
+    assert narrow["text"] == sampled["text"]
+    assert ts("sample", out, "--best")[0] == 3  # the run commits to no validation
     code, text, _ = ts("sample", out, "--prompt", "the ", "--length", "5", "--seed", "3")
     assert code == 0
     assert text.startswith("the ")

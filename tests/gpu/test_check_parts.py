@@ -6,15 +6,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the parts make jobs, which takes torch")
 
 from check import bits
+from check import run as run_parts
 from check.jobs import JOBS, NOT_YET
 from check.one import PARTS, outcome
-from check.run import Part, Report, bounded, parts, run
+from check.run import BUILD_SECONDS, SECONDS, Part, Report, bounded, parts, run
 from check.where import Where
 from emulated_gpu import emulated_gpu
 from kernel_format import groups
@@ -59,6 +61,26 @@ def test_every_part_has_its_time_and_all_fit() -> None:
     own = {p.command[2] for p in todo if p.command[1].endswith("one.py")}
     assert own | {"products"} == set(PARTS)
     assert all(p.seconds > 0 for p in todo)
+    assert BUILD_SECONDS + sum(p.seconds for p in todo) <= SECONDS <= 8 * 60
+    # A speed is worth nothing where the bits are not known to be right.
+    speeds = ["gemm", "exact", "step"]
+    assert [p.name for p in todo][-len(speeds) :] == speeds
+
+
+def test_a_part_has_what_the_parts_before_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, float] = {}
+
+    def quick(part: Part, seconds: float) -> dict[str, Any]:
+        given[part.name] = seconds
+        return {"ok": True}
+
+    monkeypatch.setattr(run_parts, "bounded", quick)
+    monkeypatch.setattr(Report, "note", lambda self, name, found: self.found.update({name: found}))
+    todo = [Part("a", 30, []), Part("b", 20, []), Part("c", 10, [])]
+    assert run(Report(Path()), todo, 60)
+    assert list(given.values()) == pytest.approx([30, 50, 60], abs=1)
+    assert run(Report(Path()), todo, 25)  # too little for all: the first one has its own
+    assert list(given.values()) == pytest.approx([25, 20, 25], abs=1)
 
 
 def test_a_failing_and_an_endless_part_leave_an_outcome(tmp_path: Path) -> None:

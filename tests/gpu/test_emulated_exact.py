@@ -105,6 +105,23 @@ def test_random_convolutions(width: int) -> None:  # NUMERICS 17.2, 17.3
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_the_last_lines_of_a_product_take_no_more_room_than_the_first(width: int) -> None:
+    """Blocks of terms by themselves, some at a time, where the last rows are fewer: their sums must
+    not reach the totals, which lie behind them. NUMERICS 17.6."""
+    rng = np.random.default_rng(width + 2)
+    device, [way] = emulated_gpu(width), [w for w in ways(width) if w.splits]
+    assert way.tile is not None
+    a, b = (
+        (rng.standard_normal(s) * np.exp2(rng.integers(-9, 9, s))).astype(np.float32)
+        for s in ((19, 4 * BLOCK_LENGTHS[width]), (4 * BLOCK_LENGTHS[width], 10))
+    )
+    # 10 rows with two blocks together, then 9 rows, of which three would fit.
+    laid = 10 * 4 * BLOCK_LENGTHS[width] * way.tile.digits
+    FORCED.way, FORCED.laid, FORCED.results = way.name, laid, 290
+    checked(device, width, "aten.mm", {}, [a, b])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_blocks_and_their_neighbours(width: int) -> None:  # NUMERICS 17.1, 17.6
     """Rows of very different sizes, so that the order of blocks counts."""
     rng = np.random.default_rng(3)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from tallystick.cli.output import json_option, print_json, say, threads_option
+from tallystick.cli.attack_list import list_attacks
+from tallystick.cli.output import json_option, overwrite_option, print_json, say, threads_option
 from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
-from tallystick.run.cheats.attacks import attack_names, load_attack
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
 from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.trace import TraceRange
-
-
-def known_attacks() -> list[dict[str, Any]]:
-    """Name, summary and parameters of every attack of this installation."""
-    found = []
-    for name in attack_names():
-        attack: Any = load_attack(name)
-        found.append({"name": name, "summary": attack.summary, "parameters": dict(attack.defaults)})
-    return found
 
 
 def train_cheat(
@@ -36,11 +26,12 @@ def train_cheat(
     listener: Listener,
     threads: int | None = None,
     trace: TraceRange | None = None,
+    overwrite: bool = False,
 ) -> RunSummary:
     """Train `job` into `out` with the cheat that is declared. Raises UsageError for unknown names
     and parameters before anything is written, and as train_job."""
     maker = declared_cheat(job, declared)
-    options = Options(ExecutionContext(threads), trace=trace, maker=maker)
+    options = Options(ExecutionContext(threads), trace=trace, maker=maker, overwrite=overwrite)
     return train_job(job, out, options, listener)
 
 
@@ -49,7 +40,13 @@ def train_cheat(
 @click.argument("job", required=False, type=click.Path())
 @click.option("--out", type=click.Path(), help="The run directory to make.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
-@click.option("--list", "listed", is_flag=True, help="List the attacks.")
+@click.option(
+    "--list",
+    "listed",
+    is_flag=True,
+    help="List the attacks; NAME: describe it; a job's directory: those that fit it.",
+)
+@overwrite_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @threads_option
 @json_option
@@ -59,6 +56,7 @@ def attack(
     out: str | None,
     pairs: tuple[str, ...],
     listed: bool,
+    overwrite: bool,
     quiet: bool,
     threads: int | None,
     as_json: bool,
@@ -69,7 +67,9 @@ def attack(
     `--as-attack`.
     """
     if listed:
-        _list(as_json)
+        if job is not None or out is not None or pairs:
+            raise UsageError("--list trains nothing.", "Give it at most one NAME, or a job.")
+        list_attacks(name, as_json)
         return
     if name is None or job is None or out is None:
         raise UsageError("Name an attack, a job and --out RUN.", "See `tallystick attack --list`.")
@@ -83,7 +83,7 @@ def attack(
     loaded = load_job(Path(job))
     reporter = Reporter("train", quiet or as_json)
     try:
-        result = train_cheat(loaded, Path(out), declared, reporter, threads)
+        result = train_cheat(loaded, Path(out), declared, reporter, threads, overwrite=overwrite)
     finally:
         reporter.close()
     if as_json:
@@ -100,13 +100,3 @@ def attack(
     say(f"CHEAT       {out} is not an honest run: it was made by the attack {name}")
     say(f"run root    {result.run_root.hex()} (signed)")
     say(f"next        tallystick dispute HONEST {out} --as-attack B --job {job} --out EVIDENCE")
-
-
-def _list(as_json: bool) -> None:
-    found = known_attacks()
-    if as_json:
-        print_json({"attacks": found})
-        return
-    for one in found:
-        parameters = ", ".join(f"{k}={v}" for k, v in one["parameters"].items())
-        say(f"{one['name']:24}{one['summary']}" + (f"  ({parameters})" if parameters else ""))

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from tallystick.cli.output import json_option, print_json, say, threads_option
+from tallystick.cli.output import (
+    json_option,
+    overwrite_option,
+    print_json,
+    say,
+    threads_option,
+)
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
@@ -39,6 +45,7 @@ def calibrate() -> None:
     "--kind", default="plain", show_default=True, help=f"A kind of hardware to play: {_KINDS}."
 )
 @threads_option
+@overwrite_option
 @json_option
 def sample(
     path: str,
@@ -47,11 +54,12 @@ def sample(
     elements: int,
     kind: str,
     threads: int | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Write the results of this machine's kernels on JOB's first steps. Needs PyTorch."""
-    if present(Path(out)):
-        raise UsageError(f"{out} exists already.", "Choose another file.")
+    if present(Path(out)) and not overwrite:
+        raise UsageError(f"{out} exists already.", "Choose another file, or --overwrite.")
     context = ExecutionContext(threads)
     taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, context)
     if as_json:
@@ -66,10 +74,13 @@ def sample(
 @click.argument("path", metavar="JOB", type=click.Path())
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="Directory for the new job.")
+@overwrite_option
 @json_option
-def merge(path: str, files: tuple[str, ...], out: str, as_json: bool) -> None:
+def merge(path: str, files: tuple[str, ...], out: str, overwrite: bool, as_json: bool) -> None:
     """Compare samples of JOB from two or more machines, and make a job with their thresholds."""
-    made, found = merge_samples(load_job(Path(path)), [Path(f) for f in files], Path(out))
+    made, found = merge_samples(
+        load_job(Path(path)), [Path(f) for f in files], Path(out), overwrite
+    )
     if as_json:
         rows = [
             {

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tallystick.cli.freezing import FreezeBar
-from tallystick.cli.output import json_option, print_json, say
+from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen, load_frozen
 from tallystick.data.pick import KINDS
@@ -49,6 +49,7 @@ def data() -> None:
 @click.option("--block", type=click.IntRange(1), help="Tokens of a record of text.")
 @click.option("--end-token", help="A token of the tokenizer put behind each text file.")
 @click.option("--size", help="Side of the images, or HEIGHTxWIDTH: resized and cut.")
+@overwrite_option
 @json_option
 def freeze(
     source: tuple[str, ...],
@@ -65,6 +66,7 @@ def freeze(
     block: int | None,
     end_token: str | None,
     size: str | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Write the records of SOURCE once, for `job new --data`.
@@ -94,6 +96,7 @@ def freeze(
             end_token=end_token,
             size=_size(size),
             on_progress=bar,
+            overwrite=overwrite,
         )
     _show(made, as_json)
     if not as_json:

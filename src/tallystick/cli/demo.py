@@ -24,7 +24,7 @@ from tallystick.job.recipes.base import Sources
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.kernels.environment import check_environment
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.sampling import sample_bytes
+from tallystick.run.execute.sampling import Draw, sample_tokens
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
@@ -223,7 +223,7 @@ class Demo:
         store = RunStore(run)
         root = store.journal().roots[report.step]
         state = store.load_state(job, report.step, root)
-        text = bytes(sample_bytes(job, state.slots, PROMPT.encode(), 160)).decode(
+        text = bytes(sample_tokens(job, state.slots, PROMPT.encode(), 160, Draw(), 0)).decode(
             "utf-8", "replace"
         )
         for line in (PROMPT + text).split("\n"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.cli.output import json_option, print_json, say
+from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job_file import load_job
@@ -51,7 +51,10 @@ def job() -> None:
 @job.command(cls=_NewCommand)
 @click.argument("recipe")
 @click.option("--out", required=True, type=click.Path(), help="The job directory.")
-@click.option("--text", type=click.Path(), help="Train on this text file (gpt2).")
+@click.option("--text", type=click.Path(), help="Train on this text file (gpt2, llama …).")
+@click.option(
+    "--tokenizer", type=click.Path(), help="tokenizer.json: the text's tokens; else its bytes."
+)
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
 @click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
 @click.option("--contract", default="ordered/1", show_default=True)
@@ -101,11 +104,13 @@ def job() -> None:
     metavar="KEY=VALUE",
     help="A setting of the recipe, listed below and by `job recipes` (repeatable).",
 )
+@overwrite_option
 @json_option
 def new(
     recipe: str,
     out: str,
     text: str | None,
+    tokenizer: str | None,
     cifar10: str | None,
     data: str | None,
     contract: str,
@@ -118,10 +123,11 @@ def new(
     patience: int | None,
     min_delta: float,
     pairs: tuple[str, ...],
+    overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Make a job from a RECIPE: logreg, mlp, gpt2 or resnet50. Needs PyTorch."""
-    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data)))
+    """Make a job from a RECIPE, which `tallystick job recipes` lists. Needs PyTorch."""
+    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data, tokenizer)))
     rule = None
     if commit_validation or patience is not None:
         rule = StopRule(patience, min_delta)
@@ -141,6 +147,7 @@ def new(
         checkpoint_interval=checkpoint_interval,
         evaluate_every=evaluate_every,
         stop_rule=rule,
+        overwrite=overwrite,
     )
     found = inspect_job(made.directory)
     if as_json:
@@ -169,11 +176,14 @@ def new(
     metavar="NAME=NUMBER",
     help="A scalar from now on, such as lr=1e-4 (repeatable). Other tables keep their last value.",
 )
+@overwrite_option
 @json_option
-def continue_(run: str, out: str, steps: int, pairs: tuple[str, ...], as_json: bool) -> None:
+def continue_(
+    run: str, out: str, steps: int, pairs: tuple[str, ...], overwrite: bool, as_json: bool
+) -> None:
     """Make a job that goes on where the finished RUN ended, moments included."""
     given = {name: _number(name, text) for name, text in parse_pairs(list(pairs)).items()}
-    made = continue_run(Path(run), Path(out), steps, given)
+    made = continue_run(Path(run), Path(out), steps, given, overwrite=overwrite)
     if as_json:
         print_json({"job": made.directory, **inspect_job(made.directory)})
         return

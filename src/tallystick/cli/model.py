@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+import sys
 from pathlib import Path
 
 import click
@@ -11,10 +11,16 @@ from tallystick.cli.output import json_option, load_trust, print_json, say, say_
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.sampling import sample_bytes
+from tallystick.run.execute.sampling import Draw, Words, sample_tokens
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.export import ModelReport, Which, export_model, final_state
+from tallystick.run.store.export import (
+    ModelReport,
+    Which,
+    chosen_state,
+    export_model,
+    final_state,
+)
 from tallystick.run.store.export import verify_model as verify
 
 _best_option = click.option(
@@ -92,8 +98,19 @@ def verify_model(
 @click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
 @click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
-@click.option("--greedy", is_flag=True, help="Always the likeliest byte.")
+@click.option("--greedy", is_flag=True, help="Always the likeliest token.")
+@click.option("--top-k", type=click.IntRange(1), help="Draw among the K likeliest tokens only.")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Draw among the likeliest tokens whose probabilities reach P together.",
+)
+@click.option("--count", type=click.IntRange(1, 1000), default=1, help="So many texts.")
 @click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True)
+@_ema_option
+@_best_option
+@trust_option
+@click.option("--tokenizer", type=click.Path(), help="The tokenizer.json that the job names.")
 @json_option
 def sample(
     run: str,
@@ -101,33 +118,52 @@ def sample(
     length: int,
     temperature: float,
     greedy: bool,
+    top_k: int | None,
+    top_p: float | None,
+    count: int,
     seed: int,
+    ema: bool,
+    best: bool,
+    trust: tuple[str, ...],
+    tokenizer: str | None,
     as_json: bool,
 ) -> None:
-    """Print text from the final weights of RUN (a text model)."""
+    """Print text from the final weights of RUN (a text model).
+
+    The prompt - is read from standard input, without its last line break. Text number i is that
+    of seed + i.
+    """
     check_environment()
-    store = RunStore(Path(run))
-    store.require()
-    job = store.job()
-    claim = read_claim(store, job)
-    state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
-    tokens = sample_bytes(
-        job,
-        state.slots,
-        prompt.encode("utf-8"),
-        length,
-        temperature=0.0 if greedy else temperature,
-        seed=seed,
-    )
+    which = Which(ema, best)
+    chosen = chosen_state(Path(run), load_trust(trust), which)
+    slots = chosen.values(which, Path(run))
+    start = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
+    words = Words(chosen.job, Path(tokenizer) if tokenizer else None)
+    given, draw = words.encode(start), Draw(0.0 if greedy else temperature, top_k, top_p)
+    texts = []
+    for number in range(count):
+        own = (seed + number) % (1 << 64)
+        tokens = sample_tokens(chosen.job, slots, given, length, draw, own, words.count)
+        text = words.continued(given, tokens)
+        if as_json:
+            texts.append("".join(text))
+            continue
+        if count > 1:
+            say(f"--- seed {own}")
+        say_text(start)
+        for part in text:
+            say_text(part)
+        say_text("\n")
     if as_json:
-        text = bytes(tokens).decode("utf-8", "replace")
-        print_json({"prompt": prompt, "text": text, "run_root": claim.run_root})
-        return
-    say_text(prompt)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for token in tokens:
-        say_text(decoder.decode(bytes([token])))
-    say_text(decoder.decode(b"", final=True) + "\n")
+        print_json(
+            {
+                "prompt": start,
+                "text": texts[0],
+                "texts": texts,
+                "step": chosen.step,
+                "run_root": chosen.claim.run_root,
+            }
+        )
 
 
 @click.command()

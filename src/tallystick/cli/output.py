@@ -128,6 +128,9 @@ def load_keys(paths: Sequence[str]) -> list[PublicKey]:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace what such a command has made there before."
+)
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
 )

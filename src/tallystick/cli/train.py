@@ -14,6 +14,7 @@ from tallystick.cli.output import (
     finish,
     json_option,
     note,
+    overwrite_option,
     parse_steps,
     print_json,
     say,
@@ -72,6 +73,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
 @click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
+@overwrite_option
 @click.option("--estimate", is_flag=True, help="Only print the time, disk and memory of the run.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
@@ -85,11 +87,15 @@ def train(
     replay: str | None,
     zstd: bool,
     trace: str | None,
+    overwrite: bool,
     estimate: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Train JOB into a run directory; the same command takes an interrupted run up again."""
+    """Train JOB into a run directory; the same command takes an interrupted run up again.
+
+    With --overwrite a run that is there is removed, and training begins anew.
+    """
     loaded = load_job(Path(job))
     options = Options(
         context_on(device, lambda: loaded.commitment.contract, threads),
@@ -98,6 +104,7 @@ def train(
         trace=parse_steps(trace),
         replay=Path(replay) if replay else None,
         compress=zstd,
+        overwrite=overwrite,
     )
     if estimate:
         found = estimate_run(loaded, Path(out), options.context, options.kept)

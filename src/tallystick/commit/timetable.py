@@ -210,21 +210,36 @@ class Timetable:
                 found += min(max(rest - (end - turn.steps), 0), turn.steps)
         return found
 
+    def trained(self, steps: int) -> int:
+        """How many of the first `steps` steps are of training: of no program by pass."""
+        return sum(self.count(number, steps) for number in self._training)
+
+    @cached_property
+    def _training(self) -> tuple[int, ...]:
+        return tuple(n for n, program in enumerate(self.programs) if not program.by_pass)
+
     def steps_for(self, program: int, count: int) -> int:
         """The least number of steps of which `count` execute `program`.
 
         Where these are whole cycles, the rest of the last cycle is counted too, so that a pass
         which follows the last of them belongs to the run.
         """
-        per = self._per_cycle[program]
-        cycles, rest = divmod(count, per)
+        return self._steps_for((program,), count)
+
+    def training_steps(self, count: int) -> int:
+        """The same for `count` steps of training, whichever of its programs they execute."""
+        return self._steps_for(self._training, count)
+
+    def _steps_for(self, programs: tuple[int, ...], count: int) -> int:
+        cycles, rest = divmod(count, sum(self._per_cycle[number] for number in programs))
         steps = cycles * self.cycle
         for turn in self.turns:
             if not rest:
                 break
-            take = min(rest, turn.steps) if turn.program == program else turn.steps
+            counts = turn.program in programs
+            take = min(rest, turn.steps) if counts else turn.steps
             steps += take
-            rest -= take if turn.program == program else 0
+            rest -= take if counts else 0
         return steps
 
     def row(self, occasion: Occasion) -> int:

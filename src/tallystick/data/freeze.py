@@ -22,10 +22,19 @@ from tallystick.commit.data import DataSchema
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.streamed import RecordStream
 from tallystick.commit.tensor import Array
-from tallystick.data.frozen import MANIFEST, RECORDS, VALIDATION, Frozen, load_frozen
+from tallystick.data.frozen import (
+    FROZEN_DIRECTORY,
+    LOCK,
+    MANIFEST,
+    RECORDS,
+    VALIDATION,
+    Frozen,
+    load_frozen,
+)
 from tallystick.data.pick import Options, pick
 from tallystick.data.rules import Columns, Pad, Rules, longest
 from tallystick.data.sources.base import Source
+from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.columns import ColumnWriter, file_bytes, is_left_over
 from tallystick.disk.files import (
     free_bytes,
@@ -41,7 +50,6 @@ from tallystick.disk.regular import names, os_errors, present
 from tallystick.errors import StorageError, UsageError
 from tallystick.limits import LIMITS
 
-_LOCK = "freeze.lock"
 _MOST_PARTS = 1 << 20
 
 
@@ -75,6 +83,7 @@ def freeze(
     collate: str | None = None,
     allow_random: bool = False,
     on_progress: OnProgress | None = None,
+    overwrite: bool = False,
 ) -> Frozen:
     """Write the records of `source` into `directory`, and return the frozen data set.
 
@@ -90,6 +99,9 @@ def freeze(
     records, spread evenly, goes to `directory`/validation. `collate="each"` applies a DataLoader's
     collate_fn to each record alone. `on_progress` is called after each block.
 
+    A frozen set that is there already is refused, or with `overwrite` replaced when the new one is
+    whole: both need room on the disk until then.
+
     A source is read once; twice if a rule pads to the longest record. The memory is that of a few
     blocks of 8 MiB, or of a few records where those are larger. What a killed freeze left is
     removed, and the freeze begins anew.
@@ -100,14 +112,8 @@ def freeze(
     package of the extra [data] is missing.
     """
     directory = Path(directory)
-    # A freeze removes its lock when it ends: with one, what lies there is of a freeze that was cut.
-    places = (directory, directory / VALIDATION)
-    cut = present(directory / _LOCK)
-    for place in places[:1] if cut else places:
-        if present(place / MANIFEST):
-            raise UsageError(
-                f"{place} already holds a frozen data set.", "Choose another directory."
-            )
+    if not overwrite:
+        refuse_taken(directory, FROZEN_DIRECTORY)
     options = Options(
         None if fields is None else tuple(fields),
         kind,
@@ -122,17 +128,22 @@ def freeze(
     found, notes = pick(source, options)
     rules = Rules(None, dtype, dict(pad or {}))
     say = on_progress or (lambda _: None)
-    make_directory(directory)
-    with locked(directory / _LOCK, "freeze"):
-        for place in places if cut else ():
-            _clear(place)
-        try:
-            if rules.needs_longest:
-                rules = _measured(found, rules, say)
-            with _Writing(directory, found, rules, share, notes) as writing:
-                writing.all(say)
-        finally:
-            remove(directory / _LOCK)
+    with written_anew(directory, FROZEN_DIRECTORY, overwrite) as place:
+        # A freeze removes its lock at its end: with one, what lies there is of one that was cut.
+        cut = present(place / LOCK)
+        if not cut:
+            refuse_taken(place / VALIDATION, FROZEN_DIRECTORY)
+        make_directory(place)
+        with locked(place / LOCK, "freeze"):
+            for part in (place, place / VALIDATION) if cut else ():
+                _clear(part)
+            try:
+                if rules.needs_longest:
+                    rules = _measured(found, rules, say)
+                with _Writing(place, found, rules, share, notes) as writing:
+                    writing.all(say)
+            finally:
+                remove(place / LOCK)
     return load_frozen(directory)
 
 

@@ -23,6 +23,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.schema import read_schema, schema_members
 from tallystick.commit.tensor import Array
 from tallystick.data.reading import stream_file
+from tallystick.disk.anew import Kind
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import is_directory, present, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
@@ -33,6 +34,12 @@ FORMAT = "tallystick-data/1"
 MANIFEST = "data.json"
 RECORDS = "records.safetensors"
 VALIDATION = "validation"
+LOCK = "freeze.lock"
+FROZEN_DIRECTORY = Kind(
+    "frozen data set",
+    MANIFEST,
+    lambda name: name in (MANIFEST, VALIDATION, LOCK) or name.startswith(RECORDS),
+)
 _INTEGER = re.compile("-?[0-9]{1,19}")
 
 

@@ -190,6 +190,16 @@ def remove_file(path: Path) -> None:
         os.unlink(path)
 
 
+def remove_all(path: Path) -> None:
+    """Remove our own file, or our own directory with its files; a link is removed, not followed.
+    Raises StorageError."""
+    with os_errors(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
 def new_directory(prefix: str, inside: Path | None = None) -> Path:
     """An empty directory of a new name, in `inside` or where the system keeps such things.
 

@@ -264,6 +264,12 @@ def size_of(path: Path, what: str, inside: Path | None = None) -> int:
     return found.st_size
 
 
+def lies_in(path: Path, directory: Path) -> bool:
+    """True if `path` leads to `directory` or to a file below it. Raises StorageError."""
+    with os_errors(path):
+        return path.resolve().is_relative_to(directory.resolve())
+
+
 def same_file(a: Path, b: Path) -> bool:
     """True if two paths lead to one existing file. Raises StorageError."""
     if not (mode_of(a) and mode_of(b)):

@@ -16,6 +16,7 @@ manifest, the manifest against its own digest and the job digest it names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,6 +32,8 @@ from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.data.frozen import check_columns
 from tallystick.data.reading import stream_file
+from tallystick.disk.anew import Kind
+from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
 from tallystick.errors import (
@@ -54,6 +57,17 @@ DATA = "data/train.safetensors"
 VALIDATION = "data/validation.safetensors"
 EVAL_PROGRAM = "eval.txt"
 FORWARD_PROGRAM = "forward.txt"
+_PROGRAM_FILE = re.compile(r"program(-[a-z0-9_-]+)?\.txt", re.ASCII)
+
+
+def _is_own(name: str) -> bool:
+    known = {MANIFEST, STATE0, "data", EVAL_PROGRAM, FORWARD_PROGRAM, CONTINUES}
+    return name in known or bool(_PROGRAM_FILE.fullmatch(name)) or name.endswith(TEMPORARY_SUFFIX)
+
+
+JOB_DIRECTORY = Kind("job", MANIFEST, _is_own)
+# The member of `about` that says whose tokens the records are: `sample` decodes by it.
+TOKENIZER_DIGEST = "tokenizer_sha256"
 
 DEFAULT_INTERVAL = 20
 

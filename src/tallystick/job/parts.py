@@ -7,7 +7,7 @@ micro-batches and long records make one of format 2 (COMMITMENTS 7.6).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tallystick.commit.data import DataSchema
@@ -118,9 +118,10 @@ class Parts:
         return plain and not more and not others and not self.slots
 
 
-def interval_for(cycle: int) -> int:
-    """A checkpoint interval for a cycle of turns, so that every pass ends on a checkpoint."""
-    if cycle == 1:
+def interval_for(timetable: Timetable) -> int:
+    """A checkpoint interval for the turns, so that every pass ends on a checkpoint."""
+    cycle = timetable.cycle
+    if not any(program.by_pass for program in timetable.programs):
         return DEFAULT_INTERVAL
     divisors = [d for d in range(_LEAST_INTERVAL, DEFAULT_INTERVAL + 1) if cycle % d == 0]
     return max(divisors, default=cycle)
@@ -130,14 +131,14 @@ def validation_sentence(c: JobCommitment2, held_out: int) -> str:
     """What a person should know of committed validation: its pass, and what it leaves out."""
     timetable = c.timetable
     every, batches, size = (
-        timetable.turns[0].steps,
-        timetable.turns[1].steps,
-        timetable.programs[1].batch_size,
+        timetable.trained(timetable.cycle),
+        timetable.turns[-2].steps,
+        timetable.programs[-2].batch_size,
     )
     told = f"{batches} batches of {size} after every {every} steps"
     if left := held_out - batches * size:
         told += f"; the last {left} held-out records are not used"
-    if left := timetable.count(0, c.steps) % every:
+    if left := timetable.trained(c.steps) % every:
         told += f"; the last {left} steps are not followed by a pass"
     told += f"; a checkpoint every {c.checkpoint_interval} steps, passes counted"
     if timetable.cycle % c.checkpoint_interval:
@@ -153,33 +154,42 @@ def with_validation(
     every: int,
     rule: StopRule,
 ) -> Parts:
-    """`parts` of one step program, with a pass over `held_out` after every `every` steps.
+    """`parts` of step programs, with a pass over `held_out` after every `every` of their steps.
 
-    The pass takes the whole batches of `batch_size` records, in their order. Raises UsageError.
+    The pass takes the whole batches of `batch_size` records, in their order. `every` is a whole
+    number of rounds of the turns. Raises UsageError.
     """
-    (step,) = parts.programs
+    steps = parts.programs
+    a_round = sum(turn.steps for turn in parts.turns)
     if every < 1:
         raise UsageError(
             "Committed validation needs a number of steps between passes.",
             "Pass evaluate_every=N, on the command line --evaluate-every N.",
         )
-    if step.program.contract != evaluation.contract:
+    if every % a_round:
+        raise UsageError(
+            f"{every} steps between passes are no whole number of rounds of {a_round} steps.",
+            f"Pass evaluate_every={max(1, every // a_round) * a_round}.",
+        )
+    if steps[0].program.contract != evaluation.contract:
         raise UsageError("Step and evaluation are under two contracts.", "Capture both under one.")
     batches = len(next(iter(held_out.columns.values()))) // batch_size
     metrics = metric_names(evaluation)
     slots = validation_slots(metrics)
-    trained = with_slots(step.program, {name: type_ for name, (type_, _) in slots.items()})
-    state = trained.state_types
+    types = {name: type_ for name, (type_, _) in slots.items()}
+    trained = [replace(step, program=with_slots(step.program, types)) for step in steps]
+    state, contract = trained[0].program.state_types, trained[0].program.contract
     passed = pass_program(evaluation, state)
-    decided = decision_program(trained.contract, state, metrics, batches, rule)
+    decided = decision_program(contract, state, metrics, batches, rule)
+    rounds = (Turn(0, every),) if len(parts.turns) == 1 else parts.turns * (every // a_round)
     return Parts(
         (
-            Part(STEP, trained, step.data, step.batch_size, step.micro_batches, False, step.first),
+            *trained,
             Part(VALIDATE, passed, len(parts.data), batch_size, by_pass=True),
             Part(DECIDE, decided, None, 1, by_pass=True),
         ),
         (*parts.data, held_out),
-        (Turn(0, every), Turn(1, batches), Turn(2, 1)),
+        (*rounds, Turn(len(steps), batches), Turn(len(steps) + 1, 1)),
         {name: first for name, (_, first) in slots.items()},
         rule.patience is not None,
     )

@@ -134,7 +134,10 @@ def parts_of(
     if not isinstance(optimizer, ParameterGroups):
         return [(group, optimizer, tuple(sorted(types)))]
     assigned = optimizer.assigned(types)
-    return [(name, g.optimizer, assigned[name]) for name, g in optimizer.groups.items()]
+    return [
+        (scalar_name(name, group), g.optimizer, assigned[name])
+        for name, g in optimizer.groups.items()
+    ]
 
 
 def optimizer_slots(
@@ -155,7 +158,7 @@ def update_scalars(optimizer: Optimizers, group: str = "") -> dict[str, Scalar]:
     """The per-step scalars of an update, each with its number, its table's name or its rule."""
     parts = [(group, optimizer)]
     if isinstance(optimizer, ParameterGroups):
-        parts = [(name, g.optimizer) for name, g in optimizer.groups.items()]
+        parts = [(scalar_name(n, group), g.optimizer) for n, g in optimizer.groups.items()]
     found: dict[str, Scalar] = {}
     for own, one in parts:
         assert not isinstance(one, ParameterGroups)

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import ClassVar, Generic
 
+from tallystick.commit import merkle
+from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.signing import RunCommitment
 from tallystick.errors import UsageError
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.layouts import B, Layout
+from tallystick.protocol.layouts import B, Layout, path_bytes
 
 
 class Query(ABC, Generic[B]):
@@ -29,6 +31,20 @@ class Query(ABC, Generic[B]):
     @abstractmethod
     def most(self, facts: Facts, run: RunCommitment) -> int:
         """Bytes of a true body at most; the query passes `check`."""
+
+
+# --- lengths -------------------------------------------------------------------------------------
+DEPTH = 5  # PROTOCOL 2.4
+
+
+def parts_bytes(count: int) -> int:
+    """Bytes of the hashes of the parts of a range of so many leaves."""
+    return HASH_BYTES * len(merkle.parts_of(0, count, DEPTH))
+
+
+def slot_path(facts: Facts) -> int:
+    """Bytes of the inclusion proof of a slot, at most."""
+    return path_bytes(len(facts.slots))
 
 
 # --- checks --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT, _TOP, _STRIP, _BELOW = 62, 14, 10, 22, 38
 _TIGHT = 3.0  # pixels: checkpoints nearer than this are drawn as a band
 _SHAPES = ("train", "train one")
+LOSS = "loss"
 _SMOOTHED_FROM = 150  # steps; a shorter curve is read as it is
 
 
@@ -97,7 +98,7 @@ class _Frame:
         return round(self.bottom - (self.bottom - _TOP) * part, 1)
 
 
-def _axes(f: _Frame) -> Safe:
+def _axes(f: _Frame, quantity: str) -> Safe:
     parts = []
     for loss in ticks(f.low, f.high, 5):
         y = f.y(loss)
@@ -112,7 +113,7 @@ def _axes(f: _Frame) -> Safe:
     middle = (_LEFT + f.width - _RIGHT) / 2
     parts.append(el("text", "training step", x=middle, y=f.height - 4, text_anchor="middle"))
     turned = f"rotate(-90 11 {(_TOP + f.bottom) / 2:.0f})"
-    parts.append(el("text", "loss", x=11, y=round((_TOP + f.bottom) / 2), text_anchor="middle",
+    parts.append(el("text", quantity, x=11, y=round((_TOP + f.bottom) / 2), text_anchor="middle",
                     transform=turned))  # fmt: skip
     parts.append(el("path", d=f"M{_LEFT} {_TOP}V{f.bottom}H{f.width - _RIGHT}", class_="axis",
                     fill="none"))  # fmt: skip
@@ -164,7 +165,7 @@ def _drawing(
     label: str,
 ) -> Safe:
     f = _Frame([c for _, c in curves], width, height, bool(marks.hashed))
-    parts = [_axes(f)]
+    parts = [_axes(f, curves[0][1].quantity)]
     if marks.hashed:
         parts.append(_strip(f, marks))
     for party, curve in curves:
@@ -196,7 +197,8 @@ def _key(shape: Safe, name: str) -> Safe:
 def _legend(curves: Sequence[tuple[int, Curve]], marks: Checkpoints, event: int | None) -> Safe:
     keys = []
     for party, curve in curves:
-        name = f"training, {curve.name}" if len(curves) > 1 else "training"
+        kind = "training" if curve.quantity == LOSS else curve.quantity
+        name = f"{kind}, {curve.name}" if len(curves) > 1 else kind
         window = window_of(len(curve.training))
         if window > 1:
             name += f" (mean of {window:,} steps; each step in light)"
@@ -221,23 +223,25 @@ def figure(
     marks: Checkpoints | None = None,
     event: int | None = None,
     caption: object = None,
+    heights: tuple[int, int] = (340, 270),
 ) -> Safe:
     """Curves (each with its party, 0 or 1, which chooses the stroke) as a figure with a legend.
 
-    `event` is a step to be marked.
+    `event` is a step to be marked. `heights` are those of the wide and the narrow drawing, in
+    pixels.
     """
     shown = marks or Checkpoints()
     ends = [
-        f"{c.name}: {len(c.training):,} steps, loss {number(c.training[0])} to "
+        f"{c.name}: {len(c.training):,} steps, {c.quantity} {number(c.training[0])} to "
         f"{number(c.training[-1])}"
         for _, c in curves
         if c.training
     ]
-    label = "Loss by step. " + "; ".join(ends)
+    label = f"{curves[0][1].quantity.capitalize()} by step. " + "; ".join(ends)
     return el(
         "figure",
-        _drawing(curves, shown, event, 860, 340, "wide", label),
-        _drawing(curves, shown, event, 350, 270, "narrow", label),
+        _drawing(curves, shown, event, 860, heights[0], "wide", label),
+        _drawing(curves, shown, event, 350, heights[1], "narrow", label),
         _legend(curves, shown, event),
         None if caption is None else el("figcaption", caption),
     )

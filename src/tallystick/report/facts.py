@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
 from tallystick.disk.regular import read_file
-from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
@@ -22,6 +23,10 @@ from tallystick.protocol.verdict import Verdict
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
+from tallystick.run.store.metrics import read_metrics
+
+MOST_METRICS = 12
+_GREATEST = 2.0**128
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Curve:
     name: str
     training: tuple[float, ...]
     validation: tuple[tuple[int, float], ...] = ()
+    quantity: str = "loss"  # the name of the vertical axis
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class RunFacts:
     job: Job
     found: dict[str, Any]
     trusted: bool | None = None
+    metrics: tuple[Curve, ...] = ()  # the numbers that a step reports beside its loss
 
     @property
     def curve(self) -> Curve:
@@ -90,7 +97,26 @@ def read_run(
             f"{directory} is a run of another job.", "Name the job that it is of."
         )
     name = os.path.basename(os.path.realpath(directory))
-    return RunFacts(name, own, inspect_run(directory), trusted)
+    metrics = tuple(Curve(name, values, (), metric) for metric, values in _metrics(store))
+    return RunFacts(name, own, inspect_run(directory), trusted, metrics)
+
+
+def _metrics(store: RunStore) -> list[tuple[str, tuple[float, ...]]]:
+    """The metrics of the steps that report them, by name. The file is for people: one that cannot
+    be read draws nothing."""
+    try:
+        lines = read_metrics(store.metrics_path)
+    except (CorruptFileError, StorageError):
+        return []
+    names = sorted({name for line in lines for name in line} - {"step", "loss"})[:MOST_METRICS]
+    return [
+        (name, tuple(_drawable(line[name]) for line in lines if name in line)) for name in names
+    ]
+
+
+def _drawable(value: float | None) -> float:
+    """A metric as a number that has a place in a drawing; another one breaks the line."""
+    return float(value) if value is not None and abs(value) <= _GREATEST else math.nan
 
 
 @exact_environment()

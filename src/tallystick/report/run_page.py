@@ -10,10 +10,12 @@ from tallystick.report.facts import RunFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
+from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
 from tallystick.run.show.series import trained
 
 _MOST_SETTINGS = 60
+_SMALL = (200, 170)  # pixels: a metric is drawn lower than the loss
 
 
 @exact_environment()
@@ -22,6 +24,7 @@ def run_page(run: RunFacts) -> str:
     body = join(
         _banner(run),
         _loss(run),
+        _metrics(run),
         _what(run),
         _commitment(run),
         _sizes(run),
@@ -63,12 +66,19 @@ def _banner(run: RunFacts) -> Safe:
         words.append(f"Last validation loss {number(losses[-1]['loss'])}.")
         if best is not losses[-1]:
             words.append(f"Best {number(best['loss'])}, after {count(best['step'], 'step')}.")
+    step = found["step_seconds"]
+    if step is not None:
+        words.append(f"{human_seconds(step)} a step ({found['isa']}, {_threads(run)}).")
     return banner(
         headline(run),
         paragraph(" ".join(words), class_="lead"),
         paragraph(trust_badge(run.trusted)) if signed else None,
         good=run.trusted or None,
     )
+
+
+def _threads(run: RunFacts) -> str:
+    return count(run.found["threads"] or 0, "thread")
 
 
 def _loss(run: RunFacts) -> Safe:
@@ -88,6 +98,20 @@ def _loss(run: RunFacts) -> Safe:
     if odd:
         caption += f" {count(odd, 'loss')} not finite: the line breaks there."
     return section("Loss", figure([(0, run.curve)], Checkpoints(hashed, stored), caption=caption))
+
+
+def _metrics(run: RunFacts) -> Safe | None:
+    if not run.metrics:
+        return None
+    return section(
+        "Metrics",
+        *(figure([(0, curve)], heights=_SMALL) for curve in run.metrics),
+        paragraph(
+            "Numbers that each step reports beside its loss. They are the trainer's word: no "
+            "digest covers them.",
+            class_="soft small",
+        ),
+    )
 
 
 def _what(run: RunFacts) -> Safe:
@@ -157,7 +181,7 @@ def _sizes(run: RunFacts) -> Safe:
         "Traced steps": count(len(found["traced_steps"])),
     }
     machine: dict[str, object] = {
-        "Computed with": f"{found['isa']}, {count(found['threads'] or 0, 'thread')}, tallystick "
+        "Computed with": f"{found['isa']}, {_threads(run)}, tallystick "
         f"{session.get('tallystick')} ({session.get('compiler')})",
         "Sessions": f"{len(found['sessions'])} (a run that was interrupted has several)",
     }

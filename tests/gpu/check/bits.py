@@ -30,17 +30,22 @@ NASTY_SEED = 14
 
 
 def vectors(where: Where) -> Figures:
-    """Every golden vector of every operator, and those of the other contracts."""
-    found = check_vectors(where.device, _SMALL_GROUPS if where.small else None)
+    """Every golden vector of every operator, and those of the other contracts: with a library's
+    products in binary64, where there is one, and with our own kernel's."""
+    device = where.device
+    found = check_vectors(device, _SMALL_GROUPS if where.small else None)
+    library = device.search()
     for contracts, root in ((ROUNDED, ROUNDED_ROOT), (EXACT, EXACT_ROOT)):
-        where.device.search()
         for group, contract in contracts.items():
             cases = fmt.load(group, KINDS, root, contract)[: 9 if where.small else None]
-            found.add(check_cases(where.device, group, cases, contract=contract))
+            for device.products in {library, None}:
+                found.add(check_cases(device, group, cases, contract=contract))
+    device.products = library
     return {
         "ok": not found.wrong and not found.missing,
         "operators": len(found.operators),
         "calls": found.calls,
+        "library": None if library is None else library.name,
         "wrong": found.wrong[:20],
         "missing": sorted(found.missing),
     }

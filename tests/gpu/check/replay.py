@@ -63,9 +63,14 @@ def wrong_logs(device: Device, cases: Iterable[Case], count: bool = False) -> tu
 
 
 def bounded(where: Where) -> dict[str, Any]:
-    """Golden logs followed on the GPU; and runs, each audited by the other side."""
-    cases = BOUNDED_LOGS["cases"]
-    followed, wrong = wrong_logs(where.device, cases[:2] if where.small else cases)
+    """Golden logs followed on the GPU, also with every entry's element summed exactly; and runs,
+    each audited by the other side."""
+    cases = BOUNDED_LOGS["cases"][: 2 if where.small else None]
+    followed, wrong = 0, []
+    for count in (False, True):
+        here_followed, here_wrong = wrong_logs(where.device, cases, count)
+        followed += here_followed
+        wrong += here_wrong
     here, there = ExecutionContext(), ExecutionContext(device=where.device)
     rows = {}
     for name, steps in (_SMALL_RUNS if where.small else _RUNS).items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from check.replay import wrong_logs
 from check.where import Where
 from device_calls import call, compared
 from dot_shapes import Call, convolution, numbers
+from test_rounded_vectors import BOUNDED_LOGS
 
 from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.cuda.exact_ways import DIGITS, ways
@@ -32,8 +34,8 @@ def gemm(where: Where) -> Figures:
 
 
 def products(where: Where) -> Figures:
-    """Every tile of the product kernels, whole and split, and convolutions, and every way of
-    `exact/1`, in small: what racecheck looks at."""
+    """Every tile of the product kernels, whole and split, and convolutions, every way of `exact/1`,
+    `rounded/1` and rounding logs, in small: what racecheck looks at."""
     rng = np.random.default_rng(0)
     todo: list[Call] = [("aten.mm", {}, [numbers(rng, 70, 300), numbers(rng, 300, 68)])]
     for _ in range(2):
@@ -61,7 +63,16 @@ def products(where: Where) -> Figures:
                     WAY.way = None
                 if different:
                     wrong.append(f"{op} {contract} {way.name}: {different}")
-    return {"ok": not wrong, "tiles": len(TILES), "calls": len(todo), "wrong": wrong[:20]}
+        wanted = call(CPU, op, attrs, arrays, "rounded/1;b=20")
+        different = compared(wanted, where.device, op, attrs, arrays, contract="rounded/1;b=20")
+        if different:
+            wrong.append(f"{op} rounded/1: {different}")
+    followed, wrong_here = wrong_logs(where.device, BOUNDED_LOGS["cases"][::4])
+    wrong += wrong_here
+    return {
+        "ok": not wrong, "tiles": len(TILES), "calls": len(todo), "logs": followed,
+        "wrong": wrong[:20],
+    }  # fmt: skip
 
 
 def step(where: Where) -> Figures:

@@ -483,5 +483,5 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
         command = [sys.executable, "-c", _MEASURED, str(count), str(tmp_path / str(count))]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         peaks.append(int(done.stdout) / 1024)
-    assert peaks[1] < peaks[0] + 48, peaks
+    assert peaks[1] < peaks[0] + 128, peaks  # of 320 MiB more records
     assert peaks[1] < 400

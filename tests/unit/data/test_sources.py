@@ -22,7 +22,7 @@ from torch.utils.data import (
 
 from tallystick.data.freeze import freeze
 from tallystick.data.rules import Pad
-from tallystick.data.sources import text as text_source
+from tallystick.data.sources import tokenizer as text_source
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 

@@ -63,6 +63,31 @@ def test_texts_from_outside_stay_texts(logreg_run: RunSummary, jobs: Path) -> No
     source.encode("utf-8")
 
 
+def test_metrics_and_speed_are_shown(
+    mlp_run: RunSummary, copied: Callable[[Path], Path], jobs: Path
+) -> None:
+    out = copied(jobs / "mlp-run")
+    facts = read_run(out)
+    assert [curve.quantity for curve in facts.metrics] == ["grad_norm"]
+    assert len(facts.metrics[0].training) == facts.job.steps
+    shown = Page(run_page(facts))
+    assert any("Grad_norm by step" in label for label in shown.labels)
+    assert re.search(r"[0-9.]+ (ms|s) a step \(", shown.text)
+    for line in (
+        '{"step": 1, "loss": 2.0, "' + "x" * 2000 + '": 1.0, "</svg>": -1e308, "big": 1e308}',
+        '{"step": 1, "a": ' + "9" * 400 + ', "b": null, "loss": 1}',
+    ):
+        (out / "metrics.jsonl").write_text(line + "\n" + line.replace("1e308", "-1e308") + "\n")
+        odd = run_page(read_run(out))
+        Page(odd)
+        assert "</svg>&quot;" not in odd
+        coordinates = re.findall(r'(?:cx|cy|x1|y1|x|y|d)="([^"]*)"', odd)
+        assert not [c for c in coordinates if "nan" in c or "inf" in c]
+    (out / "metrics.jsonl").unlink()
+    (out / "metrics.jsonl").symlink_to(out / "journal")
+    assert "Metrics" not in run_page(read_run(out))
+
+
 def test_markup_helpers() -> None:
     assert el("p", "<b>", el("i", 1), None, class_='"x"', aria_label=None) == (
         '<p class="&quot;x&quot;">&lt;b&gt;<i>1</i></p>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.inspect import inspect_run
+from tallystick.run.show.series import seconds_a_step
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 from tallystick.run.store.metrics import MetricLog, read_metrics
@@ -50,6 +53,28 @@ def test_a_repeated_step_is_there_once(mlp_job: Job, tmp_path: Path) -> None:
     RunStore(parts).drop_state(7)
     train_job(mlp_job, parts)
     assert torn.read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_the_time_of_a_step_is_over_the_sessions_that_ended() -> None:
+    ended = {"start_step": 0, "end_step": 4, "milliseconds": 400}
+    killed = {"start_step": 4, "isa": "avx2"}
+    last = {"start_step": 6, "end_step": 10, "milliseconds": 1200}
+    assert seconds_a_step([ended, killed, last]) == 0.2
+    for nothing in ([], [killed], [{**ended, "end_step": 0}], [{**ended, "milliseconds": 0}]):
+        assert seconds_a_step(nothing) is None
+    odd = {"start_step": 9, "end_step": -1, "milliseconds": -5}
+    assert seconds_a_step([odd, ended]) == 0.1
+
+
+def test_a_run_says_its_time_once_for_each_session(logreg_job: Job, tmp_path: Path) -> None:
+    ticking = itertools.count()
+    for stop in (2, None):
+        clock = lambda: float(next(ticking))  # noqa: E731
+        train_job(logreg_job, tmp_path / "run", Options(stop_before=stop, clock=clock))
+    found = inspect_run(tmp_path / "run")
+    assert [(s["start_step"], s["end_step"]) for s in found["sessions"]] == [(0, 2), (2, 6)]
+    assert found["step_seconds"] > 1
+    assert not fsck(tmp_path / "run").problems
 
 
 def test_a_job_without_metrics_has_no_file(logreg_job: Job, tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from tallystick.job.recipes import RECIPES, find_recipe, settings_for
 from tallystick.job.recipes.base import normal
 from tallystick.job.recipes.schedule import learning_rate, warmup_cosine
 from tallystick.job.recipes.settings import as_strings, build, describe, parse_pairs
-from tallystick.job.recipes.text_corpus import stdlib_docstrings, windows
+from tallystick.job.recipes.text_corpus import cut, stdlib_docstrings
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import resolve_contract
-from tallystick.run.execute.sampling import pick
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.store.keeping import to_drop
 
@@ -86,14 +85,14 @@ def test_pairs() -> None:
 
 
 def test_windows_predict_every_byte_once() -> None:
-    data = bytes(range(100))
-    found = windows(data, 7)
+    data = np.arange(100)
+    found = cut(data, 8, 7)
     assert found.shape == (14, 8)
     assert found.dtype == np.int64
-    assert [t for row in found for t in row[1:]] == list(data[1:99])
+    assert [t for row in found for t in row[1:]] == data[1:99].tolist()
     assert (found[1:, 0] == found[:-1, -1]).all()
     with pytest.raises(UsageError):
-        windows(b"short", 7)
+        cut(np.arange(5), 8, 7)
 
 
 def test_the_standard_library_has_text() -> None:
@@ -109,16 +108,6 @@ def test_own_normal_numbers() -> None:
     assert normal(3, 0, (64, 64), 0.02).tobytes() == x.tobytes()
     assert normal(4, 0, (64, 64), 0.02).tobytes() != x.tobytes()
     assert normal(3, 1, (64, 64), 0.02).tobytes() != x.tobytes()
-
-
-def test_picking_tokens() -> None:
-    row = np.array([0.0, 3.0, 3.0, -1.0], dtype=np.float32)
-    assert pick(row, 0.0, 0) == 1
-    assert pick(row, 1.0, 0) == 0
-    assert pick(row, 1.0, (1 << 32) - 1) == 3
-    counts = np.bincount([pick(row, 1.0, w << 20) for w in range(4096)], minlength=4)
-    p = np.exp(row) / np.exp(row).sum()
-    assert np.abs(counts / 4096 - p).max() < 0.01
 
 
 def test_words_for_people() -> None:

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tallystick.commit.encoding import JsonValue, sha256
+from tallystick.commit.encoding import JsonValue
 from tallystick.commit.tensor import Array
 from tallystick.data.rules import Block
-from tallystick.data.sources.base import missing, rows_per_block
-from tallystick.disk.regular import open_file, os_errors, read_file
+from tallystick.data.sources.base import rows_per_block
+from tallystick.data.sources.tokenizer import PIECE_BYTES, load_tokenizer, pieces
+from tallystick.disk.regular import open_file
 from tallystick.errors import UsageError
-
-PIECE_BYTES = 1 << 20
-_LONGEST_LINE = 64 << 20
-_TOKENIZER_LIMIT = 256 << 20
 
 
 class TextSource:
@@ -47,32 +43,17 @@ class TextSource:
         if block < 1:
             raise UsageError(f"A block of {block} tokens holds nothing.", "Give at least 1.")
         self._files, self._block, self._field = list(files), block, field
-        self._tokenizer: Any = None
-        self._digest: str | None = None
+        self._tokenizer = None if tokenizer is None else load_tokenizer(tokenizer)
+        self._end: Array | None = None
         self._end_token = end_token
-        if tokenizer is not None:
-            self._load(tokenizer)
-        elif end_token is not None:
+        if end_token is None:
+            return
+        if self._tokenizer is None:
             raise UsageError("Bytes have no end token.", "Name a tokenizer file too.")
-
-    def _load(self, path: Path) -> None:
-        try:
-            import tokenizers
-        except ImportError:
-            raise missing("tokenizers", "A tokenizer file") from None
-        data = read_file(path, _TOKENIZER_LIMIT, "tokenizer file")
-        try:
-            made = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-        except Exception as error:  # the package raises plain Exception
-            raise UsageError(
-                f"{path} is no tokenizers file: {str(error)[:120].rstrip('.')}.",
-                "Give the tokenizer.json of the model.",
-            ) from None
-        made.no_truncation()
-        made.no_padding()
-        self._tokenizer, self._digest = made, sha256(data).hex()
-        if self._end_token is not None and made.token_to_id(self._end_token) is None:
-            raise UsageError(f"The tokenizer has no token {self._end_token!r}.", "Name another.")
+        end = self._tokenizer.token(end_token)
+        if end is None:
+            raise UsageError(f"The tokenizer has no token {end_token!r}.", "Name another.")
+        self._end = np.array([end], dtype=np.int64)
 
     def words(self) -> dict[str, JsonValue]:
         found: dict[str, JsonValue] = {
@@ -81,13 +62,11 @@ class TextSource:
             "block": self._block,
             "overlap": 1,
             "piece_bytes": PIECE_BYTES,
-            "tokenizer_sha256": self._digest,
+            "tokenizer_sha256": None if self._tokenizer is None else self._tokenizer.digest,
             "end_token": self._end_token,
         }
         if self._tokenizer is not None:
-            import tokenizers
-
-            found["tokenizers"] = tokenizers.__version__
+            found["tokenizers"] = self._tokenizer.version
         return found
 
     def blocks(self) -> Iterator[Block]:
@@ -105,34 +84,16 @@ class TextSource:
         for path in self._files:
             for piece in _pieces(path):
                 yield self._encode(piece, path)
-            if self._end_token is not None:
-                yield np.array([self._tokenizer.token_to_id(self._end_token)], dtype=np.int64)
+            if self._end is not None:
+                yield self._end
 
     def _encode(self, piece: bytes, path: Path) -> Array:
         if self._tokenizer is None:
             return np.frombuffer(piece, dtype=np.uint8).astype(np.int64)
-        try:
-            text = piece.decode("utf-8")
-        except UnicodeDecodeError:
-            raise UsageError(f"{path} is not UTF-8.", "Convert it first.") from None
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return np.array(ids, dtype=np.int64)
+        return self._tokenizer.encode(piece, str(path))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
     file, _ = open_file(path, "text")
-    with os_errors(path), file:
-        lines: list[bytes] = []
-        size = 0
-        while line := file.readline(_LONGEST_LINE):
-            if len(line) == _LONGEST_LINE:
-                raise UsageError(
-                    f"{path} has a line of more than {_LONGEST_LINE} bytes.", "Break it."
-                )
-            lines.append(line)
-            size += len(line)
-            if size >= PIECE_BYTES:
-                yield b"".join(lines)
-                lines, size = [], 0
-        if lines:
-            yield b"".join(lines)
+    with file:
+        yield from pieces(file, path)

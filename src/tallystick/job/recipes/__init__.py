@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tallystick.commit.job import ScalarTable
 from tallystick.commit.tensor import Array
 from tallystick.data.frozen import is_frozen, load_frozen
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
@@ -13,11 +15,15 @@ from tallystick.job.job import Job
 from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
 from tallystick.job.recipes.base import Built, Recipe, Sources, load_frozen_data, under
 from tallystick.job.recipes.classify import LOGREG, MLP
+from tallystick.job.recipes.distilbert import RECIPE as DISTILBERT
 from tallystick.job.recipes.gpt2 import RECIPE as GPT2
+from tallystick.job.recipes.llama import RECIPE as LLAMA
+from tallystick.job.recipes.llama_lora import RECIPE as LLAMA_LORA
 from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
 from tallystick.job.recipes.settings import as_strings, build
 from tallystick.job.recipes.vgg11 import RECIPE as VGG11
 from tallystick.job.save import save_job
+from tallystick.job.scalars import scalar_tables
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.types import TensorType
@@ -25,7 +31,9 @@ from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.program.validation import StopRule, rule_of
 
-RECIPES: dict[str, Recipe] = {r.name: r for r in (LOGREG, MLP, GPT2, RESNET50, VGG11)}
+RECIPES: dict[str, Recipe] = {
+    r.name: r for r in (LOGREG, MLP, GPT2, RESNET50, VGG11, DISTILBERT, LLAMA, LLAMA_LORA)
+}
 DEFAULT_STEPS = 200
 
 
@@ -39,8 +47,9 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def settings_for(recipe: Recipe, given: Mapping[str, str]) -> Any:
-    """The settings from `--set` pairs. `size=NAME` is a preset, which single keys override."""
+def settings_for(recipe: Recipe, given: Mapping[str, str], sources: Sources | None = None) -> Any:
+    """The settings from `--set` pairs. `size=NAME` is a preset, which single keys override. What
+    follows from the sources stands behind both."""
     given = dict(given)
     size = given.pop("size", None) if recipe.presets else None
     if size is not None:
@@ -50,7 +59,26 @@ def settings_for(recipe: Recipe, given: Mapping[str, str]) -> Any:
                 f"Its sizes are {', '.join(recipe.presets)}.",
             )
         given = {**recipe.presets[size], **given}
-    return build(recipe.settings, given, recipe.name)
+    derived = recipe.derive(given, sources) if recipe.derive and sources is not None else {}
+    return build(recipe.settings, {**derived, **given}, recipe.name)
+
+
+def _check_sources(recipe: Recipe, sources: Sources) -> None:
+    taken = (*recipe.sources, *recipe.takes)
+    for field in dataclasses.fields(sources):
+        if getattr(sources, field.name) is not None and field.name not in taken:
+            raise UsageError(
+                f"Recipe {recipe.name} takes no --{field.name}.",
+                f"It takes {' or '.join('--' + s for s in taken)}.",
+            )
+    given = [f"--{s}" for s in recipe.sources if getattr(sources, s) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
+    if sources.data is not None and sources.tokenizer is not None:
+        raise UsageError(
+            "--tokenizer turns a text into tokens, and a frozen data set has its tokens.",
+            "Leave it out, or freeze the text with it: `tallystick data freeze --tokenizer`.",
+        )
 
 
 def _require_torch() -> None:
@@ -75,6 +103,7 @@ def new_job(
     checkpoint_interval: int | None = None,
     evaluate_every: int | None = None,
     stop_rule: StopRule | None = None,
+    overwrite: bool = False,
 ) -> Job:
     """Make a job from a recipe. This needs torch, which only traces: no weight comes from it.
 
@@ -87,17 +116,9 @@ def new_job(
         raise UsageError(
             "--steps must be from 1 to 2^32 - 1, --seed from 0 to 2^63 - 1.", "Choose others."
         )
-    chosen = settings_for(recipe, settings or {})
-    sources = sources or Sources()
-    for name in ("text", "cifar10", "data"):
-        if getattr(sources, name) is not None and name not in recipe.sources:
-            raise UsageError(
-                f"Recipe {recipe.name} takes no --{name}.",
-                f"It takes {' or '.join('--' + s for s in recipe.sources)}.",
-            )
-    given = [f"--{s}" for s in recipe.sources if getattr(sources, s) is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
+    sources = (sources or Sources()).opened()
+    _check_sources(recipe, sources)
+    chosen = settings_for(recipe, settings or {}, sources)
     check_environment()
     _require_torch()
     if sources.data is not None and is_frozen(sources.data):
@@ -124,6 +145,7 @@ def new_job(
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
         about=data.about,
+        overwrite=overwrite,
     )
 
 
@@ -178,7 +200,7 @@ def verify_job(job: Job) -> list[str]:
         compared.append(same(what, mine.digest(), entry.digest))
     compared += [
         same("initial state", State({**built.initial_state, **slots}).root(), c.genesis_root),
-        same("learning rate", _table(built.schedules["lr"]), _table(job.scalars["lr"])),
+        same("learning rate", _tables(built, job), dict(job.scalars)),
     ]
     if job.evaluation is not None:
         digest = built.eval_program.digest()
@@ -206,5 +228,7 @@ def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array
     return [part.program for part in parts.programs], dict(parts.slots)
 
 
-def _table(values: Any) -> list[float]:
-    return [values] if isinstance(values, float) else list(values)
+def _tables(built: Built, job: Job) -> dict[str, ScalarTable]:
+    """The numbers of each step that the recipe gives: its rates, and what follows from them."""
+    steps = job.commitment.timetable.count(0, job.steps)
+    return scalar_tables(built.captured.scalars, built.schedules, steps)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.commit.encoding import Writer, tag
+from tallystick.commit.encoding import JsonValue, Writer, tag
 from tallystick.commit.tensor import Array
 from tallystick.data.frozen import Frozen
+from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data
+from tallystick.job.job import TOKENIZER_DIGEST
 from tallystick.kernels.table import run_of
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Program
@@ -23,11 +25,23 @@ _INIT_TAG = tag("recipe-init/1")
 
 @dataclass(frozen=True)
 class Sources:
-    """The source of a recipe's data: the caller gives at most one."""
+    """The source of a recipe's data (`text`, `cifar10`, `data`: the caller gives at most one), the
+    tokenizer file of its text, and the checkpoint whose weights it starts from."""
 
     text: Path | None = None
     cifar10: Path | None = None
     data: Path | None = None
+    tokenizer: Path | TokenizerFile | None = None
+
+    def opened(self) -> Sources:
+        """The same with its files read. Raises the errors of `load_tokenizer`."""
+        return replace(self, tokenizer=opened_tokenizer(self))
+
+
+def opened_tokenizer(sources: Sources) -> TokenizerFile | None:
+    """The tokenizer, read if it is not yet. Raises the errors of `load_tokenizer`."""
+    given = sources.tokenizer
+    return load_tokenizer(given) if isinstance(given, Path) else given
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,24 @@ class Recipe:
     presets: dict[str, dict[str, str]] = field(default_factory=dict)
     # Raises UsageError unless a frozen data set has the records that the settings ask for.
     check_frozen: Callable[[Any, Frozen], None] | None = None
+    # `derive(given, sources)`: settings that follow from the sources where `--set` gives no others.
+    derive: Callable[[Mapping[str, str], Sources], dict[str, str]] | None = None
+    takes: tuple[str, ...] = ()  # of the sources that are no data: tokenizer, checkpoint
+
+
+def about_tokenizer(tokenizer: TokenizerFile) -> dict[str, str]:
+    """What a job says about the tokenizer of its records."""
+    return {
+        "tokenizer": tokenizer.name,
+        TOKENIZER_DIGEST: tokenizer.digest,
+        "tokenizers": tokenizer.version,
+    }
+
+
+def about_frozen(source: Mapping[str, JsonValue]) -> dict[str, str]:
+    """The same about a frozen data set, from its manifest's words about its source."""
+    names = (TOKENIZER_DIGEST, "tokenizers")
+    return {name: str(source[name]) for name in names if source.get(name) is not None}
 
 
 def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> DataSet:
@@ -97,7 +129,8 @@ def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> DataSet:
             f"Recipe {recipe.name} takes no frozen data set.", "Use tallystick.capture."
         )
     recipe.check_frozen(settings, frozen)
-    return DataSet(frozen.columns, {}, {"source": f"frozen data {frozen.directory.name}"}, frozen)
+    about = {"source": f"frozen data {frozen.directory.name}", **about_frozen(frozen.source)}
+    return DataSet(frozen.columns, {}, about, frozen)
 
 
 def require_fields(frozen: Frozen, wanted: Mapping[str, tuple[str, int]], classes: str) -> None:

@@ -1,4 +1,4 @@
-"""Recipe `gpt2`: a GPT-2 of any size on bytes of text."""
+"""Recipe `gpt2`: a GPT-2 of any size on bytes of text, or on the tokens of a tokenizer file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import (
-    Built,
-    DataSet,
-    Recipe,
-    Sources,
-    greatest,
-    is_weight,
-    normal,
-    require_fields,
-)
-from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer, step_options
+from tallystick.job.recipes.base import Built, Recipe, normal
+from tallystick.job.recipes.next_token import build_next_token
+from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer
 from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
-from tallystick.job.recipes.text_corpus import read_text, stdlib_docstrings, windows
+from tallystick.job.recipes.text_records import (
+    SOURCES,
+    check_next_token,
+    next_token_data,
+    vocabulary,
+)
 from tallystick.numerics.types import TensorType
 
 if TYPE_CHECKING:
@@ -183,69 +179,12 @@ def initial_weights(
     return weights
 
 
-def load_data(s: Gpt2Settings, sources: Sources, seed: int) -> DataSet:
-    """Windows of byte tokens; the last ones are held out. One field: `tokens` i64[block_size +
-    1]."""
-    if sources.data is not None:
-        raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
-        )
-    if sources.text is not None:
-        data, origin = read_text(sources.text), f"text file {sources.text.name}"
-    else:
-        data = stdlib_docstrings(s.text_bytes or 1 << 30).encode("utf-8")
-        origin = "documentation strings of the Python standard library"
-    if s.text_bytes:
-        data = data[: s.text_bytes]
-    tokens = windows(data, s.block_size)
-    held_out = max(s.batch_size, round(len(tokens) * s.validation))
-    if len(tokens) <= held_out:
-        raise UsageError(
-            f"{len(data)} bytes of text give {len(tokens)} records, too few to hold out "
-            f"{held_out}.",
-            "Give a longer text, or a smaller block_size or batch_size.",
-        )
-    about = {"source": origin, "text_bytes": str(len(data))}
-    return DataSet({"tokens": tokens[:-held_out]}, {"tokens": tokens[-held_out:]}, about)
-
-
-def check_frozen(s: Gpt2Settings, frozen: Frozen) -> None:
-    """Raise UsageError unless the records are tokens i64[block_size + 1] of the vocabulary."""
-    require_fields(frozen, {"tokens": ("i64", 1)}, "tokens")
-    length = frozen.schema.fields[0].shape[0]
-    if length != s.block_size + 1:
-        raise UsageError(
-            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
-            f"Add --set block_size={length - 1}.",
-        )
-    most = greatest(frozen, "tokens")
-    if most >= s.vocab_size:
-        raise UsageError(
-            f"The data has token {most}, the model {s.vocab_size} tokens.",
-            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
-        )
-
-
 def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
-    from torch.nn import functional as F
-
-    from tallystick.program.capture.api import capture, capture_eval, capture_forward
-
-    def loss(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        tokens = batch["tokens"]
-        logits = module(tokens[:, :-1])
-        return F.cross_entropy(logits.reshape(-1, s.vocab_size), tokens[:, 1:].reshape(-1))
-
-    def forward(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        out: torch.Tensor = module(batch["tokens"])
-        return out
 
     with torch.device("meta"):
         module = make_module(s)
-    module.train()
-    batch = {"tokens": ((s.batch_size, s.block_size + 1), "i64")}
     optimizer = make_optimizer(
         s.optimizer,
         lambda name, shape: len(shape) == 2 and name.startswith("h."),
@@ -254,25 +193,23 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
         weight_decay=s.weight_decay,
         decay_min_ndim=2,
     )
-    captured = capture(module, loss, batch, optimizer, **step_options(s))
-    weight_types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
-    weights = initial_weights(s, weight_types, seed)
-    return Built(
-        captured,
-        captured.state_for(weights),
-        {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
-        capture_eval(module, loss, batch),
-        capture_forward(module, {"tokens": ((1, s.block_size), "i64")}, forward),
-    )
+    rates = {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)}
+
+    def weights(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+        return initial_weights(s, types, seed)
+
+    return build_next_token(module, optimizer, rates, s, weights, seed)
 
 
 RECIPE = Recipe(
     "gpt2",
-    "a GPT-2 of any size on the bytes of a text",
+    "a GPT-2 of any size on the bytes or tokens of a text",
     Gpt2Settings,
-    ("text", "data"),
-    load_data,
+    SOURCES,
+    next_token_data,
     build,
     PRESETS,
-    check_frozen,
+    check_next_token,
+    derive=lambda given, sources: vocabulary(sources),
+    takes=("tokenizer",),
 )

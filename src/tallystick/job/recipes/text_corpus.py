@@ -11,8 +11,8 @@ import sysconfig
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from tallystick.commit.tensor import Array
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
 
@@ -59,19 +59,17 @@ def read_text(path: Path) -> bytes:
     return data
 
 
-def windows(data: bytes, length: int) -> npt.NDArray[np.int64]:
-    """The text as i64 byte tokens in windows of shape (N, length + 1), which overlap by one token.
+def cut(tokens: Array, width: int, stride: int) -> Array:
+    """Windows of `width` tokens, (N, width), whose first tokens are `stride` apart: 1 to `width`.
 
-    Token length + 1 of one window is token 1 of the next, so that every byte is predicted once. A
-    rest that does not fill a window is left out. Raises UsageError for a text that is too short.
+    A rest that does not fill a window is left out. Raises UsageError for a text that is too short.
     """
-    count = (len(data) - 1) // length
+    count = (len(tokens) - width) // stride + 1
     if count < 1:
         raise UsageError(
-            f"A text of {len(data)} bytes gives no window of {length + 1}.",
+            f"A text of {len(tokens)} tokens gives no window of {width}.",
             "Give a longer text, or a smaller block_size.",
         )
-    tokens = np.frombuffer(data, dtype=np.uint8)
-    starts = np.arange(count)[:, None] * length
-    wide: npt.NDArray[np.int64] = tokens[starts + np.arange(length + 1)[None, :]].astype(np.int64)
-    return wide
+    starts = np.arange(count)[:, None] * stride
+    windows: Array = tokens[starts + np.arange(width)[None, :]]
+    return windows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from threading import RLock
 from weakref import WeakSet
 
@@ -22,6 +23,8 @@ from tallystick.kernels.sequence import Call, Sequenced
 from tallystick.kernels.table import Kernel
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
+
+_ALIGNED = 256  # bytes, of places in the scratch memory
 
 
 class Cuda:
@@ -91,6 +94,12 @@ class Cuda:
             self.scratch_memory = None
             self.scratch_memory = Memory(self.driver, nbytes)
         return self.scratch_memory.address
+
+    def places(self, sizes: Sequence[int]) -> list[int]:
+        """The addresses of places in the scratch memory, of so many bytes each."""
+        starts = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
+        base = self.scratch(max(starts.pop(), _ALIGNED))
+        return [base + start for start in starts]
 
     def contiguous(self, dtype: str, shape: Sequence[int]) -> DeviceTensor:
         """A new uninitialised C-contiguous tensor."""

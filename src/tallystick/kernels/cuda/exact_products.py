@@ -90,13 +90,15 @@ def _sizes(target: Target, way: Way, blocks: Blocks) -> _Sizes:
 
 @dataclass(frozen=True)
 class _Laid:
-    """What the launches of one part share: addresses of magnitudes and integers."""
+    """What the launches share: addresses of magnitudes and integers; and how many blocks of terms
+    have room for their sums together. The last part is smaller, and has no more room."""
 
     device: Cuda
     blocks: Blocks
     groups: bytes  # Groups of a, then of b
     a: int
     b: int
+    together: int
 
 
 def dots(device: Cuda, blocks: Blocks, a: Operand, b: Operand, target: Target) -> None:
@@ -121,7 +123,8 @@ def dots(device: Cuda, blocks: Blocks, a: Operand, b: Operand, target: Target) -
         return
     a.find_most(device, blocks, of_a, flag)
     b.find_most(device, blocks, of_b, flag)
-    laid = _Laid(device, blocks, groups, room.at(places["a"]), room.at(places["b"]))
+    together = _together(sizes, blocks)
+    laid = _Laid(device, blocks, groups, room.at(places["a"]), room.at(places["b"]), together)
     digits = 0 if way.tile is None else way.tile.digits
     scratch = {name: room.at(place) for name, place in places.items()}
     for batches in _cut(target.batches, sizes.batches):
@@ -165,7 +168,7 @@ def _places(device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: Blocks) -
 
 
 def _together(sizes: _Sizes, blocks: Blocks) -> int:
-    """Blocks of terms whose sums stand in memory together."""
+    """Blocks of terms whose sums stand in memory together, of parts of these sizes or smaller."""
     return max(1, min(blocks.count, FORCED.results // sizes.results, _MOST_PARTS))
 
 
@@ -204,8 +207,7 @@ def _in_parts(
     """Every block of terms by itself, where there are few elements."""
     blocks = laid.blocks
     count = tile.count(len(rows), len(columns)) * len(batches)
-    together = _together(_Sizes(len(batches), len(rows), len(columns)), blocks)
-    for part in _cut(blocks.count, together):
+    for part in _cut(blocks.count, laid.together):
         params = _params(laid, tile, target, batches, rows, columns, scratch["sums"], part.start, 0)
         grid = (count, len(part), 1)
         laid.device.launch(f"digits_{tile.name}_sums", grid, tile.threads, params, tile.shared)

@@ -215,19 +215,19 @@ class Room:
     def __init__(self, device: Cuda) -> None:
         self._device = device
         self._sizes: list[int] = []
-        self._base: int | None = None
+        self._places: list[int] | None = None
 
     def take(self, nbytes: int) -> int:
-        """The number of a place of that size, divisible by 256."""
-        assert self._base is None
-        self._sizes.append(-(-nbytes // 256) * 256)
+        """The number of a place of that size; its address is divisible by 256."""
+        assert self._places is None
+        self._sizes.append(nbytes)
         return len(self._sizes) - 1
 
     def at(self, place: int) -> int:
         """The address of a place."""
-        if self._base is None:
-            self._base = self._device.scratch(max(sum(self._sizes), 256))
-        return self._base + sum(self._sizes[:place])
+        if self._places is None:
+            self._places = self._device.places(self._sizes)
+        return self._places[place]
 
 
 def turned(x: DeviceTensor, order: Sequence[int]) -> DeviceTensor:

@@ -37,7 +37,7 @@ from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
 from tallystick.program.capture.stock_instances import all_described
 from tallystick.program.capture.trace import BatchLoss, Request, trace
-from tallystick.program.capture.updates import Groups, StepFunction, without_updates
+from tallystick.program.capture.updates import Groups, StepFunction, belongs, without_updates
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
@@ -121,6 +121,7 @@ def capture(
     mode: str = "train",
     micro_batches: int | None = None,
     loss_over: str = MEAN,
+    trains: str | None = None,
 ) -> CapturedStep:
     """Capture one training step: forward, loss, backward, optimizer update.
 
@@ -143,6 +144,10 @@ def capture(
     (sum, count), or (sum, count, metrics), and the sums of all are divided by the sum of the
     counts.
 
+    With `trains`, the path of a submodule or the name of a parameter, the step trains that one
+    alone and passes the others through. Its rate and its optimizer's slots have that name, so that
+    programs which take turns in one job stand beside each other.
+
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
     """
@@ -152,7 +157,16 @@ def capture(
     with uncompiled(module):
         model = Model.of(module)
         check_mode(module, mode)
-        trainable = tuple(k for k, v in model.parameters.items() if v.requires_grad)
+        trainable = tuple(
+            k
+            for k, v in model.parameters.items()
+            if v.requires_grad and (trains is None or belongs(k, trains))
+        )
+        if trains is not None and not trainable:
+            raise UsageError(
+                f"No parameter that requires a gradient belongs to trains={trains!r}.",
+                "Name a submodule's path or a parameter of the module.",
+            )
         if not trainable:
             raise UsageError(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
@@ -161,12 +175,17 @@ def capture(
         rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
         micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
+            if trains is not None:
+                raise UsageError(
+                    "A step with several optimizers trains each of their parameters.",
+                    "Leave trains out, or give the one optimizer of the program.",
+                )
             groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
         request = model.request(loss, given, trainable, groups)
         traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
         b = Builder(resolve_contract(contract))
-        step = emit_step(b, model, request, traced, rules, clip, micro)
+        step = emit_step(b, model, request, traced, rules, clip, micro, trains or "")
         if ema is not None:
             step = step.averaged(b, ema)
         return _captured(b, model, request, step, outputs_grads, micro)

@@ -70,15 +70,16 @@ def emit_step(
     optimizer: Optimizers | Mapping[str, Optimizers],
     clip: Clip,
     micro: MicroBatches | None = None,
+    trains: str = "",
 ) -> Step:
     """Write the traced step with its updates into `b`; of a micro-batch, as its section, with the
-    folds behind it."""
+    folds behind it. `trains` names the update where a job has several, each in its own program."""
     types = {k: type_of_tensor(model.parameters[k]) for k in request.trained}
     if request.groups is not None:
         return _several_updates(b, model, request, request.groups, traced, types)
     assert not isinstance(optimizer, Mapping)
     trained = [k for k in types if f"grad.{k}" in traced.outputs]
-    rules = optimizer_slots(optimizer, {k: types[k] for k in trained})
+    rules = optimizer_slots(optimizer, {k: types[k] for k in trained}, trains)
     state = declare(b, model, rules, request.batch)
     outputs = lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
@@ -86,9 +87,9 @@ def emit_step(
     if micro is not None:
         carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
         outputs, gradients = _folded(b, micro, outputs | carried, gradients)
-    scalars = update_scalars(optimizer)
+    scalars = update_scalars(optimizer, trains)
     values = {name: b.scalar(name) for name in scalars}
-    changed, metrics = emit_update(b, optimizer, state, gradients, clip, values)
+    changed, metrics = emit_update(b, optimizer, state, gradients, clip, values, trains)
     next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
     return Step(
         next_state,
@@ -97,7 +98,7 @@ def emit_step(
         rules,
         scalars,
         set(trained),
-        (Update("", optimizer, tuple(trained), clip),),
+        (Update(trains, optimizer, tuple(trained), clip),),
         carried=carried,
     )
 

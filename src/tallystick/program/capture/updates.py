@@ -37,6 +37,11 @@ Update = Callable[[str, Tensor], None]
 StepFunction = Callable[[nn.Module, dict[str, Tensor], Update], Any]
 
 
+def belongs(parameter: str, group: str) -> bool:
+    """Whether the parameter is of the group: a submodule's path, or the parameter's own name."""
+    return parameter == group or parameter.startswith(f"{group}.")
+
+
 @dataclass(frozen=True)
 class Groups:
     """The optimizers by group, and the trained parameters of each, in bytewise name order.
@@ -57,8 +62,7 @@ class Groups:
     ) -> Groups:
         """Raises UsageError unless each trainable parameter belongs to exactly one optimizer."""
         members = {
-            group: tuple(sorted(n for n in trainable if n == group or n.startswith(f"{group}.")))
-            for group in optimizers
+            group: tuple(sorted(n for n in trainable if belongs(n, group))) for group in optimizers
         }
         for group, names in members.items():
             if isinstance(optimizers[group], ParameterGroups):

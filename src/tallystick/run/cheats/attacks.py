@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Protocol
 
 from tallystick.checkout import checkout
+from tallystick.commit.encoding import JsonValue
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
@@ -20,11 +21,26 @@ from tallystick.run.store.declaration import Declaration, Params, is_attack_name
 from tallystick.run.store.directory import RunStore
 
 _PACKAGE = "tallystick_attacks"
+# What a cheat is about, in the order in which people are shown them.
+KINDS = {
+    "training": "trains on other data, weights or settings than the job says",
+    "length": "saves steps",
+    "validation": "lies about committed validation, or about the stop",
+    "numbers": "gives a false number as the result of an operator",
+    "records": "lies in what it commits to",
+    "log": "lies in the rounding log (contract replay/1)",
+    "answers": "gives no answer in the dispute",
+}
 _TALLYSTICK = Path(__file__).resolve().parents[2]
 
 
 class Attack(Protocol):
     """The interface of `ATTACK` in an attack file; the file may offer more."""
+
+    name: str
+    kind: str  # a key of KINDS
+    summary: str
+    defaults: dict[str, JsonValue]
 
     def make(self, job: Job, params: Params) -> Override:
         """Make the cheat's hooks for `job`. Raises UsageError for parameters that the attack does
@@ -64,6 +80,17 @@ def attack_names() -> list[str]:
 
 def load_attack(name: str) -> Attack:
     """The attack `name`. Raises UsageError where there is none."""
+    attack: Attack = _module(name).ATTACK
+    return attack
+
+
+def attack_text(name: str) -> str:
+    """What the file of the attack `name` says of it: the gain, the way, and how it is caught.
+    Raises UsageError where there is none."""
+    return (_module(name).__doc__ or "").strip()
+
+
+def _module(name: str) -> ModuleType:
     known = attack_names()
     if name not in known:
         raise UsageError(
@@ -78,5 +105,4 @@ def load_attack(name: str) -> Attack:
         package = ModuleType(_PACKAGE)
         package.__path__ = [directory]
         sys.modules[_PACKAGE] = package
-    attack: Attack = importlib.import_module(f"{_PACKAGE}.{name}").ATTACK
-    return attack
+    return importlib.import_module(f"{_PACKAGE}.{name}")

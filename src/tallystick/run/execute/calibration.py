@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
-from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import FileTypes, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import (
     EVAL_PROGRAM,
     FORWARD_PROGRAM,
+    JOB_DIRECTORY,
     MANIFEST,
     Job,
 )
@@ -133,7 +134,9 @@ def read_sample(job: Job, path: Path) -> SampleFile:
 
 
 @exact_environment()
-def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list[Threshold]]:
+def merge_samples(
+    job: Job, paths: Sequence[Path], out: Path, overwrite: bool = False
+) -> tuple[Job, list[Threshold]]:
     """Apply Algorithm 4 to the samples at `paths`, and write the job with the thresholds to `out`.
 
     Raises UsageError where samples do not fit together, and the errors of `read_sample`.
@@ -148,13 +151,13 @@ def merge_samples(job: Job, paths: Sequence[Path], out: Path) -> tuple[Job, list
             )
     found = calibrate(job.program, [file.sample for file in files])
     contract = with_thresholds(published_contract(job.program), found)
-    return job_under(job, contract, out), found
+    return job_under(job, contract, out, overwrite), found
 
 
-def job_under(job: Job, contract: Contract, directory: Path) -> Job:
+def job_under(job: Job, contract: Contract, directory: Path, overwrite: bool = False) -> Job:
     """Write `job` under another contract to `directory`. Raises UsageError, StorageError."""
-    if present(directory / MANIFEST):
-        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
     job.verify()
 
     def under(program: Program) -> Program:
@@ -170,18 +173,19 @@ def job_under(job: Job, contract: Contract, directory: Path) -> Job:
     if job.forward_program is not None:
         programs[FORWARD_PROGRAM] = under(job.forward_program)
         forward = programs[FORWARD_PROGRAM].digest()
-    made = replace(
-        job,
-        directory=directory,
-        commitment=commitment,
-        evaluation=evaluation,
-        forward_digest=forward,
-    )
-    make_directory(directory / "data")
-    for name in job.files():
-        if name not in programs and name != MANIFEST:
-            clone_or_copy(job.directory / name, directory / name, job.directory)
-    for name, program in programs.items():
-        write_file(directory / name, [program.text().encode("ascii")])
-    write_file(directory / MANIFEST, [manifest_bytes(job_manifest(made))])
+    with written_anew(directory, JOB_DIRECTORY, overwrite) as place:
+        made = replace(
+            job,
+            directory=place,
+            commitment=commitment,
+            evaluation=evaluation,
+            forward_digest=forward,
+        )
+        make_directory(place / "data")
+        for name in job.files():
+            if name not in programs and name != MANIFEST:
+                clone_or_copy(job.directory / name, place / name, job.directory)
+        for name, program in programs.items():
+            write_file(place / name, [program.text().encode("ascii")])
+        write_file(place / MANIFEST, [manifest_bytes(job_manifest(made))])
     return load_job(directory)

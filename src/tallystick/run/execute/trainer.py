@@ -21,6 +21,7 @@ from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.state import loss_bits
 from tallystick.disk.files import locked
+from tallystick.disk.regular import lies_in
 from tallystick.errors import (
     CounterpartyError,
     MismatchError,
@@ -66,6 +67,7 @@ class Options:
     # Under a contract that keeps logs: follow the rounding logs of this run; compress our own.
     replay: Path | None = None
     compress: bool = False
+    overwrite: bool = False  # begin anew: a run that is there is removed
     maker: Maker = field(default_factory=Maker)
     # Stop before this step as if interrupted; for tests and demonstrations.
     stop_before: int | None = None
@@ -157,6 +159,7 @@ class _Training:
         while engine.step < engine.last_step:
             if stop.requested or engine.step == self.options.stop_before:
                 self._pause()
+                self._end_session()
                 return False
             began = self.options.clock()
             step = engine.step
@@ -290,8 +293,13 @@ class _Training:
         reason = end_reason(self.job, step, bits)
         root = run_root(self.job.digest, self.journal.content.checkpoints)
         self._drop_pauses()
+        self._end_session()
         self.journal.end(step, reason, root)
         return True
+
+    def _end_session(self) -> None:
+        spent = self.options.clock() - self.policy.started
+        self.journal.session_end(self.engine.step, round(1000 * spent))
 
     def _drop_pauses(self) -> None:
         """Remove the states of pauses: no signature will cover them."""
@@ -325,6 +333,14 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
             f"Choose 0 <= A < B <= {job.steps}.",
         )
     genesis: State | None = job.verify()
+    if options.overwrite:
+        for used in (job.directory, options.replay):
+            if used is not None and lies_in(used, out):
+                raise UsageError(
+                    f"{used} lies in {out}, which would be removed.",
+                    "Name a copy of it, or another --out directory.",
+                )
+        store.discard()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: there need be memory for one state only
     _room_for_job(job, store)

@@ -11,7 +11,7 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.logs.report import follow_report
-from tallystick.run.show.series import series
+from tallystick.run.show.series import seconds_a_step, series
 from tallystick.run.store.declaration import read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import loss_value
@@ -123,12 +123,14 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "signer": signer,
         "signature": "valid" if envelope is not None else "absent",
         "loss": list(found.training),
+        "loss_of": {name: list(losses) for name, losses in found.by_program.items()},
         "validation": [{"step": s, "loss": loss} for s, loss in found.validation],
         "log_bytes": store.log_bytes(),
         "followed": followed and followed.as_dict(),
         "isa": session.get("isa"),
         "threads": session.get("threads"),
         "sessions": journal.sessions,
+        "step_seconds": seconds_a_step(journal.sessions),
         "recipe": job.recipe["name"] if job.recipe else None,
         "disk_bytes": store.disk_bytes(),
     }

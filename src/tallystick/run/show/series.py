@@ -6,7 +6,7 @@ first. A pass that ends with a step without a batch, its decision, has that step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.commit.timetable import Timetable
@@ -16,26 +16,42 @@ from tallystick.job.job import Job
 @dataclass(frozen=True)
 class Series:
     """`training` has the loss of each training step; `validation` pairs of a number of training
-    steps and the loss of the pass after them."""
+    steps and the loss of the pass after them. `by_program` has the training losses of each program
+    that trains."""
 
     training: tuple[float, ...]
     validation: tuple[tuple[int, float], ...]
+    by_program: dict[str, tuple[float, ...]]
 
 
 def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, float]]) -> Series:
     """The series of a run with these `losses`, one for each step. `evaluations` are the validation
     losses beside the run, by step."""
     timetable = job.commitment.timetable
-    if all(not program.by_pass for program in timetable.programs):
-        return Series(tuple(losses), tuple(evaluations))
     training: list[float] = []
+    by_program: dict[str, list[float]] = {p.name: [] for p in timetable.programs if not p.by_pass}
     validation: list[tuple[int, float]] = []
     for step, loss in enumerate(losses):
         if trains(timetable, step):
             training.append(loss)
+            by_program[timetable.programs[timetable.at(step).program].name].append(loss)
         elif decides(timetable, step):
             validation.append((len(training), loss))
-    return Series(tuple(training), tuple(validation))
+    if not any(program.by_pass for program in timetable.programs):
+        validation = list(evaluations)
+    named = {name: tuple(found) for name, found in by_program.items()}
+    return Series(tuple(training), tuple(validation), named)
+
+
+def seconds_a_step(sessions: Sequence[Mapping[str, object]]) -> float | None:
+    """The time of a step, by the trainer's word: over the sessions that ended as they should and
+    executed steps; None without one."""
+    steps = spent = 0
+    for session in sessions:
+        start, end, time = (session.get(k) for k in ("start_step", "end_step", "milliseconds"))
+        if isinstance(start, int) and isinstance(end, int) and isinstance(time, int):
+            steps, spent = steps + max(0, end - start), spent + max(0, time)
+    return spent / 1000 / steps if steps and spent else None
 
 
 def trains(timetable: Timetable, step: int) -> bool:
@@ -51,5 +67,4 @@ def decides(timetable: Timetable, step: int) -> bool:
 
 def trained(timetable: Timetable, steps: int) -> int:
     """The number of training steps among the first `steps`."""
-    numbers = range(len(timetable.programs))
-    return sum(timetable.count(n, steps) for n in numbers if not timetable.programs[n].by_pass)
+    return timetable.trained(steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ class RunSummary:
     """A finished run, or one that was interrupted (`finished` false, roots so far).
 
     `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
-    of a number of training steps and a loss.
+    of a number of training steps and a loss. `losses_of` has the training losses of each program,
+    where several take turns.
     """
 
     directory: Path
@@ -40,6 +42,7 @@ class RunSummary:
     seconds: float
     log_bytes: int = 0
     followed: FollowReport | None = None
+    losses_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
@@ -66,4 +69,5 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         seconds=seconds,
         log_bytes=store.log_bytes(),
         followed=follow_report(content),
+        losses_of=found.by_program,
     )

@@ -12,13 +12,21 @@ from tallystick.commit.job import STOP_SLOT, JobCommitment2, ScalarTable, scalar
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.commit.timetable import Timetable
+from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, write_file
 from tallystick.disk.manifest import manifest_bytes
-from tallystick.disk.regular import present
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.continued import CONTINUES, continuation_file, continued_run
-from tallystick.job.job import EVAL_PROGRAM, FORWARD_PROGRAM, MANIFEST, STATE0, VALIDATION, Job
+from tallystick.job.job import (
+    EVAL_PROGRAM,
+    FORWARD_PROGRAM,
+    JOB_DIRECTORY,
+    MANIFEST,
+    STATE0,
+    VALIDATION,
+    Job,
+)
 from tallystick.job.job_file import job_manifest, load_job
 from tallystick.job.scalars import DERIVED
 from tallystick.kernels.environment import exact_environment
@@ -36,6 +44,7 @@ def continue_run(
     steps: int,
     schedules: Mapping[str, ScalarTable] | None = None,
     trust: Sequence[PublicKey] | None = None,
+    overwrite: bool = False,
 ) -> Job:
     """Write the job that trains `steps` more steps from the end of the finished run at `run`.
 
@@ -43,12 +52,13 @@ def continue_run(
     those of a run that never stopped. `schedules` gives new values for scalars that were tables:
     a number, or one number for each step. Another table goes on with its last value.
 
-    A run that a rule of its own has stopped goes on to the end: the new job stops by no slot.
+    A run that a rule of its own has stopped goes on to the end: the new job stops by no slot. A job
+    at `directory` is refused, or with `overwrite` replaced.
     Raises the errors of `read_claim` and UsageError.
     """
     directory = Path(directory)
-    if present(directory / MANIFEST):
-        raise UsageError(f"{directory} already holds a job.", "Choose another directory.")
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
     if steps < 1:
         raise UsageError(f"{steps} more steps are none.", "Give at least one.")
     store = RunStore(Path(run))
@@ -71,14 +81,14 @@ def continue_run(
         )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
     timetable = _later(job, claim.last_step)
-    scalars = _scalars(job, timetable, timetable.steps_for(0, steps), schedules or {})
+    scalars = _scalars(job, timetable, timetable.training_steps(steps), schedules or {})
     proof = prove_continuation(state.digests(), state.loss_chain, state.log_chain)
     commitment = JobCommitment2(
         contract=c.contract,
         genesis_root=State(state.slots).root(),
         timetable=timetable,
         rng_seed=c.rng_seed,
-        steps=timetable.steps_for(0, steps),
+        steps=timetable.training_steps(steps),
         checkpoint_interval=c.checkpoint_interval,
         scalars_digest=scalars_digest(scalars),
         stop_on_non_finite=c.stop_on_non_finite,
@@ -86,11 +96,13 @@ def continue_run(
         continues=continued_run(claim.commitment).digest(),
     )
     about = {**job.about, "continues": f"run {claim.run_root.hex()[:16]}"}
-    made = replace(
-        job, directory=directory, commitment=commitment, scalars=scalars, fills={}, about=about
-    )
-    made = replace(made, recipe=None)  # the recipe gives neither this state nor these tables
-    _write(job, made, state, continuation_file(store.commitment_bytes(), proof))
+    proved = continuation_file(store.commitment_bytes(), proof)
+    with written_anew(directory, JOB_DIRECTORY, overwrite) as place:
+        made = replace(
+            job, directory=place, commitment=commitment, scalars=scalars, fills={}, about=about
+        )
+        made = replace(made, recipe=None)  # the recipe gives neither this state nor these tables
+        _write(job, made, state, proved)
     return load_job(directory)
 
 

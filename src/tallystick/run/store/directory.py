@@ -26,7 +26,15 @@ from typing import NoReturn
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope
-from tallystick.disk.files import make_directory, remove, remove_temporaries, write_file
+from tallystick.disk.anew import refuse_strangers
+from tallystick.disk.files import (
+    locked,
+    make_directory,
+    remove,
+    remove_all,
+    remove_temporaries,
+    write_file,
+)
 from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.disk.regular import (
     check_directory,
@@ -167,7 +175,7 @@ class RunStore:
             if self.job_digest() != job.digest:
                 raise UsageError(
                     f"{self.directory} holds a run of another job.",
-                    "Choose another --out directory.",
+                    "Choose another --out directory, or overwrite it (--overwrite).",
                 )
         else:
             self._refuse_foreign_files()
@@ -188,6 +196,26 @@ class RunStore:
             write_file(self.manifest_path, [manifest_bytes(body)])
         for path in (self.directory, self.checkpoints_path, self.nodes_path, self.logs_path):
             remove_temporaries(path, self.directory)
+
+    def discard(self) -> None:
+        """Remove the run that is there, if one is. The manifest goes last: what a killed removal
+        leaves is still a run, which is overwritten, or another file is missed and named.
+
+        Raises UsageError where the directory holds other files too, StorageError where a trainer
+        writes it or a file cannot be removed.
+        """
+        if not self.exists:
+            return
+        scratch = SCRATCH_PREFIX
+        refuse_strangers(
+            self.directory,
+            lambda name: name in self.own_names or name.startswith((scratch, MANIFEST)),
+        )
+        with locked(self.lock_path):
+            for name in names(self.directory):
+                if not name.startswith(MANIFEST) and name != self.lock_path.name:
+                    remove_all(self.directory / name)
+            remove_all(self.manifest_path)
 
     def _refuse_foreign_files(self) -> None:
         ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}

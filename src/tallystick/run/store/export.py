@@ -124,8 +124,26 @@ class Weights:
         )
 
 
-def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Weights:
-    """The weights of a finished run. Raises the errors of `read_claim` and `final_state`."""
+@dataclass(frozen=True)
+class Chosen:
+    """A committed state of a finished run, with its job and the run's claim."""
+
+    job: Job
+    claim: Claim
+    step: int
+    state: State
+
+    def values(self, which: Which, run: Path) -> dict[str, Array]:
+        """The state's slots, averages in the place of the parameters where `which` says so."""
+        found = dict(self.state.slots)
+        if which.average:
+            averages = _averages(self.state.tensors(), run)
+            found |= {"param." + name: array for name, array in averages.items()}
+        return found
+
+
+def chosen_state(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Chosen:
+    """The state that `which` names. Raises the errors of `read_claim` and `final_state`."""
     store = RunStore(run)
     store.require()
     job = store.job()
@@ -135,7 +153,13 @@ def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> We
     if which.best:
         step = _best_step(job, claim, state)
         state = final_state(store, job, step, claim.roots[step])
-    tensors = state.tensors()
+    return Chosen(job, claim, step, state)
+
+
+def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Weights:
+    """The weights of a finished run. Raises the errors of `chosen_state`."""
+    chosen = chosen_state(run, trust, which)
+    job, tensors = chosen.job, chosen.state.tensors()
     named = ((module_name(slot), array) for slot, array in tensors.items())
     weights = {name: array for name, array in named if name is not None}
     names = names_of(job.about, set(weights))
@@ -143,7 +167,7 @@ def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> We
         weights |= _averages(tensors, run)
     weights |= {alias: weights[name] for alias, name in names.tied.items()}
     kept = {n: array for n, array in weights.items() if n not in names.transient}
-    return Weights(job, claim, step, kept)
+    return Weights(job, chosen.claim, chosen.step, kept)
 
 
 def _best_step(job: Job, claim: Claim, state: State) -> int:

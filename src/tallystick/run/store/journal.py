@@ -105,7 +105,10 @@ class JournalContent:
                 value: Any = parse_canonical_json(payload, "session record", _MAX_PAYLOAD)
                 if not is_session(value):
                     return "a session record is malformed"
-                self.sessions.append(value)
+                if "end_step" in value and self.sessions:  # the end of the session before it
+                    self.sessions[-1] = {**self.sessions[-1], **value}
+                else:
+                    self.sessions.append(value)
             elif kind == FOLLOWED:
                 found: Any = parse_canonical_json(payload, "record of a find", _MAX_PAYLOAD)
                 if why := found_problem(found):
@@ -155,8 +158,10 @@ class JournalContent:
 # The members of a session record that this build reads, and their types.
 _SESSION: dict[str, type] = {
     "compiler": str,
+    "end_step": int,
     "isa": str,
     "keep_checkpoints": int,
+    "milliseconds": int,
     "replay": str,
     "start_step": int,
     "tallystick": str,
@@ -312,6 +317,11 @@ class Journal:
         """Append the facts of the machine that executes from here on: instruction set, threads,
         versions."""
         self._append(SESSION, canonical_json(info))
+
+    def session_end(self, step: int, milliseconds: int) -> None:
+        """Append the step up to which the session has executed, and the time from its first step
+        on. They are for people: a session that is killed has no such record."""
+        self._append(SESSION, canonical_json({"end_step": step, "milliseconds": milliseconds}))
 
     def loss(self, step: int, bits: int, log: bytes | None = None) -> None:
         """Append the loss of step `step`, as binary32 bits, and the digest of its log if it has

@@ -1,0 +1,100 @@
+"""A `tokenizers` JSON file: text to tokens and back. Needs the package tokenizers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tallystick.commit.encoding import sha256
+from tallystick.commit.tensor import Array
+from tallystick.data.sources.base import missing
+from tallystick.disk.regular import os_errors, read_file
+from tallystick.errors import UsageError
+
+PIECE_BYTES = 1 << 20
+_LONGEST_LINE = 64 << 20
+_TOKENIZER_LIMIT = 256 << 20
+
+
+@dataclass(frozen=True)
+class TokenizerFile:
+    """A tokenizer, its file's name and SHA-256 in hexadecimal, and the version of the package."""
+
+    tokenizer: Any
+    name: str
+    digest: str
+    version: str
+
+    @property
+    def count(self) -> int:
+        """One more than the greatest token."""
+        return 1 + max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def token(self, text: str) -> int | None:
+        """The token whose text is `text`, if there is one."""
+        found: int | None = self.tokenizer.token_to_id(text)
+        return found
+
+    def encode(self, piece: bytes, name: str) -> Array:
+        """The tokens of a text, i64[n], without special ones. Raises UsageError."""
+        try:
+            text = piece.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{name} is not UTF-8.", "Convert it first.") from None
+        return np.array(self.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+
+    def encode_pieces(self, text: bytes, name: str) -> Array:
+        """The tokens of a whole text, encoded piece by piece as a frozen text is. Raises
+        UsageError."""
+        parts = [self.encode(each, name) for each in pieces(io.BytesIO(text), Path(name))]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        found: str = self.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return found
+
+
+def load_tokenizer(path: Path) -> TokenizerFile:
+    """The tokenizer in the file. Raises CannotCheckError without the package, UsageError for a file
+    of another kind, StorageError."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise missing("tokenizers", "A tokenizer file") from None
+    data = read_file(path, _TOKENIZER_LIMIT, "tokenizer file")
+    try:
+        made = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+    except Exception as error:  # the package raises plain Exception
+        raise UsageError(
+            f"{path} is no tokenizers file: {str(error)[:120].rstrip('.')}.",
+            "Give the tokenizer.json of the model.",
+        ) from None
+    made.no_truncation()
+    made.no_padding()
+    return TokenizerFile(made, path.name, sha256(data).hex(), tokenizers.__version__)
+
+
+def pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """A text in pieces of at least PIECE_BYTES that end with a line. Raises UsageError,
+    StorageError."""
+    with os_errors(path):
+        lines: list[bytes] = []
+        size = 0
+        while line := file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise UsageError(
+                    f"{path} has a line of more than {_LONGEST_LINE} bytes.", "Break it."
+                )
+            lines.append(line)
+            size += len(line)
+            if size >= PIECE_BYTES:
+                yield b"".join(lines)
+                lines, size = [], 0
+        if lines:
+            yield b"".join(lines)

@@ -1,0 +1,169 @@
+"""Recipe `llama`: a Llama of any size on bytes of text, or on the tokens of a tokenizer file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import UsageError
+from tallystick.job.recipes.base import Built, Recipe, normal
+from tallystick.job.recipes.llama_module import (
+    INVERSE_FREQUENCIES,
+    inverse_frequencies,
+    make_module,
+)
+from tallystick.job.recipes.next_token import build_next_token
+from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.text_records import (
+    SOURCES,
+    TextSettings,
+    check_next_token,
+    next_token_data,
+    vocabulary,
+)
+from tallystick.numerics.types import TensorType
+from tallystick.program.update import Optimizers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class LlamaSettings(TextSettings):
+    """Keys of `--set`."""
+
+    recipe: ClassVar[str] = "llama"
+
+    n_layer: int = setting(4, "transformer blocks", low=1, high=1000)
+    n_head: int = setting(4, "attention heads; divides n_embd", low=1, high=1000)
+    n_kv_head: int = setting(2, "heads of keys and values; divides n_head", low=1, high=1000)
+    n_embd: int = setting(128, "width", low=2, high=65536)
+    intermediate: int = setting(384, "width inside the feed-forward layers", low=1, high=1 << 20)
+    block_size: int = setting(64, "tokens per record", low=1, high=1 << 20)
+    vocab_size: int = setting(256, "tokens in the vocabulary, at least 256", low=256, high=1 << 24)
+    tied: bool = setting(True, "the head shares the embedding's weight")
+    norm_eps: float = setting(1e-5, "added in RMS norms", low=0)
+    attention_dropout: float = setting(0.0, "probability, of attention", low=0)
+    rope_theta: float = setting(10000.0, "base of the rotary positions", low=1)
+    rope_factor: float = setting(1.0, "stretch of their long waves (Llama 3.1); 1 is off", low=1)
+    rope_low: float = setting(1.0, "of rope_factor: waves below which all is stretched", low=0)
+    rope_high: float = setting(4.0, "of rope_factor: waves above which nothing is", low=0)
+    rope_original: int = setting(8192, "of rope_factor: tokens of the first training", low=1)
+    batch_size: int = setting(8, "records per step", low=1, high=1 << 20)
+    weight_decay: float = setting(0.1, "on matrices only", low=0)
+    beta2: float = setting(0.95, "Adam, AdamW and LAMB", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.below_one("attention_dropout")
+        self.divides("n_head", "n_embd")
+        self.divides("n_kv_head", "n_head")
+        if self.n_embd // self.n_head % 2:
+            raise UsageError(
+                f"{self.recipe}: a head of {self.n_embd // self.n_head} numbers has no pairs.",
+                "Choose n_embd and n_head with an even quotient.",
+            )
+        if not self.rope_low < self.rope_high:
+            raise UsageError(f"{self.recipe}: rope_low is below rope_high.", "Fix --set.")
+
+
+PRESETS = {
+    "1b": {
+        "n_layer": "16",
+        "n_head": "32",
+        "n_kv_head": "8",
+        "n_embd": "2048",
+        "intermediate": "8192",
+        "vocab_size": "128256",
+        "block_size": "2048",
+        "rope_theta": "500000",
+        "rope_factor": "32",
+        "lr": "0.0003",
+        "warmup": "200",
+        "text_bytes": "0",
+    },
+    "8b": {
+        "n_layer": "32",
+        "n_head": "32",
+        "n_kv_head": "8",
+        "n_embd": "4096",
+        "intermediate": "14336",
+        "vocab_size": "128256",
+        "block_size": "2048",
+        "tied": "false",
+        "rope_theta": "500000",
+        "rope_factor": "8",
+        "lr": "0.0003",
+        "warmup": "200",
+        "text_bytes": "0",
+    },
+    "small": {
+        "n_layer": "8",
+        "n_head": "8",
+        "n_kv_head": "4",
+        "n_embd": "512",
+        "intermediate": "1536",
+        "block_size": "256",
+    },
+    "tiny": {
+        "n_layer": "2",
+        "n_head": "4",
+        "n_kv_head": "2",
+        "n_embd": "16",
+        "intermediate": "32",
+        "block_size": "16",
+        "batch_size": "4",
+    },
+}
+
+
+def initial_state(s: LlamaSettings, types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """Llama's initialisation, a function of slot names, shapes, settings and `seed` alone.
+
+    Matrices and embeddings: normal, 0.02. Norms: 1. The angles of the rotary positions:
+    `inverse_frequencies`. The draw id is the slot's place in name order.
+    """
+    state: dict[str, Array] = {}
+    for index, name in enumerate(sorted(types)):
+        shape = types[name].shape
+        if name.endswith(INVERSE_FREQUENCIES):
+            state[name] = inverse_frequencies(s)
+        elif len(shape) == 1:
+            state[name] = np.ones(shape, dtype=np.float32)
+        else:
+            state[name] = normal(seed, index, shape, 0.02)
+    return state
+
+
+def on_meta(s: LlamaSettings) -> tuple[nn.Module, Optimizers]:
+    """The module without weights, and its optimizer: all that capture needs, whatever the size."""
+    import torch
+
+    with torch.device("meta"):
+        module = make_module(s)
+    return module, s.rule(lambda name, shape: len(shape) == 2 and ".layers." in name)
+
+
+def build(s: LlamaSettings, fields: Mapping[str, TensorType], steps: int, seed: int) -> Built:
+    """Capture the training step, the validation loss and the forward pass. Needs torch."""
+    return build_next_token(
+        *on_meta(s), s.rates(steps), s, lambda types, seed: initial_state(s, types, seed), seed
+    )
+
+
+RECIPE = Recipe(
+    "llama",
+    "a Llama of any size on the bytes or tokens of a text",
+    LlamaSettings,
+    SOURCES,
+    next_token_data,
+    build,
+    PRESETS,
+    check_next_token,
+    derive=lambda given, sources: vocabulary(sources),
+    takes=("tokenizer",),
+)

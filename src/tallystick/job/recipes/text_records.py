@@ -1,0 +1,128 @@
+"""What recipes of language models share: text as records of tokens, bytes or a tokenizer's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.data.frozen import Frozen
+from tallystick.errors import UsageError
+from tallystick.job.recipes.base import (
+    DataSet,
+    Sources,
+    about_tokenizer,
+    greatest,
+    opened_tokenizer,
+    require_fields,
+)
+from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.step_settings import StepSettings
+from tallystick.job.recipes.text_corpus import cut, read_text, stdlib_docstrings
+
+SOURCES = ("text", "data")
+FIELD = "tokens"
+# The standard library is asked for no less, so that it can tell that its texts were stripped.
+_LEAST_BYTES = 1 << 14
+
+
+@dataclass(frozen=True)
+class TextSettings(StepSettings):
+    """Keys of `--set` of a model of text."""
+
+    text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
+    validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
+
+
+def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
+    """The tokens of the text, i64[n], and what a job says about them. Raises UsageError."""
+    if sources.data is not None:
+        raise UsageError(
+            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+        )
+    if sources.text is not None:
+        data, origin = read_text(sources.text), f"text file {sources.text.name}"
+    else:
+        wanted = max(s.text_bytes, _LEAST_BYTES) if s.text_bytes else 1 << 30
+        data = stdlib_docstrings(wanted).encode("utf-8")
+        origin = "documentation strings of the Python standard library"
+    if s.text_bytes:
+        data = data[: s.text_bytes]
+    tokenizer = opened_tokenizer(sources)
+    if tokenizer is None:
+        about = {"source": origin, "text_bytes": str(len(data))}
+        return np.frombuffer(data, dtype=np.uint8).astype(np.int64), about
+    if s.text_bytes and len(data) == s.text_bytes:
+        data = whole_characters(data)
+    tokens = tokenizer.encode_pieces(data, origin)
+    most = int(tokens.max(initial=0))
+    if most >= s.vocab_size:
+        raise UsageError(
+            f"The text has token {most} of {tokenizer.name}, the model {s.vocab_size} tokens.",
+            f"Add --set vocab_size={tokenizer.count}.",
+        )
+    about = {"source": origin, "text_bytes": str(len(data)), **about_tokenizer(tokenizer)}
+    return tokens, about
+
+
+def whole_characters(data: bytes) -> bytes:
+    """UTF-8 without a last character that was cut: at most three bytes less."""
+    for left in range(min(4, len(data))):
+        try:
+            data[len(data) - left - min(4, len(data) - left) :].decode("utf-8", "strict")
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                continue
+        return data[: len(data) - left]
+    return data
+
+
+def load_windows(s: Any, sources: Sources, width: int, stride: int) -> DataSet:
+    """Records `tokens` i64[width], the first tokens `stride` apart; the last ones are held out.
+
+    Raises UsageError for a text that is too short."""
+    tokens, about = tokens_of(s, sources)
+    records = cut(tokens, width, stride)
+    held_out = max(s.batch_size, round(len(records) * s.validation))
+    if len(records) <= held_out:
+        raise UsageError(
+            f"{about['text_bytes']} bytes of text give {len(records)} records, too few to hold out "
+            f"{held_out}.",
+            "Give a longer text, or a smaller block_size or batch_size.",
+        )
+    return DataSet({FIELD: records[:-held_out]}, {FIELD: records[-held_out:]}, about)
+
+
+def next_token_data(s: Any, sources: Sources, seed: int) -> DataSet:
+    """Windows of one token more than `block_size`, which overlap by one."""
+    return load_windows(s, sources, s.block_size + 1, s.block_size)
+
+
+def check_next_token(s: Any, frozen: Frozen) -> None:
+    """Raise UsageError unless the records are tokens i64[block_size + 1] of the vocabulary."""
+    require_fields(frozen, {FIELD: ("i64", 1)}, FIELD)
+    length = frozen.schema.fields[0].shape[0]
+    if length != s.block_size + 1:
+        raise UsageError(
+            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
+            f"Add --set block_size={length - 1}.",
+        )
+    check_vocabulary(s, frozen, FIELD)
+
+
+def check_vocabulary(s: Any, frozen: Frozen, field: str) -> None:
+    """Raise UsageError unless no token of the frozen records is beyond the model's."""
+    most = greatest(frozen, field)
+    if most >= s.vocab_size:
+        raise UsageError(
+            f"The data has token {most}, the model {s.vocab_size} tokens.",
+            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
+        )
+
+
+def vocabulary(sources: Sources) -> dict[str, str]:
+    """The setting `vocab_size` that a tokenizer file gives where `--set` gives none."""
+    tokenizer = opened_tokenizer(sources)
+    return {} if tokenizer is None else {"vocab_size": str(max(256, tokenizer.count))}
