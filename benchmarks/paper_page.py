@@ -28,8 +28,10 @@ OVT is "Optimistic Verifiable Training by Controlling Hardware Nondeterminism" (
 Boneh 2024). Verde is "Verde: Verification via Refereed Delegation for Machine Learning Programs"
 (Arun et al. 2025). **All of our figures are from a CPU; the papers' are from GPUs.** So compare
 bytes, counts and ratios over PyTorch on the same machine, not seconds. *Load* is the machine's load
-average while a row was measured: on two cores a load above 2 says that other work ran beside it. ✗
-marks a figure in which the paper's is the better one.
+average while a row was measured: on two cores a load above 2 says that other work ran beside it,
+and then times are no figures to quote: PyTorch's threads wait for each other more than ours do. ✗
+marks a figure in which the paper's is the better one. CIFAR-10 is 5,000 of its 50,000 training
+images here; every image counts alike in time and bytes.
 """
 REPEAT = """## Repeat it
 
