@@ -212,10 +212,10 @@ class Breaks(hf.TrainerCallback):  # type: ignore[misc]
 
 
 def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
-    def trainer(out: Path, *callbacks: Any) -> Any:
+    def trainer(out: Path, *callbacks: Any, **given: Any) -> Any:
         return tallystick.Trainer(
             gpt2(), arguments(out), train_dataset=sentences(), data_collator=padded,
-            callbacks=list(callbacks),
+            callbacks=list(callbacks), **given,
         )  # fmt: skip
 
     broken = trainer(tmp_path / "a", Breaks())
@@ -231,6 +231,13 @@ def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
         trainer(tmp_path / "c").train(resume_from_checkpoint=True)
     with pytest.raises(UsageError, match="no run of this Trainer"):
         trainer(tmp_path / "a").train(resume_from_checkpoint=str(tmp_path / "b"))
+    anew = trainer(tmp_path / "a", overwrite=True)
+    anew.train()
+    assert anew.run.run_root == whole.run.run_root
+    anew.train()  # of the trained model: another job in the old one's place
+    assert anew.run.run_root != whole.run.run_root
+    with pytest.raises(UsageError, match="resumed and overwritten"):
+        anew.train(resume_from_checkpoint=True)
 
 
 def test_the_weights_and_the_files_are_those_of_the_run(tmp_path: Path) -> None:

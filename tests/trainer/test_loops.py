@@ -66,6 +66,18 @@ def test_a_plain_loop_of_fifty_steps(tmp_path: Path) -> None:
     assert tallystick.audit(tmp_path / "run", progress=False).accepted
 
 
+def test_a_script_of_fit_runs_again(tmp_path: Path) -> None:
+    def fitted(steps: int, **more: Any) -> int:
+        module, optimizer, scheduler = parts()
+        given = {"out": tmp_path, "steps": steps, "scheduler": scheduler, "progress": False}
+        return len(tallystick.fit(module, loss, loader(), optimizer, **given, **more).losses)
+
+    assert fitted(2, overwrite=True) == 2
+    assert fitted(3, overwrite=True) == 3
+    with pytest.raises(UsageError, match="another job"):
+        fitted(2)
+
+
 def test_accumulation_stop_and_the_best_weights(tmp_path: Path) -> None:
     module = Net().train()
     run = tallystick.fit(

@@ -20,7 +20,7 @@ adam_epsilon gradient_accumulation_steps max_grad_norm label_smoothing_factor lo
 logging_steps logging_first_step eval_strategy eval_steps per_device_eval_batch_size
 load_best_model_at_end seed data_seed remove_unused_columns resume_from_checkpoint disable_tqdm
 report_to run_name project log_level log_level_replica label_names prediction_loss_only
-per_gpu_train_batch_size per_gpu_eval_batch_size
+per_gpu_train_batch_size per_gpu_eval_batch_size overwrite_output_dir
 """.split()
 )
 
@@ -79,7 +79,6 @@ SAME = {
     "do_train": "Trainer itself does not read it",
     "do_eval": "Trainer itself does not read it",
     "do_predict": "Trainer itself does not read it",
-    "overwrite_output_dir": "a job that is there is never overwritten",
     "metric_for_best_model": "checked where a best model is asked for",
     "greater_is_better": "checked where a best model is asked for",
     "torch_compile_backend": "it belongs to torch_compile",

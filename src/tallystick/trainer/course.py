@@ -72,7 +72,9 @@ class Course:
     def record_count(self) -> int:
         return len(next(iter(self.records.values())))
 
-    def save(self, directory: Path, compare_first_step: bool = True) -> Job:
+    def save(
+        self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
+    ) -> Job:
         """Write the job. Raises the errors of `capture` and `save_job`."""
         accumulated: dict[str, Any] = {}
         if self.micro_batches > 1:
@@ -106,6 +108,7 @@ class Course:
             order_seed=self.order_seed,
             schedules=self.schedules,
             compare_first_step=compare_first_step,
+            overwrite=overwrite,
             **given,
         )
 
@@ -127,8 +130,9 @@ def order_sentence(course: Course) -> str:
     return f"{told}: {course.steps} steps."
 
 
-def job_of(course: Course, out: Path) -> Job:
-    """The course's job in `out`: written, or the one that is there if it is the same.
+def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:
+    """The course's job in `out`: written, or the one that is there if it is the same. With
+    `overwrite` it is written anew.
 
     Raises UsageError where another job is there.
     """
@@ -136,6 +140,8 @@ def job_of(course: Course, out: Path) -> Job:
     if not present(directory / MANIFEST):
         remove_tree(directory)  # a job without its manifest was never finished
         return course.save(directory)
+    if overwrite:
+        return course.save(directory, overwrite=True)
     fresh = out / f"{JOB}.new"
     remove_tree(fresh)
     try:
@@ -146,7 +152,7 @@ def job_of(course: Course, out: Path) -> Job:
     if job.digest != digest:
         raise UsageError(
             f"{out} holds another job: its model, data, optimizer or settings are not these.",
-            "Choose another output directory, or remove that one. A module that was trained "
+            "Choose another output directory, or pass overwrite=True. A module that was trained "
             "already makes a new job.",
         )
     return job
@@ -162,16 +168,18 @@ def carry_out(
     listener: Listener | None = None,
     progress: bool = True,
     best: bool = False,
+    overwrite: bool = False,
 ) -> RunSummary:
     """Train the course in `out`: its job in `job`, its signed run in `run`; or go on with the run
-    there. Afterwards the module has the final weights, with `best` those of the best pass.
+    there. Afterwards the module has the final weights, with `best` those of the best pass. With
+    `overwrite` job and run are made anew.
 
     Raises KeyboardInterrupt when interrupted (the same call goes on), the errors of `capture`,
     `save_job` and `tallystick.train`, and UsageError where `out` holds another job.
     """
     out = Path(out)
     note(order_sentence(course))
-    job = job_of(course, out)
+    job = job_of(course, out, overwrite)
     result = train(
         job,
         out / RUN,
@@ -180,6 +188,7 @@ def carry_out(
         key=key,
         listener=listener,
         progress=progress,
+        overwrite=overwrite,
     )
     if best and not any(loss < float("inf") for _, loss in result.validation):
         note("No pass of validation came to a number: the module gets the last weights.")

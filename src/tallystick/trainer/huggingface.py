@@ -45,7 +45,8 @@ class Trainer(_Base):  # type: ignore[misc]
 
     `contract`, `threads`, `device` and `key` are those of `tallystick.capture` and
     `tallystick.train`. With `frozen_collator` a collator that draws (masked language modelling) is
-    read once, and its draws stay. After `train()`, `run` is the run's summary.
+    read once, and its draws stay. With `overwrite` a job and a run in `output_dir` are replaced.
+    After `train()`, `run` is the run's summary.
 
     Raises UsageError for an argument, an override or data that no job can honour: each by its name.
     """
@@ -64,6 +65,7 @@ class Trainer(_Base):  # type: ignore[misc]
         device: str = "cpu",
         key: PrivateKey | PathLike | None = None,
         frozen_collator: bool = False,
+        overwrite: bool = False,
         **named: Any,
     ) -> None:
         if args is None:
@@ -74,6 +76,8 @@ class Trainer(_Base):  # type: ignore[misc]
         self.run: RunSummary | None = None
         self._contract, self._threads, self._device = contract, threads, device
         self._key, self._frozen_collator = key, frozen_collator
+        # transformers had this argument before its version 5.
+        self._overwrite = overwrite or bool(getattr(args, "overwrite_output_dir", False))
 
     # -- the data ----------------------------------------------------------------------------------
     def _records(self) -> tuple[dict[str, Array], dict[str, Array] | None]:
@@ -260,7 +264,7 @@ class Trainer(_Base):  # type: ignore[misc]
         """
         own = self.optimizer is None, self.lr_scheduler is None
         try:
-            return job_of(self.course(), Path(self.args.output_dir))
+            return job_of(self.course(), Path(self.args.output_dir), self._overwrite)
         finally:
             self._forget(*own)
 
@@ -306,6 +310,7 @@ class Trainer(_Base):  # type: ignore[misc]
                 key=self._key,
                 listener=calls,
                 best=self.args.load_best_model_at_end,
+                overwrite=self._overwrite,
             )
             if rule.patience is not None and len(self.run.losses) < course.steps:
                 note(f"The job's rule ended the run after step {len(self.run.losses)}.")
@@ -329,6 +334,10 @@ class Trainer(_Base):  # type: ignore[misc]
         """A run goes on in its own directory only."""
         if not wanted:
             return
+        if self._overwrite:
+            raise UsageError(
+                "A run cannot be resumed and overwritten.", "Leave one of the two out."
+            )
         if not present(out / JOB):
             raise UsageError(
                 f"There is no run to resume in {out}.", "Leave resume_from_checkpoint out."

@@ -162,6 +162,7 @@ def fit_lightning(
     key: PrivateKey | PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
+    overwrite: bool = False,
 ) -> RunSummary:
     """Train a LightningModule as `lightning.Trainer(...).fit(module, ...)` would, as a signed run.
 
@@ -220,6 +221,7 @@ def fit_lightning(
         key=key,
         listener=listener,
         progress=progress,
+        overwrite=overwrite,
     )
 
 

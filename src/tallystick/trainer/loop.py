@@ -140,6 +140,7 @@ def fit(
     key: PrivateKey | PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
+    overwrite: bool = False,
 ) -> RunSummary:
     """Train `module` as a plain loop would, as a signed run in `out/run`; or go on with it there.
 
@@ -150,7 +151,8 @@ def fit(
     update takes V batches, and the mean of their losses. Validation (of `validation_loss`, by
     default `loss`, with the module in evaluation mode) is taken after each
     `evaluate_every` steps (by default after each epoch), and is committed; `stop` may end the run
-    by it, and with `best` the module gets the weights of the best pass, else the last ones.
+    by it, and with `best` the module gets the weights of the best pass, else the last ones. With
+    `overwrite` a job and a run that are in `out` are replaced.
 
     The order of the records follows `seed`, as dropout does, and batches are always whole. Raises
     UsageError for what no job can honour, by name, the errors of `tallystick.capture` and
@@ -207,6 +209,7 @@ def fit(
         listener=listener,
         progress=progress,
         best=best,
+        overwrite=overwrite,
     )
 
 
