@@ -34,8 +34,8 @@ SECTIONS: dict[str, Section] = {
         (
             "20 steps, not the papers' whole trainings: a step takes seconds on two cores. "
             "ResNet-50's audits repeat the last checkpoint interval, for the same reason.",
-            "ResNet-50 begins at its full rate of 0.05 without warm-up, as in `bench ovt`: its first "
-            "losses swing widely in plain PyTorch too, and so differ from contract to contract.",
+            "ResNet-50 begins at its full rate of 0.05 without warm-up, as in `bench ovt`: its "
+            "first losses swing widely in plain PyTorch too, and so differ from contract to contract.",
         ),
         "paper-runs.png",
     ),
@@ -138,7 +138,7 @@ SECTIONS: dict[str, Section] = {
             "float64 (`rounded/1`, `replay/1`) are bounded by two CPU cores.",
             "The published form's log is larger than OVT's: it covers every operator, parameter "
             "gradients and the optimizer's state.",
-            "Logistic regression is on the recipe's synthetic clusters, not on the data of Garg et al.",
+            "Logistic regression is on the recipe's synthetic clusters, not on Garg et al.'s data.",
             "What a proof gives and an audit does not (nobody repeats the work, nothing of the "
             "data is seen) is in no column.",
         ),
