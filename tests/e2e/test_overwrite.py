@@ -92,6 +92,20 @@ def test_files_of_another_writer_stay(
     assert load_job(job).digest == logreg_job.digest
 
 
+def test_what_a_crash_left_goes_and_a_copy_of_the_manifest_stays(
+    logreg_job: Job, logreg_run: RunSummary, copied: Callable[[Path], Path]
+) -> None:
+    out = copied(logreg_run.directory)
+    copy = out / "run.json.bak"
+    copy.write_text("mine")
+    with pytest.raises(UsageError, match=r"run\.json\.bak"):
+        train_job(logreg_job, out, Options(overwrite=True))
+    assert RunStore(out).signed
+    copy.unlink()
+    (out / "metrics.jsonl.part").write_text("half")
+    assert train_job(logreg_job, out, Options(overwrite=True)).run_root == logreg_run.run_root
+
+
 def test_a_run_under_way_and_the_job_inside_stay(
     logreg_job: Job, logreg_run: RunSummary, copied: Callable[[Path], Path]
 ) -> None:

@@ -350,6 +350,10 @@ def test_epochs_have_transformers_own_number_of_updates(tmp_path: Path, accumula
     ours.train()
     assert ours.state.max_steps == theirs.state.max_steps == 18
     assert [step for step, _ in ours.run.validation] == [6, 12, 18]
+    args.dataloader_drop_last = True
+    theirs = hf.Trainer(gpt2(), args, **given)
+    theirs.train()
+    assert tallystick.Trainer(gpt2(), args, **given).course().steps == theirs.state.max_steps == 15
 
 
 def test_the_collators_of_transformers(tmp_path: Path) -> None:

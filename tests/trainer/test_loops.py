@@ -25,6 +25,7 @@ from trainer_parts import BATCH, RECORDS, Net, points
 import tallystick
 from tallystick.commit.order import batch_indices
 from tallystick.errors import UsageError
+from tallystick.trainer.loop import updates_of
 
 
 def loss(module: nn.Module, batch: Any) -> Tensor:
@@ -164,6 +165,33 @@ class _Stream(IterableDataset):  # type: ignore[type-arg]
         yield from zip(*points(), strict=True)
 
 
+def test_a_set_without_a_length_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no length"):
+        tallystick.fit(
+            Net(), loss, _Stream(), tallystick.SGD(0.1), out=tmp_path, steps=2, batch_size=4
+        )
+
+
+def test_a_directory_of_the_jobs_name_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "job" / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    given: dict[str, Any] = {"out": tmp_path, "steps": 1, "progress": False}
+    tallystick.fit(Net().train(), loss, loader(), tallystick.SGD(0.1), **given)
+    assert mine.read_text() == "mine"
+    with pytest.raises(UsageError, match=r"thesis\.tex"):
+        tallystick.fit(Net().train(), loss, loader(), tallystick.SGD(0.1), overwrite=True, **given)
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("accumulate", (1, 2))
+@pytest.mark.parametrize("drop", (False, True))
+def test_the_updates_of_an_epoch(drop: bool, accumulate: int) -> None:
+    for records in (1, 4, 11, 12, 13, 21):
+        made = DataLoader(TensorDataset(torch.zeros(records)), batch_size=4, drop_last=drop)
+        assert updates_of(records, 4, accumulate, drop) == max(1, -(-len(made) // accumulate))
+
+
 # -- Lightning -------------------------------------------------------------------------------------
 class Steps:
     """What a LightningModule has; with nn.Module alone it is the stand-in."""
@@ -264,4 +292,7 @@ def test_what_a_lightning_job_would_never_call_is_refused(tmp_path: Path) -> Non
     fails(with_method("automatic_optimization", False), "by hand")
     two = lambda self: [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]  # noqa: E731
     fails(with_method("configure_optimizers", two), "2 optimizers")
+    data = type("Data", (), {"on_after_batch_transfer": lambda self, batch, i: batch})()
+    with pytest.raises(UsageError, match="Data overrides on_after_batch_transfer"):
+        tallystick.fit_lightning(stand_in(), datamodule=data, out=tmp_path, max_steps=2)
     fails(with_method("training_step", lambda self, batch, i: None), "returns no loss")

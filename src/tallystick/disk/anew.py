@@ -2,7 +2,8 @@
 
 A directory of one kind (a job, a frozen data set) is whole when its manifest is there, which is
 written last. To overwrite one, the new one is written beside it and takes its name when it is
-whole. So a command that fails or is killed leaves the old one as it was.
+whole. So a command that fails or is killed leaves the old one as it was; but where it is killed
+between the two renames, the old one lies beside its place, as `.NAME.old-…`.
 """
 
 from __future__ import annotations

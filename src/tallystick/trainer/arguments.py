@@ -21,6 +21,7 @@ logging_steps logging_first_step eval_strategy eval_steps per_device_eval_batch_
 load_best_model_at_end seed data_seed remove_unused_columns resume_from_checkpoint disable_tqdm
 report_to run_name project log_level log_level_replica label_names prediction_loss_only
 per_gpu_train_batch_size per_gpu_eval_batch_size overwrite_output_dir
+dataloader_drop_last
 """.split()
 )
 
@@ -60,7 +61,6 @@ SAME = {
     "no_cuda": "the device changes no bit",
     "use_mps_device": "the device changes no bit",
     "accelerator_config": "there is one process, and the job's order",
-    "dataloader_drop_last": "a job has whole batches only",
     "dataloader_num_workers": "the data are collated once",
     "dataloader_pin_memory": "the data are collated once",
     "dataloader_persistent_workers": "the data are collated once",

@@ -14,10 +14,11 @@ from torch import nn
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
 from tallystick.commit.tensor import Array
+from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
-from tallystick.job.job import MANIFEST, Job
+from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import ORDERED_1
@@ -137,12 +138,12 @@ def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:
     Raises UsageError where another job is there.
     """
     directory = out / JOB
-    if not present(directory / MANIFEST):
-        remove_tree(directory)  # a job without its manifest was never finished
+    if not present(directory / MANIFEST):  # what a killed writer left is written again
         return course.save(directory)
     if overwrite:
         return course.save(directory, overwrite=True)
     fresh = out / f"{JOB}.new"
+    refuse_strangers(fresh, JOB_DIRECTORY.is_own)
     remove_tree(fresh)
     try:
         digest = course.save(fresh, compare_first_step=False).digest

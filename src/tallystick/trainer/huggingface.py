@@ -33,6 +33,7 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
 from tallystick.trainer.listening import Calls
+from tallystick.trainer.loop import updates_of
 from tallystick.trainer.records import collated
 
 # A class of another package: mypy sees it where it is installed.
@@ -199,7 +200,13 @@ class Trainer(_Base):  # type: ignore[misc]
         if args.max_steps > 0:
             return int(args.max_steps)
         # transformers' own number, so that the schedule is its own, and a pass ends each epoch.
-        return math.ceil(float(args.num_train_epochs) * math.ceil(records / self._batch_size))
+        return math.ceil(float(args.num_train_epochs) * self._updates(records))
+
+    def _updates(self, records: int) -> int:
+        """The updates of an epoch."""
+        args = self.args
+        last = bool(args.dataloader_drop_last)
+        return updates_of(records, args.train_batch_size, args.gradient_accumulation_steps, last)
 
     @property
     def _batch_size(self) -> int:
@@ -243,7 +250,7 @@ class Trainer(_Base):  # type: ignore[misc]
         if left := records % size:
             note(f"Validation takes whole batches of {size}: the last {left} records are left out.")
         by_epoch = getattr(self.args.eval_strategy, "value", self.args.eval_strategy) == "epoch"
-        every = math.ceil(count / self._batch_size) if by_epoch else int(self.state.eval_steps)
+        every = self._updates(count) if by_epoch else int(self.state.eval_steps)
         if self.compute_metrics is not None:
             note("compute_metrics is for evaluate(); validation during training takes the loss.")
         return Validation(self._loss, held, size, every, self._rule())

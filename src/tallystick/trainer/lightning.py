@@ -23,11 +23,12 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.loop import fit
 
 _PACKAGES = ("lightning", "pytorch_lightning", "torch", "lightning_fabric")
+_TRANSFER = ("transfer_batch_to_device", "on_before_batch_transfer", "on_after_batch_transfer")
 _CHANGES_NUMBERS = (
+    *_TRANSFER,
     "backward", "optimizer_step", "optimizer_zero_grad", "clip_gradients",
     "configure_gradient_clipping", "lr_scheduler_step", "manual_backward", "configure_model",
-    "configure_sharded_model", "transfer_batch_to_device", "on_before_batch_transfer",
-    "on_after_batch_transfer", "on_train_batch_start", "on_train_batch_end",
+    "configure_sharded_model", "on_train_batch_start", "on_train_batch_end",
     "on_train_epoch_start", "on_train_epoch_end", "on_before_zero_grad", "on_before_backward",
     "on_after_backward", "on_before_optimizer_step", "on_validation_model_eval",
     "on_validation_model_train",
@@ -176,6 +177,11 @@ def fit_lightning(
     if datamodule is not None:
         if train_dataloaders is not None or val_dataloaders is not None:
             raise UsageError("Both dataloaders and a datamodule are given.", "Give one of them.")
+        if found := [name for name in _TRANSFER if _own(datamodule, name)]:
+            raise UsageError(
+                f"{type(datamodule).__name__} overrides {found[0]}, which a job would never call.",
+                "Move what it does into training_step.",
+            )
         for name, given in (("prepare_data", ()), ("setup", ("fit",))):
             if callable(getattr(datamodule, name, None)):
                 getattr(datamodule, name)(*given)

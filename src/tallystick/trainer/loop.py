@@ -39,9 +39,15 @@ class Source:
                     "Give the size once.",
                 )
             batch_size = data.batch_size
+        if not hasattr(data, "__len__"):
+            raise UsageError(
+                f"The {what} ({type(data).__name__}) has no length.",
+                "A job has a fixed number of records: give a data set with __len__, as a list.",
+            )
         if batch_size is None:
             raise UsageError(f"The {what} has no batch size.", "Give a DataLoader, or batch_size.")
         self.batch_size: int = batch_size
+        self.drop_last = isinstance(data, DataLoader) and data.drop_last
         self.dataset: Any = data
         if isinstance(data, DataLoader):
             self.dataset = data.dataset
@@ -124,17 +130,21 @@ def _check_loader(loader: DataLoader[Any], what: str) -> None:
         )
 
 
-def steps_of(epochs: float | None, steps: int | None, records: int, batch: int) -> int:
-    """The number of updates: those of a loop whose epochs each end with a batch, whole or not.
+def updates_of(records: int, batch_size: int, accumulate: int, drop_last: bool) -> int:
+    """The updates of a loop's epoch, which ends with a batch, whole or not; or with `drop_last`
+    without one that is not whole. One at least."""
+    batches = records // batch_size if drop_last else math.ceil(records / batch_size)
+    return max(1, math.ceil(batches / accumulate))
 
-    Raises UsageError.
-    """
+
+def steps_of(epochs: float | None, steps: int | None, epoch: int) -> int:
+    """The number of updates of so many epochs of `epoch` ones. Raises UsageError."""
     if (epochs is None) == (steps is None):
         raise UsageError("Give either epochs or steps.", "steps=1000, or epochs=3.")
     if steps is not None:
         return steps
     assert epochs is not None
-    return math.ceil(epochs * math.ceil(records / batch))
+    return math.ceil(epochs * epoch)
 
 
 def fit(
@@ -186,8 +196,8 @@ def fit(
     source = Source(data, batch_size, "data set")
     count = len(source.dataset)
     size = source.batch_size * accumulate
-    total = steps_of(epochs, steps, count, size)
-    epoch = math.ceil(count / size)
+    epoch = updates_of(count, source.batch_size, accumulate, source.drop_last)
+    total = steps_of(epochs, steps, epoch)
     if scheduler_every not in ("step", "epoch"):
         raise UsageError(f"scheduler_every is {scheduler_every!r}.", "Say 'step' or 'epoch'.")
     schedules = scheduler

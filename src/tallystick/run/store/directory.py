@@ -28,6 +28,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.signing import Envelope
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import (
+    TEMPORARY_SUFFIX,
     locked,
     make_directory,
     remove,
@@ -206,14 +207,16 @@ class RunStore:
         """
         if not self.exists:
             return
-        scratch = SCRATCH_PREFIX
+        own = self.own_names
         refuse_strangers(
             self.directory,
-            lambda name: name in self.own_names or name.startswith((scratch, MANIFEST)),
+            lambda name: (
+                name.removesuffix(TEMPORARY_SUFFIX) in own or name.startswith(SCRATCH_PREFIX)
+            ),
         )
         with locked(self.lock_path):
             for name in names(self.directory):
-                if not name.startswith(MANIFEST) and name != self.lock_path.name:
+                if name not in (MANIFEST, self.lock_path.name):
                     remove_all(self.directory / name)
             remove_all(self.manifest_path)
 
