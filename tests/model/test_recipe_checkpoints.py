@@ -20,6 +20,7 @@ from tallystick.errors import (
 )
 from tallystick.job.recipes import new_job, verify_job
 from tallystick.job.recipes.base import Sources
+from tallystick.job.recipes.llama import sizes_of
 
 hf: Any = pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
 
@@ -114,10 +115,22 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
     refused("distilbert", "llama", "model_type is 'llama'")
     refused("gpt2", "llama", "takes no --checkpoint")
     refused("llama", "nowhere", "is no checkpoint")
+    given = json.loads((tmp_path / "llama" / "config.json").read_text())
+    for key, value, named in (
+        ("head_dim", "a", "head_dim"),
+        ("num_attention_heads", 4.5, "no number num_attention_heads"),
+        ("num_hidden_layers", None, "no number num_hidden_layers"),
+    ):
+        (tmp_path / "llama" / "config.json").write_text(json.dumps({**given, key: value}))
+        refused("llama", "llama", named)
+    (tmp_path / "llama" / "config.json").write_text(json.dumps(given))
     refused("llama", "llama", r"is \[300, 16\], the recipe's \[300, 32\]", n_embd="32")
     config = tmp_path / "distilbert" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token_id": 1}))
     refused("distilbert", "distilbert", "pad_token_id is 1")
+    waves = {"pad_token_id": 0, "sinusoidal_pos_embds": True}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **waves}))
+    refused("distilbert", "distilbert", "sinusoidal_pos_embds is True")
     (tmp_path / "llama" / "model.safetensors").unlink()
     refused("llama", "llama", "nothing else is read")
 
@@ -137,3 +150,10 @@ def test_halves_become_float32_exactly(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got[finite].view("u4"), wanted[finite].view("u4"))
     with pytest.raises(UsageError, match="is f64"):
         found.read("d")
+
+
+def test_a_config_without_it_has_transformers_own_epsilon() -> None:
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16,
+    }  # fmt: skip
+    assert float(sizes_of(config)["norm_eps"]) == hf.LlamaConfig().rms_norm_eps

@@ -292,3 +292,18 @@ def test_what_trains_must_name(tmp_path: Path) -> None:
         tallystick.capture(
             Gan(), of_g, batch_of("z"), {"generator": tallystick.Adam(lr=0.1)}, trains="generator"
         )
+
+
+def test_programs_that_read_no_record(tmp_path: Path) -> None:
+    def alone(gan: Any, batch: dict[str, Tensor]) -> Tensor:
+        return F.softplus(-gan.discriminator(gan.generator(torch.randn(4, 3)))).mean()
+
+    step = tallystick.capture(Gan().train(), alone, {}, tallystick.SGD(lr="lr"))
+    rates = {"only": {"lr": np.float32(0.5)}}
+    job = tallystick.save_job(
+        tmp_path / "job", None, programs={"only": step}, schedules=rates, steps=3, seed=SEED
+    )
+    assert job.commitment.timetable.data == () and job.scalars == {"lr": 0.5}
+    run = tallystick.train(job, tmp_path / "run", progress=False)
+    assert len(run.losses) == 3
+    assert tallystick.audit(tmp_path / "run", job, progress=False).accepted

@@ -113,9 +113,10 @@ class Parts:
     @property
     def simple(self) -> bool:
         """True where a job of format 1 can say all this."""
-        (first, *more), (records, *others) = self.programs, self.data
-        plain = not first.program.section and not first.first and not is_long(records.schema)
-        return plain and not more and not others and not self.slots
+        if len(self.programs) != 1 or len(self.data) != 1 or self.slots:
+            return False
+        (first,), (records,) = self.programs, self.data
+        return not first.program.section and not first.first and not is_long(records.schema)
 
 
 def interval_for(timetable: Timetable) -> int:

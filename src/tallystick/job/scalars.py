@@ -109,6 +109,8 @@ def _table(name: str, schedule: Schedule, steps: int, first: int) -> ScalarTable
     if not isinstance(schedule, Sequence):
         if hasattr(schedule, "__array__") and not hasattr(schedule, "optimizer"):
             schedule = schedule.tolist()
+            if not isinstance(schedule, list):  # an array of no axis
+                return _finite(name, [float(schedule)])[0]
         else:
             tables = _rates_of(schedule, steps)
             if len(tables) != 1:

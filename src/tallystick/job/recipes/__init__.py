@@ -131,6 +131,12 @@ def new_job(
     check_environment()
     _require_torch()
     if sources.data is not None and is_frozen(sources.data):
+        for key in ("validation", "text_bytes"):
+            if key in (settings or {}):
+                raise UsageError(
+                    f"{recipe.name}: {key} says nothing about a frozen data set.",
+                    "Leave it out, and freeze the records that you want (--hold-out).",
+                )
         data = load_frozen_data(recipe, chosen, load_frozen(sources.data))
     else:
         data = recipe.load_data(chosen, sources, seed)
@@ -138,6 +144,11 @@ def new_job(
     fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
     made, start = started_from(recipe, recipe.build(chosen, fields, steps, seed), checkpoint)
     built = under(meaning, made)
+    if held_out is None and evaluate_every:
+        raise UsageError(
+            "Validation needs held-out records, and the frozen data set has none.",
+            "Freeze it with --hold-out, or leave --evaluate-every out.",
+        )
     every = max(1, steps // 10) if evaluate_every is None else evaluate_every
     return save_job(
         built.captured,
@@ -213,6 +224,9 @@ def verify_job(job: Job, checkpoint: Path | None = None) -> list[str]:
     for entry, mine in zip(c.timetable.programs, programs, strict=True):
         what = "program" if len(programs) == 1 else f"program {entry.name}"
         compared.append(same(what, mine.digest(), entry.digest))
+    # The text of a step in micro-batches is the same for any number of them (PROGRAM 6).
+    parts, theirs = built.captured.micro_batches or 1, c.timetable.programs[0].micro_batches
+    same("number of micro-batches", parts, theirs)
     from_elsewhere = CHECKPOINT in job.about and checkpoint is None
     if not from_elsewhere:
         root = State({**built.initial_state, **slots}).root()
@@ -239,6 +253,11 @@ def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array
     step, timetable = built.captured.program, job.commitment.timetable
     if len(timetable.programs) == 1:
         return [step], {}
+    if len(timetable.data) != 2 or [p.by_pass for p in timetable.programs] != [False, True, True]:
+        raise DigestMismatchError(
+            f"The programs of {job.directory} are not those of its recipe: a step, and validation.",
+            "Do not use the job unless its author can explain the difference.",
+        )
     records = [
         Records(data.name, schema, columns, data.order_seed)
         for data, schema, columns in zip(timetable.data, job.schemas, job.columns_of, strict=True)

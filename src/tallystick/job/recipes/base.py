@@ -13,7 +13,7 @@ from tallystick.commit.encoding import JsonValue, Writer, tag
 from tallystick.commit.tensor import Array
 from tallystick.data.frozen import Frozen
 from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
-from tallystick.errors import UsageError
+from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.job.columns import Data
 from tallystick.job.job import TOKENIZER_DIGEST
 from tallystick.kernels.table import run_of
@@ -161,7 +161,7 @@ def require_fields(frozen: Frozen, wanted: Mapping[str, tuple[str, int]], classe
             + ": freeze them so (fields=, dtype=).",
         )
     for each in (frozen, frozen.validation):
-        if each is not None and each.ranges[classes][0] < 0:
+        if each is not None and _range(each, classes)[0] < 0:
             raise UsageError(f"{each.directory} has a negative {classes}.", "They count from 0.")
 
 
@@ -172,7 +172,16 @@ def _fields(frozen: Frozen) -> str:
 def greatest(frozen: Frozen, name: str) -> int:
     """The greatest value of an integer field, held-out records included."""
     held = frozen.validation
-    return max(frozen.ranges[name][1], held.ranges[name][1] if held is not None else 0)
+    return max(_range(each, name)[1] for each in (frozen, held) if each is not None)
+
+
+def _range(frozen: Frozen, name: str) -> tuple[int, int]:
+    if name not in frozen.ranges:
+        raise CorruptFileError(
+            f"The manifest of {frozen.directory} has no range of the field {name}.",
+            "Freeze the data again.",
+        )
+    return frozen.ranges[name]
 
 
 def draw(op: str, seed: int, draw_id: int, shape: tuple[int, ...], **attrs: float) -> Array:
@@ -197,6 +206,18 @@ def normal(seed: int, draw_id: int, shape: tuple[int, ...], std: float) -> Array
 def uniform(seed: int, draw_id: int, shape: tuple[int, ...], bound: float) -> Array:
     """Uniform numbers in [-bound, bound)."""
     return draw("tallystick.uniform", seed, draw_id, shape, low=-float(bound), high=float(bound))
+
+
+def record_shape(fields: Mapping[str, TensorType], name: str, axes: int) -> tuple[int, ...]:
+    """The shape of a record's field `name`. Raises DigestMismatchError where a job that names the
+    recipe has no such records."""
+    found = fields.get(name)
+    if found is None or len(found.shape) != axes:
+        raise DigestMismatchError(
+            f"The job's records have no {name} of {axes} axes, which its recipe reads.",
+            "Do not use the job unless its author can explain the difference.",
+        )
+    return found.shape
 
 
 def is_weight(slot: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tallystick.job.recipes.base import (
     Sources,
     greatest,
     normal,
+    record_shape,
     require_fields,
     split,
     uniform,
@@ -220,7 +222,7 @@ def _init(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
     weights: dict[str, Array] = {}
     fan_in = {n.rsplit(".", 1)[0]: t.shape[1] for n, t in types.items() if len(t.shape) == 2}
     for index, name in enumerate(sorted(types)):
-        bound = fan_in[name.rsplit(".", 1)[0]] ** -0.5
+        bound = 1 / math.sqrt(fan_in[name.rsplit(".", 1)[0]])
         weights[name] = uniform(seed, index, types[name].shape, bound)
     return weights
 
@@ -261,7 +263,7 @@ def build_logreg(
 
     from tallystick.program.optimizers import SGD
 
-    features = fields["x"].shape[0]
+    (features,) = record_shape(fields, "x", 1)
     with torch.device("meta"):
         module = nn.Sequential(nn.Linear(features, s.classes))
     optimizer = SGD(lr="lr", momentum=s.momentum, weight_decay=s.weight_decay)
@@ -274,7 +276,7 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
     from torch import nn
 
     activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
-    features = fields["x"].shape[0]
+    (features,) = record_shape(fields, "x", 1)
     widths = [features, *[s.hidden] * s.layers]
     with torch.device("meta"):
         layers: list[nn.Module] = []

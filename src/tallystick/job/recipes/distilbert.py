@@ -396,7 +396,7 @@ _BODY = "distilbert."
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, str]:
-    fixed = {"activation": "gelu", "pad_token_id": _PADDING}
+    fixed = {"activation": "gelu", "pad_token_id": _PADDING, "sinusoidal_pos_embds": False}
     return read_sizes(config, "distilbert", fixed, _CONFIG)
 
 

@@ -180,15 +180,19 @@ _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 
 def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a checkpoint's config. Raises UsageError for another kind of model."""
-    found = {"tied": "false", **read_sizes(config, "llama", _FIXED, _CONFIG)}
-    for key in ("n_head", "n_embd"):
-        if key not in found:
-            raise UsageError(f"The checkpoint's config has no {key}.", "Give a Llama's.")
+    # transformers' own values where a config leaves these out; the recipe's are others.
+    usual = {"tied": "false", "norm_eps": "1e-06"}
+    found = {**usual, **read_sizes(config, "llama", _FIXED, _CONFIG)}
+    for key in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
+        if type(config.get(key)) is not int:
+            raise UsageError(f"The checkpoint's config has no number {key}.", "Give a Llama's.")
     found.setdefault("n_kv_head", found["n_head"])  # a config from before there were groups
     head = config.get("head_dim")
-    if head is not None and head * int(found["n_head"]) != int(found["n_embd"]):
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    if head is not None and (type(head) is not int or head * heads != width):
         raise UsageError(
-            f"The checkpoint's heads have {head} numbers each, and the recipe's n_embd / n_head.",
+            "The checkpoint's heads (head_dim) do not have hidden_size / num_attention_heads "
+            "numbers each, and the recipe's do.",
             "Capture the model itself (docs/tutorials/huggingface.md).",
         )
     # transformers 5 writes rope_parameters; before it was rope_scaling, with the theta outside.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -127,7 +128,7 @@ def initial_state(s: LoraSettings, types: Mapping[str, TensorType], seed: int) -
     for index, name in enumerate(sorted(types)):
         shape = types[name].shape
         if _A in name:
-            state[name] = uniform(seed, index, shape, shape[1] ** -0.5)
+            state[name] = uniform(seed, index, shape, 1 / math.sqrt(shape[1]))
         elif _B in name:
             state[name] = np.zeros(shape, dtype=np.float32)
     return state

@@ -11,7 +11,7 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, Recipe, normal, uniform
+from tallystick.job.recipes.base import Built, Recipe, normal, record_shape, uniform
 from tallystick.job.recipes.image_records import (
     COLOURS,
     SOURCES,
@@ -165,7 +165,9 @@ def initial_state(types: Mapping[str, TensorType], seed: int) -> dict[str, Array
                 seed, index, shape, math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
             )
         elif name.startswith("param.head."):
-            state[name] = uniform(seed, index, shape, types["param.head.weight"].shape[1] ** -0.5)
+            state[name] = uniform(
+                seed, index, shape, 1 / math.sqrt(types["param.head.weight"].shape[1])
+            )
         else:
             value = 1 if name.endswith((".weight", ".running_var")) else 0
             state[name] = np.full(shape, value, DTYPES[types[name].dtype])
@@ -186,7 +188,7 @@ def build(s: ResnetSettings, fields: Mapping[str, TensorType], steps: int, seed:
         decay_min_ndim=2,
     )
     rates = {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)}
-    image = fields["x"].shape
+    image = record_shape(fields, "x", 3)
     return build_classifier(module, initial_state, optimizer, rates, s, image, seed)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, Recipe, normal, uniform
+from tallystick.job.recipes.base import Built, Recipe, normal, record_shape, uniform
 from tallystick.job.recipes.image_records import (
     COLOURS,
     SOURCES,
@@ -148,7 +148,9 @@ def initial_state(types: Mapping[str, TensorType], seed: int) -> dict[str, Array
     for index, name in enumerate(sorted(types)):
         shape = types[name].shape
         if name.startswith(LAST):
-            state[name] = uniform(seed, index, shape, types[f"{LAST}weight"].shape[1] ** -0.5)
+            state[name] = uniform(
+                seed, index, shape, 1 / math.sqrt(types[f"{LAST}weight"].shape[1])
+            )
         elif len(shape) >= 2:
             state[name] = normal(seed, index, shape, math.sqrt(2 / math.prod(shape[1:])))
         else:
@@ -161,7 +163,7 @@ def build(s: VggSettings, fields: Mapping[str, TensorType], steps: int, seed: in
     """Capture the training step, the validation loss and the forward pass. Needs torch."""
     import torch
 
-    image = fields["x"].shape
+    image = record_shape(fields, "x", 3)
     if min(image[1:]) >> len(s.depths()) < 1:
         raise UsageError(
             f"vgg11: {len(s.depths())} poolings leave nothing of images of {image[1]}x{image[2]}.",
