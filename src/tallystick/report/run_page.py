@@ -231,6 +231,12 @@ def _checking(run: RunFacts) -> Safe:
     )
 
 
+def _about_validation(run: RunFacts) -> str:
+    if any(program.by_pass for program in run.job.commitment.timetable.programs):
+        return "The same holds for the validation losses: they are part of those states."
+    return "No commitment covers validation losses."
+
+
 def _meaning(run: RunFacts) -> Safe:
     signed = run.found["signer"] is not None
     proves = [
@@ -250,7 +256,7 @@ def _meaning(run: RunFacts) -> Safe:
     open_ = [
         "That the run is true. This page repeated no step; an audit does.",
         "That the loss curve is the run's: it is drawn from the journal; fsck and audit compare "
-        "the journal with the signed states. No commitment covers validation losses.",
+        "the journal with the signed states. " + _about_validation(run),
         "That the data fit their description, or that the model is any good. The job digest fixes "
         "data and model; it does not judge them.",
         "Who the signer is. A key id is only a name for a key; --trust names the keys you know.",

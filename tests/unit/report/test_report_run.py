@@ -16,6 +16,8 @@ from tallystick.cli import main
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.program.validation import StopRule
 from tallystick.report.clauses import clause_text, clauses_of
 from tallystick.report.curve import Checkpoints, figure, thinned, ticks
 from tallystick.report.facts import Curve, read_run
@@ -23,7 +25,7 @@ from tallystick.report.html import MAX_TEXT, el, join, text
 from tallystick.report.page import page
 from tallystick.report.run_page import run_page
 from tallystick.report.words import binary, bits_of, count, size
-from tallystick.run.execute.trainer import RunSummary
+from tallystick.run.execute.trainer import RunSummary, train_job
 
 ROOT = Path(__file__).resolve().parents[3]
 EVIL = "</dd><script>alert(1)</script><img src=x onerror='a'>\"\u202e\ud800\x00"
@@ -211,3 +213,14 @@ def test_an_unfinished_run(logreg_run: RunSummary, jobs: Path, tmp_path: Path,
     assert main.run(["report", str(torn), "-o", str(out)]) == 0
     shown = Page(out.read_text("utf-8")).text
     assert "not signed" in shown and "an unfinished run is not signed" in shown
+
+
+def test_the_page_says_whether_validation_is_committed(tmp_path: Path, logreg_job: Job) -> None:
+    pairs = {"features": "2", "classes": "2", "records": "40", "batch_size": "4"}
+    job = new_job(
+        "logreg", tmp_path / "job", pairs, steps=2, evaluate_every=2, stop_rule=StopRule()
+    )
+    train_job(job, tmp_path / "run")
+    assert "No commitment covers validation" not in run_page(read_run(tmp_path / "run"))
+    train_job(logreg_job, tmp_path / "plain")
+    assert "No commitment covers validation" in run_page(read_run(tmp_path / "plain"))

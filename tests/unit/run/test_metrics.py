@@ -107,3 +107,11 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
     log.close()
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert line == {"step": 0, "loss": None, "grad_norm": None}
+
+
+def test_a_metric_of_a_taken_name_hides_nothing(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path / "metrics.jsonl", 0)
+    log.add(0, 0.5, {"step": 7.5, "loss": 2.0})
+    log.close()
+    kept = {"step": 0, "loss": 0.5, "metric.step": 7.5, "metric.loss": 2.0}
+    assert read_metrics(tmp_path / "metrics.jsonl") == [kept]

@@ -38,7 +38,8 @@ def scalar_metrics(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def _line(step: int, loss: float, values: Mapping[str, float]) -> bytes:
-    numbers = {"loss": loss, **values}
+    named = {PREFIX + n if n in ("step", "loss") else n: v for n, v in values.items()}
+    numbers = {"loss": loss, **named}
     shown = {name: v if math.isfinite(v) else None for name, v in numbers.items()}
     return json.dumps({"step": step, **shown}).encode("ascii") + b"\n"
 
