@@ -128,13 +128,14 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     return name, Pad(limit, number, mask, length, truncate)
 
 
-def _size(text: str | None) -> int | tuple[int, int] | None:
+def _size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     try:
         sides = tuple(int(side) for side in text.split("x"))
-        return sides[0] if len(sides) == 1 else (sides[0], sides[1])
-    except (ValueError, IndexError):
+        height, width = sides * 2 if len(sides) == 1 else sides
+        return height, width
+    except ValueError:
         raise UsageError(f"--size {text} is no size.", "As in --size 224, or 224x320.") from None
 
 

@@ -108,6 +108,7 @@ def _of_files(paths: Sequence[Path], options: Options) -> Source:
         kind = kinds.pop()
         if kind == "images":
             _only(options, "size", kind)
+            _refuse_unused({"fields": options.fields}, kind)
             return ImageFolderSource(paths[0], options.size)
         paths = [paths[0] / name for name in files if _kind_of(name) == kind]
     if kind is None:
@@ -125,6 +126,8 @@ def _of_files(paths: Sequence[Path], options: Options) -> Source:
         _only(options, "tokenizer block end_token", kind)
         if options.block is None:
             raise UsageError("Text needs the tokens of a record.", "Pass block=N (--block N).")
+        if options.fields is not None and len(options.fields) != 1:
+            raise UsageError("A text has one field of tokens.", "Name one: fields=['tokens'].")
         field = options.fields[0] if options.fields else "tokens"
         return TextSource(paths, options.tokenizer, options.block, field, options.end_token)
     _only(options, "", kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 import tallystick
 from tallystick.cli.main import run as command
 from tallystick.disk.files import share_or_copy
+from tallystick.disk.manifest import manifest_bytes
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.job.recipes import new_job, verify_job
 from tallystick.job.recipes.base import Sources
@@ -189,3 +191,38 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ["--mask"], ["--dtype", "f32", "--dtype", "x=f32"], ["--size", "1x2x3"],
     ):  # fmt: skip
         assert command(["data", "freeze", source, "--out", str(tmp_path / "n"), *bad]) == 3, bad
+
+
+def test_what_says_nothing_about_frozen_records_is_refused(tmp_path: Path) -> None:
+    columns = {"x": np.zeros((40, 3), np.float32), "y": np.arange(40) % 2}
+    tallystick.freeze(columns, tmp_path / "set")
+    pairs, sources = {"classes": "2", "batch_size": "4"}, Sources(data=tmp_path / "set")
+
+    def refused(named: str, settings: dict[str, str], **given: Any) -> None:
+        with pytest.raises(UsageError, match=named):
+            new_job("logreg", tmp_path / "job", {**pairs, **settings}, sources, steps=2, **given)
+
+    refused("validation says nothing", {"validation": "0.2"})
+    refused("has none", {}, evaluate_every=2)
+    new_job("logreg", tmp_path / "job", pairs, sources, steps=2, evaluate_every=0)
+
+
+def test_a_field_without_a_range(tmp_path: Path) -> None:
+    columns = {"x": np.zeros((40, 3), np.float32), "y": np.arange(40) % 2}
+    made = tallystick.freeze(columns, tmp_path / "set")
+    (tmp_path / "set" / "data.json").write_bytes(
+        manifest_bytes(replace(made, ranges={}).manifest())
+    )
+    with pytest.raises(CorruptFileError, match="no range of the field y"):
+        new_job("logreg", tmp_path / "job", {"classes": "2"}, Sources(data=tmp_path / "set"))
+
+
+def test_fields_and_sizes_that_would_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "text.txt").write_text("one tally stick")
+    with pytest.raises(UsageError, match="fields= says nothing about images"):
+        tallystick.freeze(tmp_path / "images", tmp_path / "a", fields=["x"])
+    with pytest.raises(UsageError, match="one field of tokens"):
+        tallystick.freeze(tmp_path / "text.txt", tmp_path / "b", block=4, fields=["a", "b"])
+    arguments = ["data", "freeze", str(tmp_path / "images"), "--out", str(tmp_path / "c")]
+    assert command([*arguments, "--size", "8x8x3"]) == 3
