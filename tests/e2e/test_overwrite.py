@@ -115,6 +115,10 @@ def test_a_run_under_way_and_the_job_inside_stay(
         train_job(logreg_job, out, Options(overwrite=True))
     with pytest.raises(UsageError, match="lies in"):
         train_job(store.job(), out, Options(overwrite=True))
+    replayed = Options(overwrite=True, replay=out.parent / "nowhere")
+    for wrong in (Options(overwrite=True, compress=True), replayed):
+        with pytest.raises(UsageError, match="no rounding logs"):
+            train_job(logreg_job, out, wrong)
     assert store.signed
     assert tallystick.train(logreg_job, out, overwrite=True, progress=False).run_root == (
         logreg_run.run_root

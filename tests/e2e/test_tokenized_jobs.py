@@ -12,6 +12,7 @@ from commands import Run, as_json
 
 from tallystick.cli.output import shown
 from tallystick.data.freeze import freeze
+from tallystick.errors import UsageError
 from tallystick.job.job import TOKENIZER_DIGEST
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import find_recipe, settings_for
@@ -110,3 +111,10 @@ def test_a_text_is_cut_between_characters() -> None:
         assert data[:end].startswith(whole) and whole.decode() == "aé漢😀"[: len(whole.decode())]
         assert end - len(whole) < 4
     assert whole_characters(b"ab\xff") == b"ab\xff"  # no UTF-8: what reads it refuses it by name
+
+
+def test_a_tokenizer_that_has_no_token_for_a_word(files: Path, tmp_path: Path) -> None:
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="none"))
+    words.save(str(tmp_path / "words.json"))
+    with pytest.raises(UsageError, match=r"words\.json has no tokens for"):
+        freeze(files / "text.txt", tmp_path / "set", tokenizer=tmp_path / "words.json", block=4)

@@ -8,6 +8,7 @@ one, and says whether the run ends. So the numbers that decide are disputed like
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -128,7 +129,7 @@ def rule_of(decision: Program) -> StopRule:
     """The rule that a decision program was written with, if it is one of `decision_program`."""
     numbers = {node.op: node.attrs["other"] for node in decision.nodes if "other" in node.attrs}
     patience, least = numbers.get("aten.ge.Scalar"), numbers.get("aten.sub.Scalar", 0.0)
-    whole = int(patience) if isinstance(patience, float) and patience == patience else None
+    whole = int(patience) if isinstance(patience, float) and math.isfinite(patience) else None
     return StopRule(whole, least if isinstance(least, float) else 0.0)
 
 

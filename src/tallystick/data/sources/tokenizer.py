@@ -46,7 +46,14 @@ class TokenizerFile:
             text = piece.decode("utf-8")
         except UnicodeDecodeError:
             raise UsageError(f"{name} is not UTF-8.", "Convert it first.") from None
-        return np.array(self.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        try:
+            found = self.tokenizer.encode(text, add_special_tokens=False)
+        except Exception as error:  # the package raises plain Exception
+            raise UsageError(
+                f"{self.name} has no tokens for {name}: {str(error)[:120].rstrip('.')}.",
+                "Give the tokenizer.json of the model.",
+            ) from None
+        return np.array(found.ids, dtype=np.int64)
 
     def encode_pieces(self, text: bytes, name: str) -> Array:
         """The tokens of a whole text, encoded piece by piece as a frozen text is. Raises

@@ -39,7 +39,7 @@ from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.maker import Maker
-from tallystick.run.logs.training import TrainerLogs
+from tallystick.run.logs.training import TrainerLogs, followed_run
 from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
@@ -340,6 +340,7 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
                     f"{used} lies in {out}, which would be removed.",
                     "Name a copy of it, or another --out directory.",
                 )
+        followed_run(job, options.replay, options.compress)  # refused before anything is removed
         store.discard()
     if store.exists and store.stored_steps():
         genesis = None  # a stored state will be loaded: there need be memory for one state only

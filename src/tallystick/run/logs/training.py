@@ -158,6 +158,18 @@ class TrainerLogs(LoggedSteps):
 MakeLogs = Callable[[Job, RunStore, Journal, FollowedRun | None, int], TrainerLogs]
 
 
+def followed_run(job: Job, replay: Path | None, compress: bool) -> FollowedRun | None:
+    """The run whose logs are followed, if one is. It writes nothing. Raises UsageError where the
+    job keeps no logs, and as FollowedRun.open."""
+    if not keeps_log(job) and (replay is not None or compress):
+        raise UsageError(
+            f"A run under {job.commitment.contract} has no rounding logs.",
+            f"Leave out {'--replay' if replay is not None else '--zstd'}, or make the job "
+            "with --contract replay/1.",
+        )
+    return FollowedRun.open(replay, job) if replay is not None else None
+
+
 def trainer_logs(
     job: Job,
     store: RunStore,
@@ -169,18 +181,11 @@ def trainer_logs(
     """The logs of a run of `job`, None where its contract keeps none.
 
     `replay` is the run whose logs are followed; `make` makes the logs. Raises UsageError where the
-    job keeps no logs or the run was begun following another run (or none), and as
-    FollowedRun.open.
+    run was begun following another run (or none), and as `followed_run`.
     """
+    followed = followed_run(job, replay, compress)
     if not keeps_log(job):
-        if replay is not None or compress:
-            raise UsageError(
-                f"A run under {job.commitment.contract} has no rounding logs.",
-                f"Leave out {'--replay' if replay is not None else '--zstd'}, or make the job "
-                "with --contract replay/1.",
-            )
         return None
-    followed = FollowedRun.open(replay, job) if replay is not None else None
     now = followed.claim.run_root.hex() if followed is not None else None
     before = [session.get("replay") for session in journal.content.sessions]
     if before and before[-1] != now:
