@@ -35,7 +35,7 @@ SECTIONS: dict[str, Section] = {
             "20 steps, not the papers' whole trainings: a step takes seconds on two cores. "
             "ResNet-50's audits repeat the last checkpoint interval, for the same reason.",
             "ResNet-50 begins at its full rate of 0.05 without warm-up, as in `bench ovt`: its "
-            "first losses swing widely in plain PyTorch too, and so differ from contract to contract.",
+            "first losses swing widely in plain PyTorch too, and differ from contract to contract.",
         ),
         "paper-runs.png",
     ),
