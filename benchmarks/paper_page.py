@@ -17,7 +17,7 @@ from tallystick_bench.paper.measure import results
 from tallystick_bench.paper.results.plots import draw, have_matplotlib
 from tallystick_bench.paper.results.row import Row
 from tallystick_bench.paper.results.sections import SECTIONS, rows
-from tallystick_bench.paper.results.tables import beside, missed, of_runs
+from tallystick_bench.paper.results.tables import beside, missed, of_proofs, of_runs
 
 HEAD = """# The papers' tables, beside ours
 
@@ -28,13 +28,15 @@ OVT is "Optimistic Verifiable Training by Controlling Hardware Nondeterminism" (
 Boneh 2024). Verde is "Verde: Verification via Refereed Delegation for Machine Learning Programs"
 (Arun et al. 2025). **All of our figures are from a CPU; the papers' are from GPUs.** So compare
 bytes, counts and ratios over PyTorch on the same machine, not seconds. *Load* is the machine's load
-average while a row was measured: on two cores a load above 2 says that other work ran beside it. ✗
-marks a figure in which the paper's is the better one.
+average while a row was measured: on two cores a load above 2 says that other work ran beside it,
+and then times are no figures to quote: PyTorch's threads wait for each other more than ours do. ✗
+marks a figure in which the paper's is the better one. CIFAR-10 is 5,000 of its 50,000 training
+images here; every image counts alike in time and bytes.
 """
 REPEAT = """## Repeat it
 
     tallystick bench paper --out DIR --text tinyshakespeare.txt --cifar10 CIFAR10   # hours
-    tallystick bench paper --out DIR --part verde --part products                   # timing rows
+    tallystick bench paper --out DIR --part steps --part verde --part products      # timing rows
     tallystick bench paper --out DIR --part runs --model gpt2-124m                  # one model
     python benchmarks/paper_page.py DIR
 
@@ -52,7 +54,7 @@ def page(found: Sequence[Row], images: set[str]) -> str:
         blocks.append(f"## {section.title}\n\n{section.text}\n")
         if section.image in images:
             blocks.append(f"![{section.title}](images/{section.image})\n")
-        blocks.append(of_runs(mine) if name == "runs" else beside(mine))
+        blocks.append({"runs": of_runs, "proofs": of_proofs}.get(name, beside)(mine))
         bounds = [f"- {line}" for line in section.misses]
         worse = missed(mine)
         if worse:

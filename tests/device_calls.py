@@ -167,15 +167,24 @@ def check_vectors(
     return found
 
 
-def agree(device: Device, op: str, arrays: Arrays, **attrs: Any) -> None:
+def same_as_processor(
+    device: Device, op: str, attrs: Mapping[str, Any], arrays: Arrays, contract: str = "ordered/1",
+    **how: Any,
+) -> None:  # fmt: skip
     """Assert that `op` gives the bits of the processor, and writes within its memory."""
-    expected, got = call(CPU, op, attrs, arrays), call(device, op, attrs, arrays)
-    wrong = difference(expected, got)
+    with np.errstate(all="ignore"):
+        expected = call(CPU, op, attrs, arrays, contract)
+    wrong = difference(expected, call(device, op, attrs, arrays, contract, **how))
     shapes = [None if x is None else (str(x.dtype), x.shape) for x in arrays]
-    assert not wrong, f"{op} {attrs} of {shapes}: {wrong}"
+    assert not wrong, f"{op} {attrs} of {shapes}, {contract} {how}: {wrong}"
     driver: Any = getattr(device, "driver", None)
     if driver is not None:
         driver.check()
+
+
+def agree(device: Device, op: str, arrays: Arrays, **attrs: Any) -> None:
+    """`same_as_processor`, under `ordered/1`."""
+    same_as_processor(device, op, attrs, arrays)
 
 
 def nasty(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,10 +4,11 @@
     python tests/e2e/golden.py --rounded    the same for rounded/1
     python tests/e2e/golden.py --exact      the same for exact/1
     PYTHONPATH=tests python tests/e2e/golden.py --format-two    the same for jobs of format 2
+    python tests/e2e/golden.py --recipes    the same for the recipes that came later
 
 Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
 version must still read; vectors/runs/rounded-roots.json; vectors/runs/exact-roots.json;
-vectors/runs/format-two-roots.json.
+vectors/runs/format-two-roots.json; vectors/runs/recipe-roots.json.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ ROOTS = RUNS / "roots.json"
 ROUNDED_ROOTS = RUNS / "rounded-roots.json"
 EXACT_ROOTS = RUNS / "exact-roots.json"
 FORMAT_TWO_ROOTS = RUNS / "format-two-roots.json"
+RECIPE_ROOTS = RUNS / "recipe-roots.json"
 OLD_RUN = RUNS / "logreg-run"
 NAMES = ("logreg", "mlp", "gpt2", "resnet50")
 # Runs under rounded/1 and one of its other grids.
@@ -75,6 +77,19 @@ SETTINGS = {
         "clip_norm": "1.0",
     },
 }  # fmt: skip
+# Runs under ordered/1 of the larger recipes at tiny sizes: name, recipe and settings.
+RECIPES = {
+    "vgg11": ("vgg11", {"size": "tiny", "clip_norm": "1.0"}),
+    "vgg11 batch_norm": ("vgg11", {"size": "tiny", "batch_norm": "true"}),
+    "distilbert": ("distilbert", {"size": "tiny"}),
+    "distilbert mlm": ("distilbert", {"size": "tiny", "task": "mlm"}),
+    "llama": (
+        "llama",
+        {"size": "tiny", "rope_factor": "8", "rope_original": "64", "attention_dropout": "0.1"},
+    ),
+    "llama-lora": ("llama-lora", {"size": "tiny", "target_modules": "all", "lr": "0.01"}),
+}
+RECIPE_STEPS = 100
 STEPS = {"logreg": 100, "mlp": 120, "gpt2": 120, "resnet50": 100}
 
 
@@ -105,6 +120,19 @@ def golden_job(
         name, directory / name, SETTINGS[name], sources, steps=steps or STEPS[name], seed=11,
         evaluate_every=evaluate_every, contract=contract,
     )  # fmt: skip
+
+
+def recipe_job(name: str, directory: Path) -> Job:
+    """The golden job `name` (of `RECIPES`) in `directory`/`job`."""
+    recipe, settings = RECIPES[name]
+    sources = Sources()
+    if recipe.startswith("llama") or settings.get("task") == "mlm":
+        text = directory / "corpus.txt"
+        text.write_bytes(corpus())
+        sources = Sources(text=text)
+    return new_job(
+        recipe, directory / "job", settings, sources, steps=RECIPE_STEPS, seed=11, evaluate_every=50
+    )
 
 
 def format_two_job(name: str, directory: Path, contract: str) -> Job:
@@ -197,9 +225,21 @@ def write_format_two() -> None:
     FORMAT_TWO_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
 
 
+def write_recipes() -> None:
+    """Make the golden roots of the larger recipes anew."""
+    roots = {}
+    for name in RECIPES:
+        with tempfile.TemporaryDirectory() as scratch:
+            job = recipe_job(name, Path(scratch))
+            run = train_job(job, Path(scratch) / "run", Options())
+            roots[name] = entry(job, run)
+            print(name, run.losses[0], run.losses[-1], flush=True)
+    RECIPE_ROOTS.write_text(json.dumps(roots, indent=2, sort_keys=True) + "\n")
+
+
 if __name__ == "__main__":
     actions = {"--write": write, "--rounded": write_rounded, "--exact": write_exact}
-    actions["--format-two"] = write_format_two
+    actions |= {"--format-two": write_format_two, "--recipes": write_recipes}
     if len(sys.argv) != 2 or sys.argv[1] not in actions:
         raise SystemExit(__doc__)
     actions[sys.argv[1]]()

@@ -161,3 +161,18 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["bench"] == "paper" and len(found["rows"]) == 4
     with pytest.raises(UsageError, match="no part"):
         paper.rows(1, parts=("nothing",))
+
+
+def test_every_part(is_exhaustive: bool, text: Path, tmp_path: Path) -> None:
+    """The parts that take seconds, or processes of their own."""
+    if not is_exhaustive:
+        pytest.skip("runs with --exhaustive")
+    parts = tuple(part for part in paper.PARTS if part not in PARTS)
+    found = paper.rows(1, parts=parts, quick=True, out=tmp_path, text=text)
+    sections = {row["name"].split("/")[1] for row in found}
+    assert {"ovt-table-2", "ovt-table-3", "ovt-figure-5-bits", "proofs"} <= sections
+    exact = [row for row in found if row["name"].endswith("gpt2-tiny, rounded/1")]
+    assert exact and all(row["value"] == 0 for row in exact)
+    assert set(read_part(tmp_path / "paper-steps-gpt2-tiny.json", "paper").entries) == set(
+        CONTRACTS
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,8 +96,12 @@ def test_a_refused_library_leaves_our_own_kernels(
 ) -> None:
     monkeypatch.setattr(products, "_library", lambda: library)
     assert isinstance(products.admitted(_Driver()), Cublas)
-    monkeypatch.setenv(MODE, "digits")
-    assert products.admitted(_Driver()) is None
+    for mode in ("digits", "fails"):
+        monkeypatch.setenv(MODE, mode)
+        driver = _Driver()
+        assert products.admitted(driver) is None
+        gc.collect()  # the failure held what it was called with
+        assert not driver._memory  # a library that is not used keeps no memory
     monkeypatch.setattr(products, "_library", lambda: None)
     assert products.admitted(_Driver()) is None
     assert products.admitted(EmulatedDriver()) is None

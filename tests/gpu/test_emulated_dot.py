@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from device_calls import call, check_vectors, there
+from device_calls import call, check_vectors, same_as_processor, there
 from dot_shapes import TERMS, convolution, numbers, product
 from emulated_gpu import CUDA, EmulatedDriver, emulated_gpu
 from kernel_format import same_bits
@@ -35,17 +34,6 @@ OPERATORS = {
 def unforced() -> Iterator[None]:
     yield
     FORCED.tile, FORCED.split, FORCED.most_parts = None, None, type(FORCED)().most_parts
-
-
-def checked(device: Cuda, op: str, attrs: dict[str, Any], arrays: Any, **way: Any) -> None:
-    expected = call(CPU, op, attrs, arrays)
-    got = call(device, op, attrs, arrays, **way)
-    assert isinstance(device.driver, EmulatedDriver)
-    device.driver.check()
-    shapes = [None if x is None else x.shape for x in arrays]
-    assert len(got) == len(expected)
-    for a, b in zip(got, expected, strict=True):
-        assert same_bits(a, b), (op, attrs, shapes, way, FORCED)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -101,7 +89,9 @@ def test_totals_of_chunks_in_several_rounds() -> None:  # NUMERICS 2.2
     for parts in (1, 2, 3, 8):
         FORCED.most_parts = parts * 9 * 5 * 4
         before = device.driver.launched.get("gemm_totals", 0)
-        checked(device, "aten.addmm", {"alpha": 0.5, "beta": 2.0}, [numbers(rng, 5), a, b])
+        same_as_processor(
+            device, "aten.addmm", {"alpha": 0.5, "beta": 2.0}, [numbers(rng, 5), a, b]
+        )
         assert device.driver.launched["gemm_totals"] - before == -(-8 // parts)
 
 
@@ -111,7 +101,7 @@ def test_random_products() -> None:
     for i in range(60):
         op, attrs, arrays = product(rng)
         FORCED.split = (None, True, False)[i % 3]
-        checked(device, op, attrs, arrays, turned=i % 2 == 1)
+        same_as_processor(device, op, attrs, arrays, turned=i % 2 == 1)
 
 
 def test_random_convolutions() -> None:
@@ -121,7 +111,7 @@ def test_random_convolutions() -> None:
         FORCED.tile = (None, *GATHERED)[i % (1 + len(GATHERED))]
         FORCED.split = (None, True, False)[i % 3]
         for op, attrs, arrays in convolution(rng):
-            checked(device, op, attrs, arrays)
+            same_as_processor(device, op, attrs, arrays)
     kernels = {
         f"conv_{p}_{t}" for p in ("forward", "strided", "weight") for t in (*GATHERED, "each")
     }
@@ -134,7 +124,7 @@ def test_masked_gradients() -> None:  # NUMERICS 2.7
     _, (op, attrs, arrays) = convolution(rng)
     for mask in range(8):
         wanted = tuple(bool(mask >> i & 1) for i in range(3))
-        checked(device, op, {**attrs, "output_mask": wanted}, arrays)
+        same_as_processor(device, op, {**attrs, "output_mask": wanted}, arrays)
 
 
 @pytest.mark.parametrize("terms", TERMS)
@@ -145,7 +135,7 @@ def test_terms_around_slices_and_chunks(terms: int) -> None:  # NUMERICS 2.1 to 
     # Results of -0 and infinities where a padded tail would change them.
     a[:4], b[:, :4] = -1e-30, 1e-30
     a[4:6] = np.inf
-    checked(device, "aten.mm", {}, [a, b])
+    same_as_processor(device, "aten.mm", {}, [a, b])
 
 
 def test_the_table_of_tiles_is_that_of_the_kernels() -> None:

@@ -11,7 +11,7 @@ import kernel_format as fmt
 import make_exact_vectors as maker
 import numpy as np
 import pytest
-from device_calls import KINDS, call, check_cases
+from device_calls import KINDS, call, check_cases, same_as_processor
 from dot_shapes import convolution, product
 from emulated_gpu import CUDA, FAULTS, EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
@@ -33,18 +33,9 @@ def unforced() -> Iterator[None]:
 
 
 def checked(
-    device: Cuda, width: int, op: str, attrs: dict[str, Any], arrays: Any, **way: Any
+    device: Cuda, width: int, op: str, attrs: dict[str, Any], arrays: Any, **how: Any
 ) -> None:
-    contract = f"exact/1;b={width}"
-    with np.errstate(all="ignore"):
-        expected = call(CPU, op, attrs, arrays, contract)
-    got = call(device, op, attrs, arrays, contract, **way)
-    assert isinstance(device.driver, EmulatedDriver)
-    device.driver.check()
-    assert len(got) == len(expected)
-    for a, b in zip(got, expected, strict=True):
-        shapes = [None if x is None else x.shape for x in arrays]
-        assert same_bits(a, b), (op, attrs, shapes, width, way, FORCED)
+    same_as_processor(device, op, attrs, arrays, f"exact/1;b={width}", **how)
 
 
 def test_every_operator_of_the_dot_class_has_a_kernel() -> None:  # NUMERICS 17.1
@@ -119,6 +110,17 @@ def test_the_last_lines_of_a_product_take_no_more_room_than_the_first(width: int
     laid = 10 * 4 * BLOCK_LENGTHS[width] * way.tile.digits
     FORCED.way, FORCED.laid, FORCED.results = way.name, laid, 290
     checked(device, width, "aten.mm", {}, [a, b])
+
+
+def test_long_lines_take_no_more_memory_than_others() -> None:
+    """Where not even a tile's lines fit the memory for operands, parts have fewer lines."""
+    device, rng = emulated_gpu(10), np.random.default_rng(10)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((70, 4096), (4096, 5)))
+    FORCED.way, FORCED.laid, FORCED.kept = "3x64x128", 20 * 4096 * 3, 1
+    checked(device, 22, "aten.mm", {}, [a, b])
+    assert device.scratch_memory is not None
+    totals, rest = 8 * 64 * 128, 10_000
+    assert device.scratch_memory.nbytes < 2 * FORCED.laid + totals + rest
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -10,7 +10,7 @@ import kernel_format as fmt
 import make_rounded_vectors as maker
 import numpy as np
 import pytest
-from device_calls import KINDS, call, check_cases
+from device_calls import KINDS, call, check_cases, same_as_processor
 from dot_shapes import convolution, product
 from emulated_gpu import EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
@@ -35,18 +35,9 @@ def unforced() -> Iterator[None]:
 
 
 def checked(
-    device: Cuda, bits: int, op: str, attrs: dict[str, Any], arrays: Any, **way: Any
+    device: Cuda, bits: int, op: str, attrs: dict[str, Any], arrays: Any, **how: Any
 ) -> None:
-    contract = f"rounded/1;b={bits}"
-    with np.errstate(all="ignore"):
-        expected = call(CPU, op, attrs, arrays, contract)
-    got = call(device, op, attrs, arrays, contract, **way)
-    assert isinstance(device.driver, EmulatedDriver)
-    device.driver.check()
-    assert len(got) == len(expected)
-    for a, b in zip(got, expected, strict=True):
-        shapes = [None if x is None else x.shape for x in arrays]
-        assert same_bits(a, b), (op, attrs, shapes, bits, way, dots.LIMITS_OF[0])
+    same_as_processor(device, op, attrs, arrays, f"rounded/1;b={bits}", **how)
 
 
 def test_every_rounded_operator_has_a_kernel() -> None:  # NUMERICS 13.1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick_bench.ovt import context as ovt
+from tallystick_bench.ovt.models import Model
 
 
 @dataclass
@@ -17,3 +18,7 @@ class Context(ovt.Context):
 
     scratch: Path = Path()
     models: tuple[str, ...] = ()
+
+    def data(self, model: Model) -> str:
+        """The source of a model's data, in words without a path."""
+        return "synthetic clusters" if model.recipe == "logreg" else super().data(model)

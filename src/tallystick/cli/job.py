@@ -13,6 +13,7 @@ from tallystick.job.job_file import load_job
 from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job, verify_job
 from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
+from tallystick.job.recipes.starting import CHECKPOINT
 from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
 from tallystick.run.store.continuing import continue_run
@@ -22,12 +23,15 @@ from tallystick.run.store.directory import RunStore
 def _listing(name: str) -> list[str]:
     """The settings of a recipe as lines of a table."""
     recipe = RECIPES[name]
-    lines = [f"{name}: {recipe.summary}"]
+    rows = describe(recipe.settings)
     if recipe.presets:
         sizes = ", ".join(recipe.presets)
-        lines.append(f"  {'size':14}{'preset':9}{'-':10}{sizes}; other keys override it")
-    for key, kind, default, text in describe(recipe.settings):
-        lines.append(f"  {key:14}{kind:9}{default:10}{text}")
+        rows = [("size", "preset", "-", f"{sizes}; other keys override it"), *rows]
+    widths = [max(len(row[place]) for row in rows) + 2 for place in range(3)]
+    lines = [f"{name}: {recipe.summary}"]
+    for *cells, text in rows:
+        cut = "".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"  {cut}{text}")
     return lines
 
 
@@ -54,6 +58,9 @@ def job() -> None:
 @click.option("--text", type=click.Path(), help="Train on this text file (gpt2, llama …).")
 @click.option(
     "--tokenizer", type=click.Path(), help="tokenizer.json: the text's tokens; else its bytes."
+)
+@click.option(
+    "--checkpoint", type=click.Path(), help="Start from this Hugging Face directory (safetensors)."
 )
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
 @click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
@@ -111,6 +118,7 @@ def new(
     out: str,
     text: str | None,
     tokenizer: str | None,
+    checkpoint: str | None,
     cifar10: str | None,
     data: str | None,
     contract: str,
@@ -127,7 +135,9 @@ def new(
     as_json: bool,
 ) -> None:
     """Make a job from a RECIPE, which `tallystick job recipes` lists. Needs PyTorch."""
-    sources = Sources(*(Path(p) if p else None for p in (text, cifar10, data, tokenizer)))
+    sources = Sources(
+        *(Path(p) if p else None for p in (text, cifar10, data, tokenizer, checkpoint))
+    )
     rule = None
     if commit_validation or patience is not None:
         rule = StopRule(patience, min_delta)
@@ -160,6 +170,8 @@ def new(
         f"contract {found['contract']}"
     )
     say(f"data        {found['records']:,} records ({made.about.get('source', '')})")
+    if CHECKPOINT in made.about:
+        say(f"checkpoint  {made.about[CHECKPOINT]}")
     if "validation" in made.about:
         say(f"validation  {made.about['validation']}")
     say(f"next        tallystick train {made.directory} --out RUN")
@@ -205,11 +217,12 @@ def _number(name: str, text: str) -> float:
 
 @job.command()
 @click.argument("path", metavar="JOB", type=click.Path())
+@click.option("--checkpoint", type=click.Path(), help="The directory that the job starts from.")
 @json_option
-def verify(path: str, as_json: bool) -> None:
+def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
     """Check every byte of JOB, derive it again from its recipe and compare. Needs PyTorch."""
     loaded = load_job(Path(path))
-    compared = verify_job(loaded)
+    compared = verify_job(loaded, Path(checkpoint) if checkpoint else None)
     if as_json:
         print_json({"accepted": True, "job_digest": loaded.digest, "compared": compared})
     else:

@@ -26,6 +26,9 @@ from tallystick.limits import LIMITS
 
 _NAMES = {"f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL"}
 _DTYPES = {file_name: name for name, file_name in _NAMES.items()}
+# Files of others may have these; a job's and a run's have not.
+_HALVES = {"BF16": "bf16", "F16": "f16"}
+_SIZES = {**{name: dtype.itemsize for name, dtype in DTYPES.items()}, "bf16": 2, "f16": 2}
 _ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
 METADATA = "__metadata__"
 _Type = tuple[str, tuple[int, ...]]
@@ -41,7 +44,7 @@ def _order(item: tuple[str, tuple[str, tuple[int, ...]]]) -> tuple[int, bytes]:
 
 
 def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    size = DTYPES[dtype].itemsize
+    size = _SIZES[dtype]
     for d in shape:
         size *= d
     return size
@@ -138,6 +141,14 @@ class TensorFile:
     metadata: dict[str, str]
     fail: Callable[[str], NoReturn]
 
+    def read_bytes(self, name: str) -> Array:
+        """All bytes of a tensor, u8[n]. Raises StorageError, CorruptFileError for a file that was
+        cut meanwhile."""
+        dtype, shape = self.types[name]
+        out = np.empty(_nbytes(dtype, shape), np.uint8)
+        self._read(out.data, self.places[name])
+        return out
+
     def read_rows(self, name: str, start: int, stop: int, out: Array) -> Array:
         """Rows [start, stop) along the first axis, read into the start of `out`, which is
         u8[n]. Returns them as an array of the tensor's dtype. Nothing is mapped, so the memory is
@@ -145,16 +156,17 @@ class TensorFile:
         """
         dtype, shape = self.types[name]
         width = _nbytes(dtype, shape[1:])
-        view = out.data[: (stop - start) * width]
-        at = self.places[name] + start * width
+        self._read(out.data[: (stop - start) * width], self.places[name] + start * width)
+        rows = out[: (stop - start) * width].view(DTYPES[dtype])
+        return rows.reshape(stop - start, *shape[1:])
+
+    def _read(self, view: memoryview, at: int) -> None:
         with os_errors(self.path):
             while view.nbytes:
                 got = os.preadv(self.file.fileno(), [view], at)
                 if not got:
                     self.fail("it was cut short while it was read")
                 view, at = view[got:], at + got
-        rows = out[: (stop - start) * width].view(DTYPES[dtype])
-        return rows.reshape(stop - start, *shape[1:])
 
 
 @contextmanager
@@ -165,8 +177,11 @@ def open_tensors(
     strict: bool = True,
     check: Check | None = None,
     inside: Path | None = None,
+    halves: bool = False,
 ) -> Iterator[TensorFile]:
-    """The file at `path`, open, its header checked as `read_tensors` does. Raises its errors."""
+    """The file at `path`, open, its header checked as `read_tensors` does. Raises its errors.
+
+    With `halves` it may have tensors of bf16 and f16, which only `read_bytes` reads."""
 
     def fail(why: str) -> NoReturn:
         raise CorruptFileError(
@@ -183,7 +198,9 @@ def open_tensors(
             header = file.read(length)
         except OSError as error:
             raise storage_error(path, error) from error
-        types, ranges, metadata = _parse_header(header, fail)
+        types, ranges, metadata = _parse_header(
+            header, fail, _DTYPES | _HALVES if halves else _DTYPES
+        )
         if strict:
             try:
                 again, ranges = header_bytes(types, metadata)
@@ -236,7 +253,7 @@ def _read_each(
 
 
 def _parse_header(
-    header: bytes, fail: Callable[[str], NoReturn]
+    header: bytes, fail: Callable[[str], NoReturn], dtypes: Mapping[str, str]
 ) -> tuple[dict[str, _Type], dict[str, tuple[int, int]], dict[str, str]]:
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
@@ -258,7 +275,7 @@ def _parse_header(
     for name, entry in table.items():
         if not isinstance(entry, dict) or set(entry) != {"data_offsets", "dtype", "shape"}:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
-        dtype, shape = _DTYPES.get(str(entry["dtype"])), entry["shape"]
+        dtype, shape = dtypes.get(str(entry["dtype"])), entry["shape"]
         if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
         if any(type(d) is not int or not 0 <= d <= LIMITS.tensor_bytes for d in shape):

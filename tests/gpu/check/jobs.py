@@ -24,6 +24,7 @@ JOBS: dict[str, tuple[str, dict[str, str], int, str]] = {
     "resnet-tiny": ("resnet50", SETTINGS["resnet50"], 200, "ordered/1"),
     "gpt2-124m": ("gpt2", _GPT2_124M, 20, "ordered/1"),
     "logreg": ("logreg", SETTINGS["logreg"], 20, "ordered/1"),
+    "mlp-rounded": ("mlp", SETTINGS["mlp"], 200, "rounded/1"),
     **{f"gpt2-small-exact-{b}": ("gpt2", _GPT2_SMALL, 200, f"exact/1;b={b}") for b in (8, 15, 22)},
     "resnet-tiny-exact-22": ("resnet50", SETTINGS["resnet50"], 200, "exact/1;b=22"),
     "logreg-exact-15": ("logreg", SETTINGS["logreg"], 20, "exact/1;b=15"),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 for _folder in ("src", "benchmarks", "tests/vectors", "tests/gpu", "tests"):
     sys.path.insert(0, str(ROOT / _folder))
 
-from check import bits, exact, large, replay, speed  # noqa: E402
+from check import bits, exact, faults, large, replay, speed  # noqa: E402
 from check.where import Where  # noqa: E402
 
 from tallystick.kernels.cuda.device import Cuda  # noqa: E402
@@ -73,6 +73,7 @@ PARTS: dict[str, Callable[[Where], dict[str, Any]]] = {
     "roots": bits.roots,
     "bounded": replay.bounded,
     "large": large.large,
+    "faults": faults.faults,
     "products": speed.products,
     "gemm": speed.gemm,
     "exact": exact.exact,

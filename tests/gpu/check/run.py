@@ -31,7 +31,7 @@ _NEEDED = ("numpy", "cryptography", "click", "rich", "torch", "cuda.bindings", "
 _REPLAY = ("tests/gpu/test_resident_cuda.py", "tests/gpu/test_published_cuda.py")
 
 
-SECONDS, BUILD_SECONDS = 480, 60  # of the whole check; of building the core
+SECONDS, BUILD_SECONDS = 480, 90  # of the whole check; of building the core
 
 
 @dataclass(frozen=True)
@@ -44,25 +44,26 @@ class Part:
 
 
 def parts(device: str) -> list[Part]:
-    """All parts, in their order: bits, then races, then speed."""
+    """All parts, in their order: bits, races, faults, speed."""
 
     def one(name: str, seconds: int) -> Part:
         return Part(name, seconds, [sys.executable, str(ONE), name, "--device", device])
 
     sanitizer = ["compute-sanitizer", "--tool", "racecheck", "--error-exitcode", "9"]
     return [
-        one("kernels", 60),
+        one("kernels", 50),
         one("vectors", 40),
-        one("roots", 85),
+        one("roots", 70),
         one("fingerprints", 30),
         one("nasty", 30),
-        one("bounded", 40),
+        one("bounded", 35),
         one("large", 15),
         Part("racecheck", 30, [*sanitizer, *one("products", 0).command]),
         Part("replay", 25, [sys.executable, "-m", "pytest", "-q", "-x", *_REPLAY]),
+        one("faults", 10),
         one("gemm", 15),
-        one("exact", 25),
-        one("step", 25),
+        one("exact", 20),
+        one("step", 20),
     ]
 
 

@@ -38,6 +38,7 @@ API int cublasCreate_v2(void** handle) {
   has_stream = has_workspace = pedantic = false;
   return 0;
 }
+API int cublasDestroy_v2(void*) { return 0; }
 API int cublasSetStream_v2(void* handle, void* stream) {
   has_stream = stream != nullptr;
   has_workspace = false;

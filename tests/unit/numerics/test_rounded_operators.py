@@ -196,6 +196,18 @@ def test_nothing_to_add_and_nothing_to_make() -> None:
     assert grads[0].shape == none.shape and not grads[1].any() and not grads[2].any()
 
 
+def test_taps_of_an_image_without_elements() -> None:
+    """All taps are +0, and an infinity makes a NaN of them. NUMERICS 13.4."""
+    image, one = np.zeros((1, 1, 0, 0), np.float32), np.ones((1, 1, 1, 1), np.float32)
+    weight = np.array([[[[np.inf, 1], [1, 1]]]], np.float32)
+    nan = np.full((1, 1, 1, 1), np.uint32(0x7FC00000).view(np.float32))
+    form: dict[str, Any] = {"padding": (1, 1), "contract": "rounded/1"}
+    same(evaluate("aten.convolution", image, weight, None, **form), nan)
+    mask = {**form, "output_mask": (False, True, False)}
+    found = evaluate("aten.convolution_backward", one * np.float32(np.inf), image, weight, **mask)
+    same(found, np.broadcast_to(nan, weight.shape))
+
+
 def test_integers_and_other_operators_stay_as_they_are() -> None:
     x = np.arange(12, dtype=np.int64).reshape(3, 4)
     assert int(evaluate("aten.sum", x, contract="rounded/1")) == 66

@@ -27,7 +27,7 @@ from tallystick_bench.ovt.results.store import part_file
 from tallystick_bench.paper.context import Context
 from tallystick_bench.step_time import load
 
-STEPS, QUICK_STEPS = 100, 3
+STEPS, QUICK_STEPS = 40, 3
 
 
 def measure(out: Path, context: Context) -> None:

@@ -26,7 +26,7 @@ _ARMS = (
     ("round", "round", None, False),
     ("rounded", "rounded", "rounded/1", False),
 )
-STEPS, CORRECTED_STEPS = 3, 2
+STEPS, CORRECTED_STEPS = 2, 1
 
 
 def measure(out: Path, context: Context) -> None:

@@ -148,11 +148,9 @@ def _proofs(rows: Rows, path: Path) -> Path:
 
     lines: dict[str, tuple[float, str]] = {}
     for row in rows:
-        if row.unit != "seconds" or row.paper is None:
-            continue
-        task, contract, who = row.name.removesuffix(": train and audit").split(", ", 2)
-        lines[f"{task}: {contract}"] = (row.value, "C0")
-        lines[f"{task}: {who.removeprefix('beside ')}"] = (row.paper, "C3")
+        lines[row.name] = (row.value, "C0")
+        for who, (seconds, _) in row.more["theirs"].items():
+            lines[f"{row.name.split(':')[0]}: {who}"] = (seconds, "C3")
     names = sorted(lines, key=lambda name: (name.split(":")[0], lines[name][0]))
     figure, axes = plt.subplots(figsize=(10, 0.3 * len(names) + 1.2))
     colors = [lines[name][1] for name in names]

@@ -98,7 +98,7 @@ _TASKS: dict[str, tuple[str, dict[str, Any], bool]] = {
 
 
 def proofs(parts: Parts) -> list[Row]:
-    """Seconds and bytes of training with audit, beside proofs and OVT."""
+    """Seconds of training with audit beside OVT's; the other figures of the task in `more`."""
     found = []
     for model, cell, part in cells(parts, "proofs") + cells(parts, "runs"):
         known = [name for name in _TASKS if model.startswith(name)]
@@ -109,19 +109,15 @@ def proofs(parts: Parts) -> list[Row]:
         if total is None:
             continue
         load = train["load"] + part.entries["audit"]["load"]
-        log = train["log_bytes"] / (1 if whole else train["steps"])
-        common = (words(part), str(train["steps"]), hardware(part, load))
-        for who, (time, size) in theirs.items():
-            where = published.OVT_GPUS if who == "OVT" else published.UNSTATED
-            name = f"{task}, {CONTRACTS[cell]}, beside {who}"
-            found.append(
-                Row("proofs", f"{name}: train and audit", total, "seconds", *common, time, where,
-                    True)
-            )  # fmt: skip
-            if size is not None:
-                found.append(
-                    Row("proofs", f"{name}: log or proof", log, "bytes", *common, size, where, True)
-                )
+        found.append(
+            Row(
+                "proofs", f"{task}: {CONTRACTS[cell]}", total, "seconds", words(part),
+                str(train["steps"]), hardware(part, load), theirs["OVT"][0], published.OVT_GPUS,
+                True,
+                more={"bytes": train["log_bytes"] / (1 if whole else train["steps"]),
+                      "theirs": theirs},
+            )
+        )  # fmt: skip
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick_bench.ovt.results.tables import table
+from tallystick_bench.paper.results.published import OVT_GPUS, UNSTATED
 from tallystick_bench.paper.results.row import Row, shown
 
 
@@ -77,6 +78,34 @@ def of_runs(rows: Sequence[Row]) -> str:
             )
         )
     return table(head, lines) + sizes.legend() + machines.legend()
+
+
+def of_proofs(rows: Sequence[Row]) -> str:
+    """Training with audit here, and what others need for the same task."""
+    head = ("task", "who", "seconds", "log or proof", "size", "steps", "where", "load")
+    lines: dict[tuple[str, str], tuple[str, ...]] = {}
+    sizes, machines = Key("S"), Key("H")
+    for row in rows:
+        task, _, contract = row.name.partition(": ")
+        size = shown(row.more["bytes"], "bytes") if row.more["bytes"] else "none"
+        lines[task, contract] = (
+            f"**{shown(row.value, row.unit)}**",
+            size,
+            sizes.of(row.size),
+            row.steps,
+            machines.of(row.hardware.words),
+            _load(row),
+        )
+    for row in rows:
+        task = row.name.partition(": ")[0]
+        for who, (seconds, size) in row.more["theirs"].items():
+            where = machines.of(OVT_GPUS if who == "OVT" else UNSTATED)
+            cells = (shown(seconds, "seconds"), shown(size, "bytes"), "the task's", "–", where, "–")
+            lines[task, who] = cells
+    ordered = sorted(lines.items(), key=lambda line: line[0][0])
+    return table(head, ((*key, *cells) for key, cells in ordered)) + (
+        sizes.legend() + machines.legend()
+    )
 
 
 def missed(rows: Sequence[Row]) -> list[str]:

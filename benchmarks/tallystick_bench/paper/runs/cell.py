@@ -38,7 +38,9 @@ def _job(model: str, contract: str, work: Path, text: Path | None, cifar10: Path
             return load_job(directory)
     shutil.rmtree(directory, ignore_errors=True)
     found = MODELS[model]
-    sources = sources_of(found, text, cifar10, work)
+    # Logistic regression is on the recipe's own clusters, at the size that the paper names.
+    images = None if found.recipe == "logreg" else cifar10
+    sources = sources_of(found, text, images, work)
     return job_of(found, directory, sources, size.steps, contract, size.interval)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tallystick.commit.job import ScalarTable
 from tallystick.commit.tensor import Array
 from tallystick.data.frozen import is_frozen, load_frozen
+from tallystick.disk.checkpoint import Checkpoint, open_checkpoint
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
@@ -21,6 +22,7 @@ from tallystick.job.recipes.llama import RECIPE as LLAMA
 from tallystick.job.recipes.llama_lora import RECIPE as LLAMA_LORA
 from tallystick.job.recipes.resnet50 import RECIPE as RESNET50
 from tallystick.job.recipes.settings import as_strings, build
+from tallystick.job.recipes.starting import CHECKPOINT, started_from, starting_sizes
 from tallystick.job.recipes.vgg11 import RECIPE as VGG11
 from tallystick.job.save import save_job
 from tallystick.job.scalars import scalar_tables
@@ -47,7 +49,12 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def settings_for(recipe: Recipe, given: Mapping[str, str], sources: Sources | None = None) -> Any:
+def settings_for(
+    recipe: Recipe,
+    given: Mapping[str, str],
+    sources: Sources | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Any:
     """The settings from `--set` pairs. `size=NAME` is a preset, which single keys override. What
     follows from the sources stands behind both."""
     given = dict(given)
@@ -60,6 +67,7 @@ def settings_for(recipe: Recipe, given: Mapping[str, str], sources: Sources | No
             )
         given = {**recipe.presets[size], **given}
     derived = recipe.derive(given, sources) if recipe.derive and sources is not None else {}
+    derived |= starting_sizes(recipe, checkpoint)
     return build(recipe.settings, {**derived, **given}, recipe.name)
 
 
@@ -118,7 +126,8 @@ def new_job(
         )
     sources = (sources or Sources()).opened()
     _check_sources(recipe, sources)
-    chosen = settings_for(recipe, settings or {}, sources)
+    checkpoint = None if sources.checkpoint is None else open_checkpoint(sources.checkpoint)
+    chosen = settings_for(recipe, settings or {}, sources, checkpoint)
     check_environment()
     _require_torch()
     if sources.data is not None and is_frozen(sources.data):
@@ -127,7 +136,8 @@ def new_job(
         data = recipe.load_data(chosen, sources, seed)
     train, held_out = data.records
     fields = {n: TensorType(_dtype(c), tuple(c.shape[1:])) for n, c in data.train.items()}
-    built = under(meaning, recipe.build(chosen, fields, steps, seed))
+    made, start = started_from(recipe, recipe.build(chosen, fields, steps, seed), checkpoint)
+    built = under(meaning, made)
     every = max(1, steps // 10) if evaluate_every is None else evaluate_every
     return save_job(
         built.captured,
@@ -144,7 +154,7 @@ def new_job(
         stop_rule=stop_rule,
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
-        about=data.about,
+        about={**data.about, **start},
         overwrite=overwrite,
     )
 
@@ -156,8 +166,9 @@ def _dtype(array: Any) -> str:
 
 
 @exact_environment()
-def rederive(job: Job) -> Built:
-    """Build the parts that the job fixes again, from the recipe and settings in its manifest."""
+def rederive(job: Job, checkpoint: Checkpoint | None = None) -> Built:
+    """Build the parts that the job fixes again, from the recipe and settings in its manifest, and
+    the checkpoint that it starts from, if any."""
     if job.recipe is None:
         raise CannotCheckError(
             f"{job.directory} was captured from its author's own module; there is no recipe to "
@@ -170,19 +181,23 @@ def rederive(job: Job) -> Built:
     fields = {f.name: TensorType(f.dtype, f.shape) for f in job.schema.fields}
     steps = job.commitment.timetable.count(0, job.steps)
     built = recipe.build(settings, fields, steps, job.commitment.rng_seed)
+    built, _ = started_from(recipe, built, checkpoint)
     return under(job.commitment.contract, built)
 
 
 @exact_environment()
-def verify_job(job: Job) -> list[str]:
+def verify_job(job: Job, checkpoint: Path | None = None) -> list[str]:
     """Check the job's bytes, derive it again from its recipe, and compare. Needs torch.
 
     Returns the names of the compared parts. Raises DigestMismatchError, which names the first part
-    that differs.
+    that differs; CannotCheckError where all agree but the initial state, which is a checkpoint's
+    that is not given; UsageError for a checkpoint that the job does not name.
     """
     check_environment()
+    if checkpoint is not None and CHECKPOINT not in job.about:
+        raise UsageError(f"{job.directory} names no checkpoint.", "Leave --checkpoint out.")
     job.verify()
-    built = rederive(job)
+    built = rederive(job, None if checkpoint is None else open_checkpoint(checkpoint))
     c = job.commitment
 
     def same(what: str, mine: object, theirs: object) -> str:
@@ -198,16 +213,23 @@ def verify_job(job: Job) -> list[str]:
     for entry, mine in zip(c.timetable.programs, programs, strict=True):
         what = "program" if len(programs) == 1 else f"program {entry.name}"
         compared.append(same(what, mine.digest(), entry.digest))
-    compared += [
-        same("initial state", State({**built.initial_state, **slots}).root(), c.genesis_root),
-        same("learning rate", _tables(built, job), dict(job.scalars)),
-    ]
+    from_elsewhere = CHECKPOINT in job.about and checkpoint is None
+    if not from_elsewhere:
+        root = State({**built.initial_state, **slots}).root()
+        compared.append(same("initial state", root, c.genesis_root))
+    compared.append(same("learning rate", _tables(built, job), dict(job.scalars)))
     if job.evaluation is not None:
         digest = built.eval_program.digest()
         compared.append(same("validation program", digest, job.evaluation.program_digest))
     if built.forward_program is not None:
         digest = built.forward_program.digest()
         compared.append(same("forward program", digest, job.forward_digest))
+    if from_elsewhere:
+        raise CannotCheckError(
+            f"The recipe gives the same {', '.join(compared)}, but the weights of {job.directory} "
+            f"are those of a checkpoint: {job.about[CHECKPOINT]}.",
+            "Give it: --checkpoint DIR.",
+        )
     return compared
 
 

@@ -32,9 +32,10 @@ class Sources:
     cifar10: Path | None = None
     data: Path | None = None
     tokenizer: Path | TokenizerFile | None = None
+    checkpoint: Path | None = None
 
     def opened(self) -> Sources:
-        """The same with its files read. Raises the errors of `load_tokenizer`."""
+        """The same with its tokenizer read. Raises the errors of `load_tokenizer`."""
         return replace(self, tokenizer=opened_tokenizer(self))
 
 
@@ -90,6 +91,20 @@ def under(contract: str, built: Built) -> Built:
 
 
 @dataclass(frozen=True)
+class StartingPoint:
+    """How a recipe reads a checkpoint.
+
+    `sizes(config)` gives settings, and raises UsageError for another kind of model. `names(name)`
+    are the names that a checkpoint may have for a parameter, the likeliest first. `is_new(name)` is
+    True for a parameter that a checkpoint may lack, because the task brings it.
+    """
+
+    sizes: Callable[[Mapping[str, Any]], dict[str, str]]
+    names: Callable[[str], tuple[str, ...]]
+    is_new: Callable[[str], bool]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A named recipe. `data(settings, sources, seed)` needs no torch, `build` does."""
 
@@ -105,6 +120,7 @@ class Recipe:
     # `derive(given, sources)`: settings that follow from the sources where `--set` gives no others.
     derive: Callable[[Mapping[str, str], Sources], dict[str, str]] | None = None
     takes: tuple[str, ...] = ()  # of the sources that are no data: tokenizer, checkpoint
+    starting: StartingPoint | None = None  # how a checkpoint's weights become its own
 
 
 def about_tokenizer(tokenizer: TokenizerFile) -> dict[str, str]:

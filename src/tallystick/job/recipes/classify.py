@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _CIFAR_RECORD = 1 + 3072
 _DATA_LIMIT = 8 << 30
+_SUM_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,11 @@ def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str,
     """Gaussian clusters, one per class, from our own Philox generator."""
     centres = normal(seed, 1 << 20, (classes, features), 1.0)
     labels = np.arange(records, dtype=np.int64) % classes
-    noise = normal(seed, (1 << 20) + 1, (records, features), 1.0)
-    x: Array = np.add(centres[labels], noise)
+    x = normal(seed, (1 << 20) + 1, (records, features), 1.0)
+    rows = max(1, _SUM_BYTES // x[0].nbytes)
+    for start in range(0, records, rows):  # in place: the data may be a GiB
+        part = x[start : start + rows]
+        np.add(centres[labels[start : start + rows]], part, out=part)
     return {"x": x, "y": labels}
 
 
@@ -290,6 +294,18 @@ def build_mlp(s: MlpSettings, fields: Mapping[str, TensorType], steps: int, seed
 
 
 _SOURCES = ("cifar10", "data")
+LOGREG_PRESETS = {
+    # The largest size of zero-knowledge proofs of training: 2^18 records to train on, of 1,024
+    # features (1 GiB), and one batch beside them that is held out.
+    "zk": {
+        "records": str((1 << 18) + 1024),
+        "features": "1024",
+        "classes": "2",
+        "batch_size": "1024",
+        "validation": "0",
+        "lr": "0.01",
+    },
+}
 LOGREG = Recipe(
     "logreg",
     "softmax regression on vectors",
@@ -297,6 +313,7 @@ LOGREG = Recipe(
     _SOURCES,
     load_data,
     build_logreg,
+    LOGREG_PRESETS,
     check_frozen=check_frozen,
 )
 MLP = Recipe(

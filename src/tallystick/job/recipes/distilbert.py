@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tallystick.job.recipes.base import (
     DataSet,
     Recipe,
     Sources,
+    StartingPoint,
     greatest,
     is_weight,
     normal,
@@ -27,6 +28,7 @@ from tallystick.job.recipes.base import (
 from tallystick.job.recipes.masking import IDS, masked_loss
 from tallystick.job.recipes.optimizers import step_options
 from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.starting import read_sizes
 from tallystick.job.recipes.text_records import (
     FIELD,
     SOURCES,
@@ -379,6 +381,31 @@ def build(s: DistilbertSettings, fields: Mapping[str, TensorType], steps: int, s
     )
 
 
+_CONFIG = {
+    "n_layers": "n_layers",
+    "n_heads": "n_heads",
+    "dim": "dim",
+    "hidden_dim": "hidden_dim",
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "max_positions",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "seq_classif_dropout": "classifier_dropout",
+}
+_BODY = "distilbert."
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, str]:
+    fixed = {"activation": "gelu", "pad_token_id": _PADDING}
+    return read_sizes(config, "distilbert", fixed, _CONFIG)
+
+
+STARTING = StartingPoint(
+    _sizes,
+    # The model without a head is saved without the prefix.
+    lambda name: (name, name.removeprefix(_BODY)),
+    lambda name: not name.startswith(_BODY),
+)
 RECIPE = Recipe(
     "distilbert",
     "a DistilBERT of any size that classifies texts or learns masked words",
@@ -389,5 +416,6 @@ RECIPE = Recipe(
     PRESETS,
     check_frozen,
     derive=derive,
-    takes=("tokenizer",),
+    takes=("tokenizer", "checkpoint"),
+    starting=STARTING,
 )

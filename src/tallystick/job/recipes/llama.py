@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
-from tallystick.job.recipes.base import Built, Recipe, normal
+from tallystick.job.recipes.base import Built, Recipe, StartingPoint, normal
 from tallystick.job.recipes.llama_module import (
     INVERSE_FREQUENCIES,
     inverse_frequencies,
@@ -18,6 +18,7 @@ from tallystick.job.recipes.llama_module import (
 )
 from tallystick.job.recipes.next_token import build_next_token
 from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.starting import read_sizes
 from tallystick.job.recipes.text_records import (
     SOURCES,
     TextSettings,
@@ -155,6 +156,63 @@ def build(s: LlamaSettings, fields: Mapping[str, TensorType], steps: int, seed: 
     )
 
 
+_CONFIG = {
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "num_key_value_heads": "n_kv_head",
+    "hidden_size": "n_embd",
+    "intermediate_size": "intermediate",
+    "vocab_size": "vocab_size",
+    "tie_word_embeddings": "tied",
+    "rms_norm_eps": "norm_eps",
+    "attention_dropout": "attention_dropout",
+    "rope_theta": "rope_theta",
+}
+_ROPE = {
+    "rope_theta": "rope_theta",
+    "factor": "rope_factor",
+    "low_freq_factor": "rope_low",
+    "high_freq_factor": "rope_high",
+    "original_max_position_embeddings": "rope_original",
+}
+_FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+
+
+def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a checkpoint's config. Raises UsageError for another kind of model."""
+    found = {"tied": "false", **read_sizes(config, "llama", _FIXED, _CONFIG)}
+    for key in ("n_head", "n_embd"):
+        if key not in found:
+            raise UsageError(f"The checkpoint's config has no {key}.", "Give a Llama's.")
+    found.setdefault("n_kv_head", found["n_head"])  # a config from before there were groups
+    head = config.get("head_dim")
+    if head is not None and head * int(found["n_head"]) != int(found["n_embd"]):
+        raise UsageError(
+            f"The checkpoint's heads have {head} numbers each, and the recipe's n_embd / n_head.",
+            "Capture the model itself (docs/tutorials/huggingface.md).",
+        )
+    # transformers 5 writes rope_parameters; before it was rope_scaling, with the theta outside.
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise UsageError("The checkpoint's rotary positions are no table.", "Give a Llama's.")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise UsageError(
+            f"The checkpoint's rotary positions are {kind!r}, and the recipe has default and "
+            "llama3.",
+            "Capture the model itself (docs/tutorials/huggingface.md).",
+        )
+    names = _ROPE if kind == "llama3" else {"rope_theta": "rope_theta"}
+    found |= {setting: repr(rope[key]) for key, setting in names.items() if key in rope}
+    return found
+
+
+STARTING = StartingPoint(
+    sizes_of,
+    # The model without a head is saved without the prefix.
+    lambda name: (name, name.removeprefix("model.")),
+    lambda name: False,
+)
 RECIPE = Recipe(
     "llama",
     "a Llama of any size on the bytes or tokens of a text",
@@ -165,5 +223,6 @@ RECIPE = Recipe(
     PRESETS,
     check_next_token,
     derive=lambda given, sources: vocabulary(sources),
-    takes=("tokenizer",),
+    takes=("tokenizer", "checkpoint"),
+    starting=STARTING,
 )

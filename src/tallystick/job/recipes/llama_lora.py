@@ -11,7 +11,7 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.job.recipes import llama
-from tallystick.job.recipes.base import Built, Recipe, uniform
+from tallystick.job.recipes.base import Built, Recipe, StartingPoint, uniform
 from tallystick.job.recipes.llama_module import make_module as make_base
 from tallystick.job.recipes.next_token import build_next_token
 from tallystick.job.recipes.optimizers import NAMES
@@ -149,6 +149,12 @@ def build(s: LoraSettings, fields: Mapping[str, TensorType], steps: int, seed: i
     )
 
 
+def _base_names(name: str) -> tuple[str, ...]:
+    """The names of a frozen parameter in the base model's checkpoint."""
+    plain = name.removeprefix(PREFIX).replace(f".{BASE_LAYER}.", ".")
+    return llama.STARTING.names(plain)
+
+
 # The sizes of llama, with the rates of adapters.
 PRESETS = {
     size: {key: value for key, value in preset.items() if key not in ("lr", "warmup")}
@@ -164,5 +170,6 @@ RECIPE = Recipe(
     PRESETS,
     check_next_token,
     derive=lambda given, sources: vocabulary(sources),
-    takes=("tokenizer",),
+    takes=("tokenizer", "checkpoint"),
+    starting=StartingPoint(llama.sizes_of, _base_names, is_adapter),
 )

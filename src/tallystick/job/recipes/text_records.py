@@ -69,13 +69,12 @@ def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
 
 def whole_characters(data: bytes) -> bytes:
     """UTF-8 without a last character that was cut: at most three bytes less."""
-    for left in range(min(4, len(data))):
-        try:
-            data[len(data) - left - min(4, len(data) - left) :].decode("utf-8", "strict")
-        except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data":
-                continue
-        return data[: len(data) - left]
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue  # inside a character
+        length = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+        return data[:-back] if length > back and byte < 0xF8 else data
     return data
 
 

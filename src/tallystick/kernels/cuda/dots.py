@@ -15,6 +15,7 @@ from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.folds import Layout, Room
 from tallystick.kernels.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.kernels.cuda.marks import Marks
+from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.grid import BOUND_FACTOR
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
@@ -41,7 +42,7 @@ LIMITS_OF = [Limits()]
 
 @dataclass(frozen=True)
 class Lines:
-    """An operand's lines of terms, as `Lines` in rounded.cu; `address` of f32, strides in
+    """An operand's lines of terms, as `Lines` in operands.hpp; `address` of f32, strides in
     elements. Batch g is number g % period."""
 
     address: int
@@ -69,6 +70,21 @@ class Lines:
         if self.period > 1 and self.batch != lines * self.line:
             return None
         return Layout(count, terms, 1, self.line, n, 0, self.term)
+
+
+def lines_of(x: DeviceTensor, line_axis: int) -> Lines:
+    """A matrix, or a batch of them, by lines along the axis `line_axis` from the end."""
+    line, term = x.steps[line_axis], x.steps[-1 if line_axis == -2 else -2]
+    batch, period = (x.steps[0], x.shape[0]) if x.ndim == 3 else (0, 1)
+    return Lines(x.address, line, term, batch, period)
+
+
+def steps_of_added(c: DeviceTensor) -> tuple[int, int]:
+    """The strides of an addmm's C, in elements, along the rows and the columns of the output, to
+    which it is broadcast."""
+    own = [0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)]
+    row, column = [0] * (2 - c.ndim) + own
+    return row, column
 
 
 @dataclass(frozen=True)
@@ -187,7 +203,7 @@ def multiply(
 
 @dataclass(frozen=True)
 class Target:
-    """The output, and what decides its elements: see Decision in rounded.cu. `a_squares`,
+    """The output, and what decides its elements: see Decision in dots.hpp. `a_squares`,
     `b_squares`: addresses of binary64 sums; `parts`: additions of sums of parts."""
 
     out: int

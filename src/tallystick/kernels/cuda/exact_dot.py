@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.kernels.cuda.dots import Last, Lines
+from tallystick.kernels.cuda.dots import Last, lines_of, steps_of_added
 from tallystick.kernels.cuda.exact_layout import Blocks, Operand
 from tallystick.kernels.cuda.exact_products import Target, dots
 from tallystick.kernels.cuda.table import Outputs, Tensors, exact_kernel, operand
@@ -13,13 +13,10 @@ from tallystick.numerics.types import Attrs
 
 def _operand(x: DeviceTensor, line_axis: int, blocks: Blocks) -> Operand:
     """A matrix, or a batch of them, by lines along the axis `line_axis` from the end."""
-    steps = x.steps
-    line, term = (steps[-2], steps[-1]) if line_axis == -2 else (steps[-1], steps[-2])
-    batch, period = (steps[0], x.shape[0]) if x.ndim == 3 else (0, 1)
-    lines = Lines(x.address, line, term, batch, period)
+    lines = lines_of(x, line_axis)
     return Operand(
         "lines", lines.slots(), lines, x.shape[line_axis], blocks.terms, blocks.length,
-        lines_first=line == 1 and term != 1,
+        lines_first=lines.line == 1 and lines.term != 1,
     )  # fmt: skip
 
 
@@ -46,9 +43,7 @@ def _mm(width: int, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 @exact_kernel("aten.addmm")
 def _addmm(width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     c, out = operand(inputs, 0), outputs[0]
-    row, column = [0] * (2 - c.ndim) + [
-        0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)
-    ]
+    row, column = steps_of_added(c)
     alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
     last = Last(c.address, 0, row, column, alpha=alpha, beta=beta)
     _multiply(width, operand(inputs, 1), operand(inputs, 2), out, last)

@@ -70,12 +70,11 @@ def _sizes(target: Target, way: Way, blocks: Blocks) -> _Sizes:
     most = max(1, FORCED.laid // max(line, 1))
     rows, columns = min(target.rows, most), min(target.columns, most)
     if way.tile is not None and not way.splits:
-        # Whole tiles, but for the last.
-        rows = rows if rows == target.rows else max(rows // way.tile.rows, 1) * way.tile.rows
-        columns = (
-            columns if columns == target.columns
-            else max(columns // way.tile.cols, 1) * way.tile.cols
-        )  # fmt: skip
+        # Whole tiles, but for the last, and where a tile's lines do not fit.
+        if rows < target.rows:
+            rows = rows // way.tile.rows * way.tile.rows or rows
+        if columns < target.columns:
+            columns = columns // way.tile.cols * way.tile.cols or columns
         limit = target.batches
     else:
         if rows * columns > FORCED.results:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.kernels.cuda.driver import Driver
+from tallystick.kernels.cuda.tensor import Memory
 
 if TYPE_CHECKING:
     from tallystick.kernels.cuda.dots import Wide
@@ -54,8 +55,16 @@ class Cublas:
             pointer, whole, wide, number, pointer, whole, wide, whole,
         )  # fmt: skip
         driver.enter()
-        self._handle = pointer()
+        self._handle, self._workspace = pointer(), 0
         self._checked(library.cublasCreate_v2(ctypes.byref(self._handle)), "starting")
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        library, driver, pointer, whole = self._library, self._driver, ctypes.c_void_p, ctypes.c_int
         stream = pointer(int(driver.stream))
         self._checked(library.cublasSetStream_v2(self._handle, stream), "taking the stream")
         # After the stream: that call resets the workspace.
@@ -68,6 +77,13 @@ class Cublas:
         version = whole()
         self._checked(library.cublasGetVersion_v2(self._handle, ctypes.byref(version)), "asking")
         self.name = f"cuBLAS {version.value}"
+
+    def close(self) -> None:
+        """Give back what the library holds; it multiplies no more."""
+        self._library.cublasDestroy_v2(self._handle)
+        if self._workspace:
+            self._driver.free(self._workspace)
+            self._workspace = 0
 
     def _checked(self, status: int, doing: str) -> None:
         if status != 0:
@@ -113,21 +129,20 @@ class OnHost:
         """out = a·b, f64 [M,K]·[K,N] or batches of them."""
         from tallystick.kernels.cuda.dots import Wide
 
-        held, sides = [], []
+        held: list[Memory] = []  # free when the call has ended
+        sides = []
         for x, terms_last in ((a, True), (b, False)):
             # As it lies in memory, so that each order is tried.
             as_it_is = x.strides[-1] <= x.strides[-2]
             laid = np.ascontiguousarray(x if as_it_is else x.swapaxes(-1, -2))
-            held.append(self._driver.allocate(laid.nbytes))
-            self._driver.to_device(laid, held[-1])
+            held.append(Memory(self._driver, laid.nbytes))
+            self._driver.to_device(laid, held[-1].address)
             lines, terms = x.shape[-2:] if terms_last else x.shape[:-3:-1]
-            sides.append(Wide(held[-1], lines, terms, as_it_is != terms_last))
-        held.append(self._driver.allocate(out.nbytes))
+            sides.append(Wide(held[-1].address, lines, terms, as_it_is != terms_last))
+        made = Memory(self._driver, out.nbytes)
         batches = out.size // (out.shape[-1] * out.shape[-2])
-        self._products.multiply(sides[0], sides[1], held[-1], batches, False)
-        self._driver.to_host(held[-1], out)
-        for address in held:
-            self._driver.free(address)
+        self._products.multiply(sides[0], sides[1], made.address, batches, False)
+        self._driver.to_host(made.address, out)
 
     def sums(self, x: np.ndarray) -> np.ndarray:
         """The library adds nothing for us."""
@@ -177,7 +192,11 @@ def admitted(driver: Driver) -> Products | None:
         return None
     try:
         products = Cublas(library, driver)
-        refuse_unless_admissible(products, driver)
     except (EnvironmentRefusedError, AttributeError):  # AttributeError: a version without a call
+        return None
+    try:
+        refuse_unless_admissible(products, driver)
+    except EnvironmentRefusedError:
+        products.close()
         return None
     return products

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from tallystick.kernels.cuda.copies import copy
-from tallystick.kernels.cuda.dots import Last, Lines, Target, cut, product
+from tallystick.kernels.cuda.dots import (
+    Last,
+    Lines,
+    Target,
+    cut,
+    lines_of,
+    product,
+    steps_of_added,
+)
 from tallystick.kernels.cuda.folds import Plan, Room
 from tallystick.kernels.cuda.marks import Rounding
 from tallystick.kernels.cuda.table import Outputs, Tensors, operand, rounded_kernel
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.types import Attrs
-
-
-def _lines(x: DeviceTensor, line_axis: int) -> Lines:
-    """A matrix, or a batch of them, by lines along the axis `line_axis` from the end."""
-    steps = x.steps
-    term_axis = -1 if line_axis == -2 else -2
-    batch, period = (steps[0], x.shape[0]) if x.ndim == 3 else (0, 1)
-    return Lines(x.address, steps[line_axis], steps[term_axis], batch, period)
 
 
 def _multiply(
@@ -34,11 +34,11 @@ def _multiply(
     batches, (m, k), n = out.size // (out.shape[-2] * out.shape[-1]), a.shape[-2:], b.shape[-1]
     sides = []
     for x, axis, count in ((a, -2, m), (b, -1, n)):
-        lines = _lines(x, axis)
+        lines = lines_of(x, axis)
         layout, copied = lines.layout(count, k), None
         if layout is None:
             copied = room.take(x.nbytes)
-            lines = _lines(x.dense(0), axis)
+            lines = lines_of(x.dense(0), axis)
             layout = lines.layout(count, k)
             assert layout is not None
         plan = Plan("rounded_squares", layout)
@@ -70,9 +70,6 @@ def _mm(how: Rounding, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None
 def _addmm(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     c, out = operand(inputs, 0), outputs[0]
     alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
-    missing = 2 - c.ndim
-    row, column = [0] * missing + [
-        0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)
-    ]
+    row, column = steps_of_added(c)
     last = Last(c.address, 0, row, column, alpha == 1 and beta == 1, alpha, beta)
     _multiply(how, operand(inputs, 1), operand(inputs, 2), out, last)

@@ -121,8 +121,11 @@ class Window:
         return y * self.columns.size + x, inside_y & inside_x
 
     def _channels(self) -> np.ndarray:
-        """x as [n,C,H·W]."""
-        return self.x.reshape(*self.x.shape[:2], self.x.shape[2] * self.x.shape[3])
+        """x as [n,C,H·W]; where there are no elements, with a zero that taps outside may read."""
+        n, c, height, width = self.x.shape
+        if not height * width:
+            return np.zeros((n, c, 1), np.float32)
+        return self.x.reshape(n, c, height * width)
 
     def patches(
         self, n: np.ndarray, first: np.ndarray, count: int, place: np.ndarray
