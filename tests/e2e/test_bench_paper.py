@@ -150,6 +150,16 @@ def test_ratios_come_from_turns_where_these_exist() -> None:
     assert found.value == 0.5 and found.hardware.load == 0.1 and found.more["accepted"] is None
 
 
+def test_both_benches_files_of_one_part_are_read(tmp_path: Path) -> None:
+    for bench in ("paper", "ovt"):
+        (tmp_path / bench).mkdir()
+        path = tmp_path / bench / f"{bench}-storage-gpt2-124m.json"
+        PartFile(path, "storage", "gpt2-124m", {}, {}, bench).write()
+    for order in (("paper", "ovt"), ("ovt", "paper")):
+        found = paper.results(*(tmp_path / name for name in order))
+        assert {file.bench for file in found.values()} == {"paper", "ovt"}
+
+
 def test_every_contract_is_run_at_the_papers_sizes() -> None:
     assert CELLS["runs"][False] == {"gpt2-124m": tuple(CONTRACTS), "resnet50": tuple(CONTRACTS)}
     assert len(CONTRACTS) == 7

@@ -51,7 +51,7 @@ def test_a_step_on_the_device(tmp_path: Path) -> None:
     assert 4 * 20 < rows["step/mine/memory"]["value"] < 1 << 24
 
 
-@pytest.mark.parametrize("name", ["dispute", "ovt"])
+@pytest.mark.parametrize("name", ["dispute", "ovt", "paper"])
 def test_a_benchmark_of_the_processor_refuses_a_device(name: str) -> None:
     found = command("bench", name, "--device", "cuda", code=3)
     assert f"bench {name} measures on the processor only" in found["error"]

@@ -44,8 +44,8 @@ def results(*directories: Path) -> dict[tuple[str, str], PartFile]:
     """
     found: dict[tuple[str, str], PartFile] = {}
     for directory in directories:
-        for key, file in read_all(directory).items():
-            found[key] = file
+        found |= read_all(directory)
+    for directory in directories:
         for (part, model), file in read_all(directory, "paper").items():
             found[part if (part, model) not in found else f"paper:{part}", model] = file
     return found
