@@ -81,6 +81,15 @@ def test_files_of_another_writer_stay(
 ) -> None:
     job, out = tmp_path / "job", copied(logreg_run.directory)
     shutil.copytree(logreg_job.directory, job)
+    tallystick.freeze({"x": np.zeros((8, 2))}, tmp_path / "set", dtype="f32", hold_out=0.5)
+    for place in (job / "data", out / "checkpoints", tmp_path / "set" / "validation"):
+        (place / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match=r"data/thesis\.tex"):
+        new_job("logreg", job, steps=2, overwrite=True)
+    with pytest.raises(UsageError, match=r"checkpoints/thesis\.tex"):
+        train_job(logreg_job, out, Options(overwrite=True))
+    with pytest.raises(UsageError, match=r"validation/thesis\.tex"):
+        tallystick.freeze({"x": np.zeros((8, 2), np.float32)}, tmp_path / "set", overwrite=True)
     for place in (job, out):
         (place / "thesis.tex").write_text("mine")
     with pytest.raises(UsageError, match=r"thesis\.tex"):

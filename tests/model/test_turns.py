@@ -307,3 +307,24 @@ def test_programs_that_read_no_record(tmp_path: Path) -> None:
     run = tallystick.train(job, tmp_path / "run", progress=False)
     assert len(run.losses) == 3
     assert tallystick.audit(tmp_path / "run", job, progress=False).accepted
+
+
+def test_the_names_of_two_modules_are_kept(tmp_path: Path) -> None:
+    """Each with a buffer that it does not save."""
+
+    def captured(name: str) -> Any:
+        net = nn.Module()
+        net.add_module(name, nn.Linear(4, 1))
+        net.register_buffer(f"scale_{name}", torch.ones(1), persistent=False)
+
+        def loss(net: Any, batch: dict[str, Tensor]) -> Tensor:
+            return (getattr(net, name)(batch["x"]) * getattr(net, f"scale_{name}")).square().mean()
+
+        batch = {"x": torch.from_numpy(X[:BATCH])}
+        return tallystick.capture(net.train(), loss, batch, tallystick.SGD(0.1))
+
+    programs = {name: captured(name) for name in ("one", "two")}
+    job = tallystick.save_job(tmp_path / "job", {"x": X}, programs=programs, steps=2)
+    tallystick.train(job, tmp_path / "run", progress=False)
+    names = set(weights_of(tmp_path / "run", None, Which()).tensors)
+    assert names == {"one.weight", "one.bias", "two.weight", "two.bias"}

@@ -24,6 +24,7 @@ from tallystick.commit.schema import read_schema, schema_members
 from tallystick.commit.tensor import Array
 from tallystick.data.reading import stream_file
 from tallystick.disk.anew import Kind
+from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import is_directory, present, size_of
 from tallystick.disk.tensorfile import FileTypes, read_tensors
@@ -35,10 +36,16 @@ MANIFEST = "data.json"
 RECORDS = "records.safetensors"
 VALIDATION = "validation"
 LOCK = "freeze.lock"
+
+
+def _is_own(name: str) -> bool:
+    return name in (MANIFEST, MANIFEST + TEMPORARY_SUFFIX, LOCK) or name.startswith(RECORDS)
+
+
 FROZEN_DIRECTORY = Kind(
     "frozen data set",
     MANIFEST,
-    lambda name: name in (MANIFEST, VALIDATION, LOCK) or name.startswith(RECORDS),
+    lambda name: name == VALIDATION or _is_own(name.removeprefix(f"{VALIDATION}/")),
 )
 _INTEGER = re.compile("-?[0-9]{1,19}")
 

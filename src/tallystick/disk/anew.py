@@ -21,8 +21,8 @@ from tallystick.errors import UsageError
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of directory: its name in a sentence, the file that comes last, and the names at its
-    top that its writer gives."""
+    """A kind of directory: its name in a sentence, the file that comes last, and the names that its
+    writer gives: those at its top, and DIRECTORY/NAME in a directory there."""
 
     words: str
     manifest: str
@@ -40,7 +40,12 @@ def refuse_taken(directory: Path, kind: Kind) -> None:
 
 def refuse_strangers(directory: Path, is_own: Callable[[str], bool]) -> None:
     """Raise UsageError where `directory`, about to be removed, holds files of another writer."""
-    others = [name for name in names(directory) if not is_own(name)]
+    found = names(directory)
+    for name in found[:]:
+        below = directory / name
+        if is_directory(below) and not below.is_symlink():
+            found += [f"{name}/{inside}" for inside in names(below)]
+    others = [name for name in found if not is_own(name)]
     if others:
         raise UsageError(
             f"{directory} holds other files too ({min(others)}), which would be lost.",

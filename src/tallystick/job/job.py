@@ -61,6 +61,8 @@ _PROGRAM_FILE = re.compile(r"program(-[a-z0-9_-]+)?\.txt", re.ASCII)
 
 
 def _is_own(name: str) -> bool:
+    if name.startswith("data/"):
+        return name.removesuffix(TEMPORARY_SUFFIX).endswith(".safetensors")
     known = {MANIFEST, STATE0, "data", EVAL_PROGRAM, FORWARD_PROGRAM, CONTINUES}
     return name in known or bool(_PROGRAM_FILE.fullmatch(name)) or name.endswith(TEMPORARY_SUFFIX)
 

@@ -42,6 +42,7 @@ from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
+from tallystick.program.module_names import ModuleNames
 from tallystick.program.state import State
 from tallystick.program.validation import StopRule, with_slots
 
@@ -289,11 +290,14 @@ def _scalars(
 
 # -- what is said of it, and the first steps -------------------------------------------------------
 def _notes(steps: Mapping[str, CapturedStep], commitment: Commitment) -> dict[str, str]:
-    notes: dict[str, str] = {}
+    tied: dict[str, str] = {}
+    transient: set[str] = set()
     derived: list[str] = []
     for step in steps.values():
-        notes |= step.names.notes()
+        tied |= step.names.tied
+        transient |= set(step.names.transient)
         derived += derived_note(step.scalars).values()
+    notes = ModuleNames(tied, tuple(transient)).notes()
     if derived:
         notes[DERIVED] = " ".join(sorted(set(" ".join(derived).split())))
     assert isinstance(commitment, JobCommitment2) or len(steps) == 1

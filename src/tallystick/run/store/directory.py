@@ -53,8 +53,8 @@ from tallystick.errors import (
     StorageError,
     UsageError,
 )
+from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.job import MANIFEST as JOB_MANIFEST
-from tallystick.job.job import Job
 from tallystick.job.job_file import copy_job, load_job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
@@ -207,18 +207,22 @@ class RunStore:
         """
         if not self.exists:
             return
-        own = self.own_names
-        refuse_strangers(
-            self.directory,
-            lambda name: (
-                name.removesuffix(TEMPORARY_SUFFIX) in own or name.startswith(SCRATCH_PREFIX)
-            ),
-        )
+        refuse_strangers(self.directory, self._is_own)
         with locked(self.lock_path):
             for name in names(self.directory):
                 if name not in (MANIFEST, self.lock_path.name):
                     remove_all(self.directory / name)
             remove_all(self.manifest_path)
+
+    def _is_own(self, name: str) -> bool:
+        own = name.removesuffix(TEMPORARY_SUFFIX)
+        top, _, inside = own.partition("/")
+        if not inside:
+            return own in self.own_names or own.startswith(SCRATCH_PREFIX)
+        if top == self.job_path.name:
+            return JOB_DIRECTORY.is_own(inside)
+        patterns = (_STEP, _TRACE, _LOG)
+        return own.startswith(SCRATCH_PREFIX) or any(p.fullmatch(inside) for p in patterns)
 
     def _refuse_foreign_files(self) -> None:
         ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}
