@@ -27,6 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases with the mark `long` run with --exhaustive only."""
+    if config.getoption("--exhaustive"):
+        return
+    skipped = pytest.mark.skip(reason="with --exhaustive only (docs/proofs/README.md)")
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(skipped)
+
+
 @pytest.fixture(scope="session")
 def is_exhaustive(request: pytest.FixtureRequest) -> bool:
     """Whether a test runs every case that it has; else it runs a fixed sample of them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cache, partial
+from typing import Any
 
 import pytest
 from adversary.games import Answers
@@ -110,6 +111,11 @@ def test_every_lie_is_convicted_and_judged(job: Job, honest: Answers, kind: str)
     assert told(ground, honest, lies) == ([], [])
 
 
+def some(lies: list[Any], is_exhaustive: bool) -> list[Any]:
+    """All lies, or of many a third, spread evenly: the first test takes all of another job."""
+    return lies if is_exhaustive or len(lies) < 60 else lies[::3]
+
+
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ground, Answers]:
     """A run that stops by its slot, and an execution of it. Lies are about one batch of
@@ -127,10 +133,12 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ground, Answers]:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_lie_about_validation(validated: tuple[Ground, Answers], kind: str) -> None:
+def test_every_lie_about_validation(
+    validated: tuple[Ground, Answers], kind: str, is_exhaustive: bool
+) -> None:
     """COMMITMENTS 7.6: the pass, the decision, the slot that ends the run."""
     ground, honest = validated
-    wrong, without_effect = told(ground, honest, list(KINDS[kind](ground)))
+    wrong, without_effect = told(ground, honest, some(list(KINDS[kind](ground)), is_exhaustive))
     assert wrong == []
     # A number that a node does not choose or nothing reads, a slot that the decision makes anew.
     assert all(" of node " in n or "before" in n or "after" in n for n in without_effect)
@@ -138,10 +146,12 @@ def test_every_lie_about_validation(validated: tuple[Ground, Answers], kind: str
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_lie_about_micro_batches(micro: tuple[Ground, Answers], kind: str) -> None:
+def test_every_lie_about_micro_batches(
+    micro: tuple[Ground, Answers], kind: str, is_exhaustive: bool
+) -> None:
     """PROGRAM 6: every node of both micro-batches, the folds, the carried values."""
     ground, honest = micro
-    wrong, without_effect = told(ground, honest, list(KINDS[kind](ground)))
+    wrong, without_effect = told(ground, honest, some(list(KINDS[kind](ground)), is_exhaustive))
     assert wrong == []
     assert without_effect == []
 

@@ -124,8 +124,15 @@ def test_every_lie_about_an_update_is_convicted(what: str, tmp_path: Path) -> No
     convicted(job, first_update_node(job))
 
 
-@pytest.mark.parametrize("contract", ["rounded/1;b=28", "exact/1;b=8"])
-@pytest.mark.parametrize("what", ["lamb", "muon"])
+@pytest.mark.parametrize(
+    ("what", "contract"),
+    [
+        ("lamb", "exact/1;b=8"),
+        ("muon", "rounded/1;b=28"),
+        pytest.param("lamb", "rounded/1;b=28", marks=pytest.mark.long),
+        pytest.param("muon", "exact/1;b=8", marks=pytest.mark.long),
+    ],
+)
 def test_lies_under_other_contracts(what: str, contract: str, tmp_path: Path) -> None:
     job = job_of(what, tmp_path, contract)
     convicted(job, first_update_node(job))

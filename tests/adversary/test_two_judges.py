@@ -48,7 +48,9 @@ def test_both_judges_agree_about_logs(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["validation", "micro-batches"])
-@pytest.mark.parametrize("contract", ["ordered/1", "exact/1;b=15"])
+@pytest.mark.parametrize(
+    "contract", ["ordered/1", pytest.param("exact/1;b=15", marks=pytest.mark.long)]
+)
 def test_both_judges_agree_about_format_two(which: int, contract: str, tmp_path: Path) -> None:
     ends, rng = Counter[str](), random.Random(13)
     job = format_two(tmp_path, contract)[which]

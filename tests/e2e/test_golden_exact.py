@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
+from long_runs import cases
 
 from tallystick import _core
 from tallystick.kernels.context import ExecutionContext
@@ -24,7 +25,7 @@ def _configurations(name: str) -> list[tuple[str, int, str]]:
     return [(isas[-1 - i % len(isas)], 1 + i % 3, engines[i % len(engines)]) for i in range(count)]
 
 
-@pytest.mark.parametrize(("name", "contract"), EXACT)
+@pytest.mark.parametrize(("name", "contract"), cases(EXACT))
 def test_run_roots_on_every_path_and_engine(name: str, contract: str, tmp_path: Path) -> None:
     golden = json.loads(EXACT_ROOTS.read_text())[f"{name} {contract}"]
     job = golden_job(name, tmp_path, contract, steps=EXACT_STEPS[name])

@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import FORMAT_TWO, FORMAT_TWO_ROOTS, entry_two, format_two_job
+from long_runs import cases
 
 from tallystick import _core
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 
-@pytest.mark.parametrize(("name", "contract"), FORMAT_TWO)
+@pytest.mark.parametrize(("name", "contract"), cases(FORMAT_TWO))
 def test_run_roots_on_every_path(name: str, contract: str, tmp_path: Path) -> None:
     golden = json.loads(FORMAT_TWO_ROOTS.read_text())[f"{name} {contract}"]
     job = format_two_job(name, tmp_path, contract)

@@ -50,7 +50,7 @@ def same_logs(a: RunSummary, b: RunSummary) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", ["logreg", "mlp"])
+@pytest.mark.parametrize("name", ["logreg", pytest.param("mlp", marks=pytest.mark.long)])
 def test_golden_runs_both_ways(name: str, tmp_path: Path) -> None:
     """At least 100 steps: each party's log gives the other one the same root and the same log."""
     job, gpu = replay_golden_job(name, tmp_path), emulated_gpu(seed=len(name))

@@ -16,8 +16,10 @@ from emulated_gpu import emulated_gpu
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
+_CASES = [pytest.param(n, marks=[pytest.mark.long] * (n == "resnet50")) for n in NAMES]
 
-@pytest.mark.parametrize("name", NAMES)
+
+@pytest.mark.parametrize("name", _CASES)
 def test_run_roots(name: str, tmp_path: Path) -> None:
     job = golden_job(name, tmp_path)
     assert job.steps >= 100, "some leaks show late"

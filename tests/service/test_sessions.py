@@ -267,5 +267,5 @@ def test_no_server_ends_the_session_of_the_others(
     with hosts(MEMORY, players, tmp_path) as at:
         at[2].direct.turn = broken  # type: ignore[method-assign]
         driver = drive(small_job, at, found)
-    assert driver.seats[2].faults and driver.seats[2].doing == "ValueError"
+    assert driver.seats[2].faults and driver.seats[2].doing in ("ValueError", "waits")
     assert driver.arbiter.session.removed == {B.public: LOST} and accepted(driver, players[0])

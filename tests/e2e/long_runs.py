@@ -1,0 +1,20 @@
+"""The golden runs that take long beside others of their kind: with --exhaustive only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+LONG = {
+    ("gpt2", "exact/1;b=8"),
+    ("gpt2", "exact/1;b=15"),
+    ("validated", "rounded/1"),
+    ("micro", "exact/1;b=15"),
+}
+
+
+def cases(golden: Sequence[tuple[str, str]]) -> list[Any]:
+    """The golden runs as parameters of a test; the long ones are marked."""
+    return [pytest.param(*each, marks=[pytest.mark.long] * (each in LONG)) for each in golden]
