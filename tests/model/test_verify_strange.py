@@ -75,3 +75,20 @@ def test_another_number_of_micro_batches(tmp_path: Path) -> None:
     other = {**job.recipe["settings"], "batch_size": "16", "micro_batches": "4"}
     with pytest.raises(DigestMismatchError, match="micro-batches"):
         verify_job(said(job, "logreg", other))
+
+
+def test_weights_of_another_size_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the recipe gives is allocated when its programs are the job's."""
+    settings = {"features": "3", "classes": "2", "records": "16", "batch_size": "2"}
+    made = new_job("mlp", tmp_path / "job", settings, steps=2)
+    assert made.recipe is not None
+    job = said(made, "mlp", {**made.recipe["settings"], "hidden": "50000"})  # 10 GB
+
+    def allocated(*_: object) -> None:
+        raise AssertionError("the weights were made")
+
+    monkeypatch.setattr("tallystick.job.recipes.classify._init", allocated)
+    with pytest.raises(DigestMismatchError, match="program"):
+        verify_job(job)

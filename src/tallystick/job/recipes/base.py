@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,21 @@ class DataSet:
 class Built:
     """All parts that `save_job` needs, made from settings (and the shapes of the data) alone.
 
-    `captured` is a CapturedStep. Its weights are the recipe's own, from our Philox generator.
+    `captured` is a CapturedStep. `make_state` gives the weights, which are the recipe's own, from
+    our Philox generator: they are made when they are asked for, since the settings of a job from
+    elsewhere may be those of any size.
     """
 
     captured: Any
-    initial_state: dict[str, Array]
+    make_state: Callable[[], dict[str, Array]]
     schedules: dict[str, float | list[float]]
     eval_program: Program
     forward_program: Program | None
+
+    @cached_property
+    def initial_state(self) -> dict[str, Array]:
+        """state[0] of what the recipe trains."""
+        return self.make_state()
 
 
 def under(contract: str, built: Built) -> Built:

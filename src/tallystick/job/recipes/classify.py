@@ -247,7 +247,7 @@ def _build(
     types = {n: t for n, t in captured.program.state_types.items() if n.startswith("param.")}
     return Built(
         captured,
-        captured.state_for(_init(types, seed)),
+        lambda: captured.state_for(_init(types, seed)),
         {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)},
         capture_eval(module, loss, batch),
         capture_forward(module, {"x": batch["x"]}, forward),

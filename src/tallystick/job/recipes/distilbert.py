@@ -374,7 +374,7 @@ def build(s: DistilbertSettings, fields: Mapping[str, TensorType], steps: int, s
     types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     return Built(
         captured,
-        captured.state_for(initial_weights(types, seed)),
+        lambda: captured.state_for(initial_weights(types, seed)),
         s.rates(steps),
         capture_eval(module, loss, batch),
         capture_forward(module, inputs, forward),

@@ -79,7 +79,7 @@ def build_classifier(
     types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
     return Built(
         captured,
-        captured.state_for(initial_state(types, seed)),
+        lambda: captured.state_for(initial_state(types, seed)),
         rates,
         capture_eval(module, loss, batch),
         capture_forward(module, {"x": batch["x"]}, forward),

@@ -56,5 +56,9 @@ def build_next_token(
     """The same with its first values, `initial_state(types, seed)`."""
     captured, evaluation, forward = capture_next_token(module, optimizer, s)
     types = {n: t for n, t in captured.program.state_types.items() if is_weight(n)}
-    state = captured.state_for(initial_state(types, seed))
+
+    def state() -> dict[str, Array]:
+        found: dict[str, Array] = captured.state_for(initial_state(types, seed))
+        return found
+
     return Built(captured, state, rates, evaluation, forward)

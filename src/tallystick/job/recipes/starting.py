@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import Checkpoint
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import Built, Recipe, StartingPoint, is_weight
@@ -31,10 +32,10 @@ def started_from(
     `Checkpoint.read`."""
     if checkpoint is None or recipe.starting is None:
         return built, {}
-    weights = {name: a for name, a in built.initial_state.items() if is_weight(name)}
+    types = built.captured.program.state_types
     new: list[str] = []
-    used: set[str] = set()
-    for slot in weights:
+    used: dict[str, str] = {}  # the checkpoint's name of each slot that it has
+    for slot in sorted(types):
         if not slot.startswith(_PARAMETER):
             continue
         name = slot.removeprefix(_PARAMETER)
@@ -43,22 +44,29 @@ def started_from(
             new.append(name)
             continue
         shape = checkpoint.tensors[theirs][2]
-        if shape != weights[slot].shape:
+        if shape != types[slot].shape:
             raise UsageError(
                 f"{theirs} of the checkpoint {checkpoint.directory} is {list(shape)}, the "
-                f"recipe's {list(weights[slot].shape)}.",
+                f"recipe's {list(types[slot].shape)}.",
                 "Leave out the --set keys of sizes: the checkpoint's config.json gives them.",
             )
-        weights[slot] = checkpoint.read(theirs)
-        used.add(theirs)
+        used[slot] = theirs
     tied = built.captured.names.notes().get("tied names", "")
-    left = sorted(n for n in checkpoint.tensors if n not in used and f"{n}=" not in tied)
+    read = set(used.values())
+    left = sorted(n for n in checkpoint.tensors if n not in read and f"{n}=" not in tied)
     about = checkpoint.name
     if new:
         about += f"; new: {_list(new)}"
     if left:
         about += f"; not used: {_list(left)}"
-    return replace(built, initial_state=built.captured.state_for(weights)), {CHECKPOINT: about}
+
+    def state() -> dict[str, Array]:
+        weights = {name: a for name, a in built.initial_state.items() if is_weight(name)}
+        weights |= {slot: checkpoint.read(name) for slot, name in used.items()}
+        found: dict[str, Array] = built.captured.state_for(weights)
+        return found
+
+    return replace(built, make_state=state), {CHECKPOINT: about}
 
 
 def _found(rule: StartingPoint, name: str, checkpoint: Checkpoint) -> str | None:
