@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,14 +149,8 @@ def measure(row: Row) -> dict[str, Any]:
 
 def in_a_process(row: Row) -> dict[str, Any]:
     """`measure` in a process of its own; a row with `error` where that fails."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", row.name],
-        env=process.environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        return {"name": f"capture/{row.name}/seconds", "error": done.stderr.strip()[-400:]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    found = process.row(__file__, row.name)
+    return {"name": f"capture/{row.name}/seconds", **found} if "error" in found else found
 
 
 def main() -> int:

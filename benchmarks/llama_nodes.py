@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -203,18 +201,6 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def in_a_process(name: str) -> dict[str, Any]:
-    """A row, measured in a process of its own; with `error` where that fails."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", name],
-        env=process.environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        return {"error": done.stderr.strip()[-600:]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="rows whose name contains this")
@@ -224,7 +210,7 @@ def main() -> int:
     if args.measure:
         print(json.dumps(ROWS[args.measure]()))
         return 0
-    rows = {name: in_a_process(name) for name in ROWS if args.only in name}
+    rows = {name: process.row(__file__, name) for name in ROWS if args.only in name}
     if args.json:
         print(json.dumps({"bench": "llama-nodes", "torch": torch.__version__,
                           "machine": machine(), "rows": rows}, indent=1))  # fmt: skip

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tallystick_bench.ovt.results.plots import draw, have_matplotlib
+from tallystick_bench.ovt.results.plots import draw
 from tallystick_bench.ovt.results.rows import PARTS, can_show
 from tallystick_bench.ovt.results.store import PartFile, read_all
 from tallystick_bench.ovt.results.tables import TABLES
+from tallystick_bench.papers import plots
 
 HEAD = """# The same bits from stock kernels: `replay/1` and `rounded/1`
 
@@ -109,12 +110,8 @@ def main() -> None:
     given = parser.parse_args()
     parts = read_all(given.directory)
     pictures = given.docs / "images"
-    pictures.mkdir(parents=True, exist_ok=True)
-    if have_matplotlib():
-        images = {path.name for path in draw(parts, pictures)}
-    else:
-        print("Plots stay as they are: install matplotlib (pip install matplotlib).")
-        images = {path.name for path in pictures.glob("ovt-*.png")}
+    drawn = plots(draw, parts, pictures)
+    images = drawn or {path.name for path in pictures.glob("ovt-*.png")}
     (given.docs / "OVT.md").write_text(page(parts, images), encoding="utf-8")
 
 

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick_bench.paper.measure import results
-from tallystick_bench.paper.results.plots import draw, have_matplotlib
+from tallystick_bench.paper.results.plots import draw
 from tallystick_bench.paper.results.row import Row
 from tallystick_bench.paper.results.sections import SECTIONS, rows
 from tallystick_bench.paper.results.tables import beside, missed, of_proofs, of_runs
+from tallystick_bench.papers import plots
 
 HEAD = """# The papers' tables, beside ours
 
@@ -72,12 +73,8 @@ def main() -> None:
     given = parser.parse_args()
     found = rows(results(*given.directories))
     pictures = given.docs / "images"
-    pictures.mkdir(parents=True, exist_ok=True)
-    if have_matplotlib():
-        images = {path.name for path in draw(found, pictures)}
-    else:
-        print("Plots stay as they are: install matplotlib (pip install matplotlib).")
-        images = {path.name for path in pictures.glob("paper-*.png")}
+    drawn = plots(draw, found, pictures)
+    images = drawn or {path.name for path in pictures.glob("paper-*.png")}
     (given.docs / "PAPERS.md").write_text(page(found, images), encoding="utf-8")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import tallystick
@@ -28,3 +30,12 @@ def convicted(name: str, run: Path, job: Path, directory: Path) -> None:
     print(f"{name}: CONVICTED, step {found.verdict.place.step}: {guilty.sentence}")
     assert tallystick.judge(cheat / "evidence", job).verdict == found.verdict
     print(f"       the judge says the same, from {len(found.evidence):,} bytes of evidence")
+
+
+def in_directory(main: Callable[[Path], None]) -> None:
+    """Run the example in the directory that the command line names, or in one that goes away."""
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(scratch))

@@ -10,13 +10,11 @@ it. Needs `pip install tallystick[hf,train]`.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from _court import audited, convicted
+from _court import audited, convicted, in_directory
 from _material import speeches
 from transformers import (
     EarlyStoppingCallback,
@@ -101,8 +99,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            main(Path(scratch))
+    in_directory(main)

@@ -10,13 +10,11 @@ were no better than the best one: what ends it is a committed number.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from _court import audited, convicted
+from _court import audited, convicted, in_directory
 from _material import images
 from torch import Tensor, nn
 
@@ -95,8 +93,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            main(Path(scratch))
+    in_directory(main)

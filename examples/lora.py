@@ -9,13 +9,11 @@ that touches one is convicted. Needs `pip install tallystick[hf,train]`.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from _court import audited, convicted
+from _court import audited, convicted, in_directory
 from _material import speeches
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
@@ -96,8 +94,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            main(Path(scratch))
+    in_directory(main)

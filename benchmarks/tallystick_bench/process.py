@@ -49,3 +49,16 @@ def answer(module: str, *arguments: str, failed: str, next_action: str) -> Any:
     if done.returncode:
         raise CannotCheckError(f"{failed}: {done.stderr.strip()[-800:]}", next_action)
     return json.loads(done.stdout)
+
+
+def row(script: str, name: str) -> dict[str, Any]:
+    """What `script --measure name` prints as JSON, in a process of its own; with `error` where that
+    fails."""
+    done = subprocess.run(
+        [sys.executable, script, "--measure", name],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        return {"error": done.stderr.strip()[-600:]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import _core
-from tallystick.cli.output import note
-from tallystick.errors import UsageError
 from tallystick_bench.machine import machine
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.models import LARGE, LONG, MODELS, QUICK
-from tallystick_bench.ovt.results.plots import draw, have_matplotlib
+from tallystick_bench.ovt.results.plots import draw
 from tallystick_bench.ovt.results.rows import PARTS, rows_of
 from tallystick_bench.ovt.results.store import part_file, read_all
+from tallystick_bench.papers import check_parts, plots
 
 # The part of each name is the module whose `measure(part, context)` makes its entries.
 _MODELS: dict[str, tuple[str, ...]] = {
@@ -81,9 +80,7 @@ def rows(
     Raises UsageError for an unknown part or results made with other settings, StorageError where
     another process writes them, CannotCheckError where a process fails.
     """
-    odd = [part for part in parts if part not in PARTS]
-    if odd:
-        raise UsageError(f"bench ovt has no part {odd[0]!r}.", f"Choose from {', '.join(PARTS)}.")
+    check_parts("bench ovt", parts, PARTS)
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as temporary:
         directory = out or Path(temporary) / "out"
         context = Context(quick, threads or int(_core.threads()), Path(temporary), text, cifar10)
@@ -91,9 +88,6 @@ def rows(
             measure(parts or PARTS, directory, context)
         results = read_all(directory)
         if out is not None:
-            if have_matplotlib():
-                draw(results, out)
-            else:
-                note("No plots: matplotlib is not installed (pip install matplotlib).")
+            plots(draw, results, out)
         chosen = {key: file for key, file in results.items() if key[0] in (parts or PARTS)}
         return rows_of(chosen)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import _core
-from tallystick.cli.output import note
-from tallystick.errors import UsageError
 from tallystick_bench.ovt.results.store import PartFile, read_all
 from tallystick_bench.paper.context import Context
-from tallystick_bench.paper.results.plots import draw, have_matplotlib
+from tallystick_bench.paper.results.plots import draw
 from tallystick_bench.paper.results.sections import rows as rows_of
+from tallystick_bench.papers import check_parts, plots
 
 # Each is a module of `parts` whose `measure(out, context)` makes its raw results.
 PARTS = (
@@ -66,9 +65,7 @@ def rows(
     Raises UsageError for an unknown part or results made with other settings, StorageError where
     another process writes them, CannotCheckError where a process fails.
     """
-    odd = [part for part in parts if part not in PARTS]
-    if odd:
-        raise UsageError(f"bench paper has no part {odd[0]!r}.", f"Choose from {', '.join(PARTS)}.")
+    check_parts("bench paper", parts, PARTS)
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as temporary:
         directory = out or Path(temporary) / "out"
         context = Context(
@@ -86,8 +83,5 @@ def rows(
                 module.measure(directory, context)
         found = rows_of(results(directory))
         if out is not None:
-            if have_matplotlib():
-                draw(found, out)
-            else:
-                note("No plots: matplotlib is not installed (pip install matplotlib).")
+            plots(draw, found, out)
         return [row.as_dict() for row in found]

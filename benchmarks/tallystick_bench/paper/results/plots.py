@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tallystick_bench.ovt.results.plots import have_matplotlib as have_matplotlib
 from tallystick_bench.ovt.results.plots import saved
 from tallystick_bench.paper.results.row import Row, shown
 

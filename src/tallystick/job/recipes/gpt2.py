@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.errors import UsageError
 from tallystick.job.recipes.base import Built, Recipe, normal
 from tallystick.job.recipes.next_token import build_next_token
-from tallystick.job.recipes.optimizers import CHOICES, check_name, make_optimizer
-from tallystick.job.recipes.schedule import SCHEDULES, learning_rate
 from tallystick.job.recipes.settings import setting
+from tallystick.job.recipes.step_settings import StepSettings
 from tallystick.job.recipes.text_records import (
     SOURCES,
     check_next_token,
@@ -29,8 +27,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gpt2Settings:
+class Gpt2Settings(StepSettings):
     """Keys of `--set`."""
+
+    recipe: ClassVar[str] = "gpt2"
 
     n_layer: int = setting(4, "transformer blocks", low=1, high=1000)
     n_head: int = setting(4, "attention heads; divides n_embd", low=1, high=1000)
@@ -39,33 +39,16 @@ class Gpt2Settings:
     vocab_size: int = setting(256, "tokens in the vocabulary, at least 256", low=256, high=1 << 24)
     dropout: float = setting(0.1, "probability, after embedding, attention, projections", low=0)
     batch_size: int = setting(8, "records per step", low=1, high=1 << 20)
-    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
-    lr: float = setting(1e-3, "peak learning rate", low=0)
-    warmup: int = setting(20, "steps of linear warm-up", low=0)
-    schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
-    optimizer: str = setting("adamw", CHOICES)
-    momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
     weight_decay: float = setting(0.1, "on matrices only", low=0)
-    beta1: float = setting(0.9, "Adam, AdamW and LAMB", low=0)
     beta2: float = setting(0.95, "Adam, AdamW and LAMB", low=0)
-    clip_norm: float = setting(1.0, "global gradient norm; 0 is off", low=0)
-    clip_value: float = setting(0.0, "largest element of a gradient; 0 is off", low=0)
-    ema: float = setting(0.0, "decay of an average of the parameters; 0 is none", low=0, high=1)
     bias: bool = setting(True, "biases in linear layers and layer norms")
     text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
 
     def __post_init__(self) -> None:
-        if self.n_embd % self.n_head:
-            raise UsageError(
-                f"gpt2: n_embd={self.n_embd} is not a multiple of n_head={self.n_head}.",
-                "Choose others with --set.",
-            )
-        if not self.dropout < 1 or self.schedule not in SCHEDULES:
-            raise UsageError("gpt2: dropout is below 1, schedule constant or cosine.", "Fix --set.")
-        check_name("gpt2", self.optimizer)
-        if max(self.beta1, self.beta2) >= 1:
-            raise UsageError("gpt2: beta1 and beta2 are below 1.", "Fix --set.")
+        super().__post_init__()
+        self.divides("n_head", "n_embd")
+        self.below_one("dropout")
 
 
 PRESETS = {
@@ -185,20 +168,12 @@ def build(s: Gpt2Settings, fields: Mapping[str, TensorType], steps: int, seed: i
 
     with torch.device("meta"):
         module = make_module(s)
-    optimizer = make_optimizer(
-        s.optimizer,
-        lambda name, shape: len(shape) == 2 and name.startswith("h."),
-        betas=(s.beta1, s.beta2),
-        momentum=s.momentum,
-        weight_decay=s.weight_decay,
-        decay_min_ndim=2,
-    )
-    rates = {"lr": learning_rate(steps, s.lr, s.warmup, s.schedule)}
+    optimizer = s.rule(lambda name, shape: len(shape) == 2 and name.startswith("h."))
 
     def weights(types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
         return initial_weights(s, types, seed)
 
-    return build_next_token(module, optimizer, rates, s, weights, seed)
+    return build_next_token(module, optimizer, s.rates(steps), s, weights, seed)
 
 
 RECIPE = Recipe(
