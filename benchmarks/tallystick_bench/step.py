@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def gpt2_time_rows(
 # ---- memory -------------------------------------------------------------------------------------
 def gpt2_memory_rows(model: Model, job: Path, threads: int, anchor: str) -> list[dict[str, Any]]:
     """The rows of `memory_rows` for the recipe's step."""
-    settings = {k: getattr(model.settings, k) for k in model.settings.__dataclass_fields__}
+    settings = asdict(model.settings)
     target = MEMORY_TARGET if model.name.startswith("gpt2-124m") else None
     return memory_rows(model.name, target, job, {"settings": settings}, threads, anchor)
 
