@@ -61,9 +61,10 @@ from tallystick.protocol.verdict import Verdict as Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
+from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener as Listener
-from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options
 from tallystick.run.show.audit_report import AuditReport as AuditReport
 from tallystick.run.show.audit_report import Difference as Difference
 from tallystick.run.show.summary import RunSummary as RunSummary
@@ -389,6 +390,7 @@ def train(
     replay: PathLike | None = None,
     compress_logs: bool = False,
     overwrite: bool = False,
+    workers: int = 1,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
@@ -404,9 +406,13 @@ def train(
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
-    bit. Errors: see `run.execute.trainer.train_job`.
+    bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
+    a job, each with its share of the slots; `threads` are then those of each. Errors: see
+    `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = _job(job)
+    if threads is None and workers > 1:
+        threads = threads_each(workers)
     options = Options(
         context_on(device, lambda: made.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -418,7 +424,7 @@ def train(
     )
     reporter = _reporter("train", progress and listener is None)
     try:
-        result = train_job(made, Path(out), options, listener or reporter)
+        result = train_by(workers, made, Path(out), options, listener or reporter, device)
     finally:
         if reporter is not None:
             reporter.close()
