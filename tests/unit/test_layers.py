@@ -172,7 +172,7 @@ MAY_CHEAT = {
     "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared
     "cli/demo_dispute.py": CHEATS[1:],
     "cli/serve.py": CHEATS[1:],  # --as-attack
-    "api.py": CHEATS[1:],
+    "api/disputes.py": CHEATS[1:],
 }
 
 

@@ -1,0 +1,145 @@
+"""Running a job, and repeating it (DESIGN 9): `train`, `continue_run`, `audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystick.api import given
+from tallystick.api.given import PathLike
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.job.job import Job
+from tallystick.kernels.devices import context_on
+from tallystick.program.update import Optimizers
+from tallystick.run.execute.auditor import audit_run
+from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.show.audit_report import AuditReport
+from tallystick.run.show.summary import RunSummary
+from tallystick.run.store.continuing import continue_run as continue_finished
+from tallystick.run.store.directory import RunStore
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as TorchOptimizer
+
+    from tallystick.cli.progress import Reporter
+
+    AnyOptimizer = Optimizers | TorchOptimizer
+
+
+def train(
+    job: Job | PathLike,
+    out: PathLike,
+    *,
+    threads: int | None = None,
+    device: str = "cpu",
+    keep_checkpoints: int | None = None,
+    key: PrivateKey | PathLike | None = None,
+    trace: tuple[int, int] | None = None,
+    replay: PathLike | None = None,
+    compress_logs: bool = False,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+    progress: bool = True,
+) -> RunSummary:
+    """Train `job` into the run directory `out`, or take up an interrupted run there. With
+    `overwrite` a run that is there is removed, and training begins anew.
+
+    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
+    ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
+    on from there.
+
+    `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
+    run's directory. `keep_checkpoints` states are stored evenly over the run.
+    `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
+    rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
+    `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
+    bit. Errors: see `run.execute.trainer.train_job`.
+    """
+    made = given.job(job)
+    options = Options(
+        context_on(device, lambda: made.commitment.contract, threads),
+        keep=keep_checkpoints,
+        key=given.private(key),
+        trace=trace,
+        replay=None if replay is None else Path(replay),
+        compress=compress_logs,
+        overwrite=overwrite,
+    )
+    reporter = _reporter("train", progress and listener is None)
+    try:
+        result = train_job(made, Path(out), options, listener or reporter)
+    finally:
+        if reporter is not None:
+            reporter.close()
+    if not result.finished:
+        raise KeyboardInterrupt(
+            f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
+            "goes on from here."
+        )
+    return result
+
+
+def continue_run(
+    run: PathLike,
+    directory: PathLike,
+    steps: int,
+    *,
+    schedules: Mapping[str, float | Sequence[float]] | None = None,
+    overwrite: bool = False,
+) -> Job:
+    """Write the job of `steps` more steps from the end of the finished run at `run`.
+
+    Data order, random numbers and the optimizer's moments go on, and the job proves which run it
+    continues. `schedules` gives new values for a learning rate that was a table: a number, or one
+    for each step; another table keeps its last value. Errors: see
+    `run.store.continuing.continue_run`.
+    """
+    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
+
+
+def _reporter(verb: str, wanted: bool) -> Reporter | None:
+    from tallystick.cli.progress import Reporter
+
+    return Reporter(verb) if wanted else None
+
+
+def audit(
+    run: PathLike,
+    job: Job | PathLike | None = None,
+    steps: tuple[int, int] | None = None,
+    *,
+    threads: int | None = None,
+    device: str = "cpu",
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    listener: Listener | None = None,
+    progress: bool = True,
+) -> AuditReport:
+    """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
+
+    Progress is drawn as by `train`.
+
+    The report's `accepted` is true if all are equal; its `difference` says where they are not.
+    `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
+    the signers that you know. `device` is as in `train`. Errors: see
+    `run.execute.auditor.audit_run`.
+    """
+    own = None if job is None else given.job(job)
+
+    def contract() -> str:
+        return (own or RunStore(Path(run)).job()).commitment.contract
+
+    reporter = _reporter("audit", progress and listener is None)
+    try:
+        return audit_run(
+            Path(run),
+            own,
+            steps,
+            context=context_on(device, contract, threads),
+            trust=given.publics(trust),
+            listener=listener or reporter,
+        )
+    finally:
+        if reporter is not None:
+            reporter.close()
