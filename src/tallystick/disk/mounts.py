@@ -8,6 +8,7 @@ above need not know. It holds no credentials, and changes no byte that a caller 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -39,6 +40,9 @@ class Mount(Protocol):
         None for any other."""
 
 
+# Set while something is mounted: JSON, a list of [directory, URL]. A process that we start finds
+# there what its paths mean.
+INHERITED = "TALLYSTICK_MOUNTS"
 _lock = threading.Lock()
 _mounts: dict[str, Mount] = {}
 _names: dict[str, str] = {}  # also of mounts that are gone: an error may name them still
@@ -60,7 +64,7 @@ def mounted(mount: Mount) -> Iterator[None]:
 
 def mount_of(path: Path) -> tuple[Mount, str] | None:
     """The mount that `path` lies in, and its name there ("" for the directory itself)."""
-    if not _mounts:
+    if not _mounts and not _inherit():
         return None
     text = str(path)
     for place, mount in list(_mounts.items()):
@@ -69,6 +73,20 @@ def mount_of(path: Path) -> tuple[Mount, str] | None:
         if text.startswith(place + "/"):
             return mount, text[len(place) + 1 :]
     return None
+
+
+def _inherit() -> bool:
+    """Mount what the process that started this one had mounted; True if there is something."""
+    if INHERITED not in os.environ:
+        return False
+    with _lock:
+        if not _mounts:
+            from tallystick.disk.objects.opening import inherited
+
+            for mount in inherited(os.environ[INHERITED]):
+                _mounts[str(mount.directory)] = mount
+                _names[str(mount.directory)] = mount.url
+    return bool(_mounts)
 
 
 def url_of(path: Path) -> str | None:

@@ -26,6 +26,7 @@ from tallystick.errors import CorruptFileError, StorageError, storage_error
 from tallystick.limits import LIMITS
 
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+_CHANCES = 3
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # `present` takes these for "no such file": the name or a directory on the way does not exist.
 _NOTHING = (errno.ENOENT, errno.ENOTDIR)
@@ -118,22 +119,32 @@ def open_regular(
     Raises CorruptFileError, which names the kind, for any other file and for a link inside
     `inside`; StorageError where it is missing or cannot be opened.
     """
-    with mounts.held(path, what, limit), os_errors(path):
-        try:
-            with _within(path, inside) as (at, name):
-                follow = inside is None
-                mode = os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
-                if not stat.S_ISREG(mode):
-                    refuse_kind(path, what, mode)
-                stay = 0 if follow else os.O_NOFOLLOW
-                descriptor = os.open(name, flags | _OPEN | stay, dir_fd=at)
-        except FileNotFoundError:
-            raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+    with os_errors(path):
+        for chance in range(_CHANCES):
+            try:
+                with mounts.held(path, what, limit):
+                    descriptor = _open(path, what, inside, flags)
+                break
+            except FileNotFoundError:
+                # Another process of the same mirror has just let it go.
+                if chance + 1 == _CHANCES or mounts.size_elsewhere(path) is None:
+                    why = f"The {what} {path} is missing."
+                    raise StorageError(why, "Check the path.") from None
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):  # changed between the two looks
             os.close(descriptor)
             refuse_kind(path, what, mode)
     return descriptor
+
+
+def _open(path: Path, what: str, inside: Path | None, flags: int) -> int:
+    with _within(path, inside) as (at, name):
+        follow = inside is None
+        mode = os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
+        if not stat.S_ISREG(mode):
+            refuse_kind(path, what, mode)
+        stay = 0 if follow else os.O_NOFOLLOW
+        return os.open(name, flags | _OPEN | stay, dir_fd=at)
 
 
 def open_file(

@@ -143,14 +143,24 @@ class Mirror:
     def _come(self, name: str, found: Found) -> Future[None]:
         """The fetch of the object, under way or done."""
         with self._lock:
-            if name in self._here:
-                self._here.move_to_end(name)
+            if self._is_here(name, found):
+                if name in self._here:
+                    self._here.move_to_end(name)
                 done: Future[None] = Future()
                 done.set_result(None)
                 return done
             if name not in self._coming:
                 self._coming[name] = self._files.submit(self._fetch, name, found)
             return self._coming[name]
+
+    def _is_here(self, name: str, found: Found) -> bool:
+        """True if the file lies there: fetched by this process, or by one that shares the mirror.
+        A file gets its name when it is whole."""
+        try:
+            size = os.lstat(self._place / name).st_size
+        except OSError:
+            return False
+        return size == found.size
 
     def _fetch(self, name: str, found: Found) -> None:
         try:

@@ -53,11 +53,12 @@ class Counts:
 class Objects:
     """The objects under an address. Safe for threads. Every method raises StoreError."""
 
-    def __init__(self, address: Address, store: Any = None) -> None:
-        """`store` is an obstore store rooted at the prefix; by default the one of the address."""
+    def __init__(self, address: Address, store: Any = None, made: bool = False) -> None:
+        """`store` is an obstore store rooted at the prefix; by default the one of the address,
+        whose directory is `made` if need be."""
         self.address = address
         self._obs = library()
-        self._store = _opened(address) if store is None else store
+        self._store = _opened(address, made) if store is None else store
         self.counts = Counts()
         self._lock = threading.Lock()
 
@@ -212,11 +213,11 @@ def library() -> Any:
     return obs
 
 
-def _opened(address: Address) -> Any:
+def _opened(address: Address, made: bool) -> Any:
     kinds = library().store
     try:
         if address.scheme == "file":
-            return kinds.LocalStore("/" + address.prefix, mkdir=False)
+            return kinds.LocalStore("/" + address.prefix, mkdir=made)
         options: dict[str, Any] = dict(_TIMEOUTS)
         if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
             options["allow_http"] = True
