@@ -405,7 +405,7 @@ def test_commands_take_the_url_of_a_directory(
         ["demo", "--out", "gs://b/x"],
         ["job", "new", "mlp", "--out", "s3://b/job"],
         ["audit", "RUN", "--trust", "x", "--job", "s4://b/j"],
-        ["attack", "wrong-lr", "JOB", "--out", "az://b/x"],
+        ["attack", "wrong-learning-rate", "JOB", "--out", "az://b/x"],
     ],
 )
 def test_what_takes_no_url_refuses_it_by_name(
