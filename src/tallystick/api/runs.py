@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.disk.objects.address import is_url
+from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
 from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.listener import Listener, Silent
+from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
@@ -37,6 +41,7 @@ def train(
     compress_logs: bool = False,
     overwrite: bool = False,
     workers: int = 1,
+    work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
@@ -46,6 +51,9 @@ def train(
     Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
     ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
     on from there.
+
+    `out` may be the URL of a prefix on an object store (`s3://`, `gs://`, `az://`, `file:///`). The
+    run is then made in `work`, or in a directory of the cache, and published as it is made.
 
     `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
     run's directory. `keep_checkpoints` states are stored evenly over the run.
@@ -64,13 +72,22 @@ def train(
         keep=keep_checkpoints,
         key=given.private(key),
         trace=trace,
-        replay=None if replay is None else Path(replay),
+        replay=None if replay is None else given.path(replay),
         compress=compress_logs,
         overwrite=overwrite,
     )
     reporter = _reporter("train", progress and listener is None)
     try:
-        result = train_by(workers, made, Path(out), options, listener or reporter, device)
+        told = listener or reporter or Silent()
+        with ExitStack() as stack:
+            if is_url(str(out)):
+                there = published(str(out), made, told, _work(work), overwrite)
+                directory, told, _ = stack.enter_context(there)
+            elif work is None:
+                directory = given.path(out)
+            else:
+                raise UsageError("work= is for a run at a URL.", "Leave it out.")
+            result = train_by(workers, made, directory, options, told, device)
     finally:
         if reporter is not None:
             reporter.close()
@@ -97,7 +114,12 @@ def continue_run(
     for each step; another table keeps its last value. Errors: see
     `run.store.continuing.continue_run`.
     """
-    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
+    places = given.path(run), given.path(directory)
+    return continue_finished(*places, steps, schedules, overwrite=overwrite)
+
+
+def _work(work: PathLike | None) -> Path | None:
+    return None if work is None else given.path(work)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:
@@ -129,12 +151,12 @@ def audit(
     own = None if job is None else given.job(job)
 
     def contract() -> str:
-        return (own or RunStore(Path(run)).job()).commitment.contract
+        return (own or RunStore(given.path(run)).job()).commitment.contract
 
     reporter = _reporter("audit", progress and listener is None)
     try:
         return audit_run(
-            Path(run),
+            given.path(run),
             own,
             steps,
             context=context_on(device, contract, threads),
