@@ -236,10 +236,10 @@ def _say_sample(report: AuditReport) -> None:
     say(f"repeated    steps {drawn}" + (f" and {more} more segments" if more > 0 else ""))
     say("otherwise   nothing was repeated: this is no audit of the whole run")
     for chance in report.confidence:
-        of = "" if chance.share is None else f" ({float(100 * Fraction(chance.share)):.3g} %)"
-        false = _count(chance.false_segments, "false segment")
-        p = digits(Fraction(chance.exact))
-        say(f"confidence  {false}{of}: caught with probability {p}")
+        many = f"at least {chance.false_segments} of {found.total} segments false"
+        if chance.share is not None:
+            many += f" ({float(100 * Fraction(chance.share)):.3g} %, rounded up)"
+        say(f"confidence  {many}: caught with probability {digits(Fraction(chance.exact))}")
     say(f"secret      {report.secret}")
 
 

@@ -81,9 +81,10 @@ def foretell(segments: Sequence[Segment], workers: int, step_seconds: float | No
     gain = total / busiest if busiest else 1.0
     text = (
         f"{len(segments)} segments between stored states, the longest "
-        f"{100 * longest / (total or 1):.0f} % of {total} steps: {workers} workers are at most "
-        f"{gain:.2g} times as fast as one"
+        f"{100 * longest / (total or 1):.0f} % of {total} steps"
     )
+    if workers > 1:
+        text += f": {workers} workers are at most {gain:.3g} times as fast as one"
     if step_seconds:
         text += f"; about {human_seconds(busiest * step_seconds)} at the trainer's speed"
     if gain < 0.9 * workers:

@@ -72,7 +72,7 @@ class Repeater:
         with self._context.entered():
             listener = Steady(_Counter(told)) if told is not None else Silent()
             found = repeat(self._checked, segment.first, segment.last, self._context, listener)
-        if found.first != segment.first:
+        if not found.at_start and found.first != segment.first:
             raise CannotCheckError(
                 f"The stored state of step {segment.first} is gone.",
                 "The run changed while it was audited: restore it, and audit it again.",
