@@ -224,6 +224,29 @@ def test_a_straggler_is_repeated_by_an_idle_worker() -> None:
     assert not driver.retries
 
 
+def test_one_that_waits_for_its_turn_is_no_straggler() -> None:
+    """As on a cluster that has lost a node: a second attempt would wait as long."""
+    waiting: list[int] = []
+
+    def act(number: int, segment: Segment, _: int) -> Event | None:
+        if segment == SEGMENTS[5]:
+            waiting.append(number)
+            return None
+        return ended(number, outcome(segment))
+
+    executor = Scripted(act)
+    events = executor.events
+
+    def in_the_end(timeout: float) -> list[Event]:
+        if executor.now > 100 and waiting:
+            executor.queued.append(ended(waiting.pop(), outcome(SEGMENTS[5])))
+        return events(timeout)
+
+    executor.events = in_the_end  # type: ignore[method-assign]
+    driver = Driver(executor, SEGMENTS, clock=lambda: executor.now)
+    assert driver.run() == [outcome(s) for s in SEGMENTS] and not driver.stragglers
+
+
 def test_one_that_is_as_fast_as_the_others_is_no_straggler() -> None:
     """Six workers begin at once and each result takes a tick longer: nobody is slow."""
     _, driver, executor, _ = driven(agrees, workers=6)
@@ -237,7 +260,7 @@ def test_two_results_of_one_segment_must_agree(same: bool) -> None:
     def act(number: int, segment: Segment, before: int) -> Event | None:
         if segment == SEGMENTS[0] and before == 0:
             first[segment] = number  # slow, and no straggler yet
-            return None
+            return Progress(number, 0)
         if segment == SEGMENTS[0]:
             executor.queued.append(ended(number, outcome(segment), "machine 2"))
             other = replace(outcome(segment), isa="avx2", seconds=3.0)
@@ -246,7 +269,7 @@ def test_two_results_of_one_segment_must_agree(same: bool) -> None:
             return None
         if segment == SEGMENTS[5]:
             # Keeps the audit under way until both have answered.
-            return ended(number, outcome(segment)) if before else None
+            return ended(number, outcome(segment)) if before else Progress(number, 0)
         return ended(number, outcome(segment))
 
     executor = Scripted(act, workers=3)

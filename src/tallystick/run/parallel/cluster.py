@@ -163,7 +163,8 @@ def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.split(". ")[0][:200]
 
 
 class Cluster:

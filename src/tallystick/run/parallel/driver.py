@@ -26,7 +26,7 @@ from tallystick.run.parallel.task import error_of
 ATTEMPTS = 3
 # A straggler would need this many times as long for its rest as another worker for the whole.
 _SLOW = 1.25
-# One that has told nothing yet is a straggler after this many times the usual time, and seconds.
+# One without a step is a straggler after this many times the usual time, and seconds.
 _SILENT, _SILENT_S = 2.0, 5.0
 _WAIT_S = 0.5
 
@@ -149,8 +149,10 @@ class Driver:
             segment = attempt.segment
             if segment in self._results or segments.count(segment) > 1:
                 continue
+            if attempt.began is None:  # it waits for its turn on a cluster, as another one would
+                continue
             usual = segment.steps / speed
-            gone = now - (attempt.since if attempt.began is None else attempt.began)
+            gone = now - attempt.began
             if attempt.steps:
                 left = (segment.steps - attempt.steps) * gone / attempt.steps
                 if gone > usual / 2 and left > _SLOW * usual:

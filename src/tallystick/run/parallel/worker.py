@@ -1,8 +1,8 @@
 """The process of one worker: `python -m tallystick.run.parallel.worker`.
 
-It reads lines of JSON from its standard input, first the task, then segments, and writes lines to
-its standard output: {"steps": n} now and then, and an answer for each segment (task.Repeater). When
-its input ends it ends at once, whatever it does: then the auditor is gone.
+It reads lines of JSON from its standard input, first the task, then segments. It writes lines to
+its standard output: {"steps": n} at the beginning and now and then, and an answer for each segment
+(task.Repeater). When its input ends it ends at once, whatever it does: then the auditor is gone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main() -> None:
 
     repeater = Repeater(Task(**json.loads(lines.get())))
     while True:
-        told = _Told(out)
-        answer = repeater.answer(Segment(*json.loads(lines.get())), told)
-        _write(out, answer)
+        segment = Segment(*json.loads(lines.get()))
+        _write(out, {"steps": 0})
+        _write(out, repeater.answer(segment, _Told(out)))
 
 
 def _read(lines: queue.SimpleQueue[str]) -> None:
