@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options
+from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
+from tallystick.run.parallel.sample import check_secret, read_secret
+from tallystick.run.parallel.sample import size_of as sample_size
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
@@ -138,6 +142,11 @@ def audit(
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
     progress: bool = True,
+    workers: int | None = None,
+    ray: str | None = None,
+    sample: float | str | Fraction | None = None,
+    secret: str | bytes | None = None,
+    state: PathLike | None = None,
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
 
@@ -147,6 +156,14 @@ def audit(
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
     the signers that you know. `device` is as in `train`. Errors: see
     `run.execute.auditor.audit_run`.
+
+    With `workers` so many segments between stored states are repeated at once, each in a process of
+    `threads` threads (without it they divide this machine's); with `ray`, the address of a Ray
+    cluster, on its nodes. The verdict is the same. `state`, a directory of yours, keeps what an
+    interrupted audit has done. `sample`, a share (0.05, "5%") or a number of segments (12), repeats
+    only segments drawn from a secret: the report's `sampled` is then true, `accepted` speaks about
+    `segments` alone, and `confidence` says how likely a false run is caught; `secret` repeats a
+    draw. Errors: see also `run.parallel.audit.audit_in_parallel`.
     """
     own = None if job is None else given.job(job)
 
@@ -155,6 +172,24 @@ def audit(
 
     reporter = _reporter("audit", progress and listener is None)
     try:
+        if any(value is not None for value in (workers, ray, sample, secret, state)):
+            options = ParallelOptions(
+                workers=workers,
+                threads=threads,
+                device=device,
+                ray=ray,
+                state=None if state is None else Path(state),
+                sample=None if sample is None else sample_size(sample),
+                secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
+            )
+            return audit_in_parallel(
+                given.path(run),
+                own,
+                steps,
+                options,
+                trust=given.publics(trust),
+                listener=listener or reporter,
+            )
         return audit_run(
             given.path(run),
             own,
