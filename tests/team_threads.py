@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import Empty, Queue
@@ -30,9 +30,11 @@ class Hub:
 
     size: int
     fault: Fault | None = None
-    queues: dict[tuple[int, int], Queue[np.ndarray]] = field(
-        default_factory=lambda: defaultdict(Queue)
-    )
+    queues: dict[tuple[int, int], Queue[np.ndarray]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = itertools.product(range(self.size), repeat=2)
+        self.queues = {place: Queue() for place in places}
 
 
 @dataclass
