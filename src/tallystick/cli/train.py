@@ -24,7 +24,14 @@ from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
-from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.distributed.launch import (
+    DEFAULT_TIMEOUT,
+    as_launched,
+    threads_each,
+    train_by,
+    workers_of,
+)
+from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
@@ -50,6 +57,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
         "signer": result.signer,
         "isa": result.isa,
         "threads": result.threads,
+        "workers": result.workers,
         "seconds": result.seconds,
     }
 
@@ -59,6 +67,18 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option("--out", required=True, type=click.Path(), help="The run directory.")
 @threads_option
 @device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 65536),
+    help="Processes that share the micro-batches; never changes a bit. [default: 1, or torchrun's]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    help="Seconds after which a silent worker counts as dead.",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -82,6 +102,8 @@ def train(
     out: str,
     threads: int | None,
     device: str,
+    workers: int | None,
+    timeout: float,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -95,8 +117,18 @@ def train(
     """Train JOB into a run directory; the same command takes an interrupted run up again.
 
     With --overwrite a run that is there is removed, and training begins anew.
+
+    A job with micro-batches can be trained by several --workers, or by torchrun's:
+
+    torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
+    count = workers_of(workers)
+    follower = as_launched(Path(job), threads, device, timeout)
+    if follower is not None:
+        finish(follower())
     loaded = load_job(Path(job))
+    if threads is None and count > 1:
+        threads = threads_each(count)
     options = Options(
         context_on(device, lambda: loaded.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -115,7 +147,7 @@ def train(
         return
     reporter = Reporter("train", quiet)
     try:
-        result = train_job(loaded, Path(out), options, reporter)
+        result = train_by(count, loaded, Path(out), options, reporter, device, timeout)
     finally:
         reporter.close()
     if as_json:
@@ -146,7 +178,11 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
         _say_followed(result.followed)
     kind = " (a key made for this run, kept in it; --key FILE signs as you)" if one_off_key else ""
     say(f"signed by   {result.signer}{kind}")
-    say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")
+    several = f"{result.workers} workers with " if result.workers > 1 else ""
+    say(
+        f"computed    {result.isa}, {several}{result.threads} threads, "
+        f"{human_seconds(result.seconds)}"
+    )
 
 
 def _say_followed(report: FollowReport) -> None:

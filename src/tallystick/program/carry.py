@@ -111,7 +111,9 @@ class Carrying:
         for index in self._needed():
             node = program.nodes[index]
             if not self._is_norm(index):
-                nodes.append(Node(node.op, tuple(map(here, node.inputs)), node.attrs, node.out_types))
+                nodes.append(
+                    Node(node.op, tuple(map(here, node.inputs)), node.attrs, node.out_types)
+                )
                 for out in range(len(node.out_types)):
                     made[Value(index, out)] = Value(len(nodes) - 1, out)
                 continue
