@@ -24,6 +24,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
+from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
     as_launched,
@@ -79,6 +80,13 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     show_default=True,
     help="Seconds after which a silent worker counts as dead.",
 )
+@click.option(
+    "--check-workers",
+    type=float,
+    metavar="Q",
+    help="Of what each worker computes, the share that another one computes again (0 to 1), so "
+    "that a worker that lies is convicted (docs/adr/0024).",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -104,6 +112,7 @@ def train(
     device: str,
     workers: int | None,
     timeout: float,
+    check_workers: float | None,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -123,7 +132,11 @@ def train(
     torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
     count = workers_of(workers)
-    follower = as_launched(Path(job), threads, device, timeout)
+    checking = None
+    if check_workers is not None:
+        checking = checking_of(check_workers, Path(job), Path(out), count)
+    answering = None if checking is None else checking.answering
+    follower = as_launched(Path(job), threads, device, timeout, answering)
     if follower is not None:
         finish(follower())
     loaded = load_job(Path(job))
@@ -147,7 +160,7 @@ def train(
         return
     reporter = Reporter("train", quiet)
     try:
-        result = train_by(count, loaded, Path(out), options, reporter, device, timeout)
+        result = train_by(count, loaded, Path(out), options, reporter, device, timeout, checking)
     finally:
         reporter.close()
     if as_json:

@@ -7,15 +7,18 @@ verdict and its evidence are those of any other dispute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from tallystick.disk.files import make_directory, write_file
+from tallystick.disk.regular import present
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.limits import LIMITS
 from tallystick.protocol.verdict import Verdict
@@ -24,8 +27,10 @@ from tallystick.prover.prover import Prover
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
 from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.launch import Checking
 from tallystick.run.distributed.messages import Round, as_bytes
 from tallystick.run.distributed.transport import Transport
+from tallystick.run.distributed.worker import main
 from tallystick.run.store.claimed import write_share_run
 
 _ANSWER, _FAULT = 0, 1
@@ -193,3 +198,46 @@ def conviction(found: Settled, false: FalseShareError, go_on: str) -> Tallystick
         f"{found.job}`.",
         go_on,
     )
+
+
+def checking_of(
+    fraction: float,
+    job: Path,
+    out: Path,
+    workers: int,
+    prover_of: ProverOf = honest_prover,
+    module: str = "tallystick.prover.shares",
+    extra: Mapping[str, Any] | None = None,
+) -> Checking:
+    """What `train_by` needs to check `fraction` of the shares of `workers` workers who train the
+    job at `job` into `out`. Evidence goes beside `out`. Raises UsageError for another fraction."""
+
+    def end(checks: ShareChecks) -> TallystickError:
+        false = checks.false
+        assert false is not None
+        base = f"{out.name}-false-share-step-{false.step}"
+        place = next(p for p in _places(out.parent, base) if not present(p))
+        found = settle(checks, place, prover_of)
+        less = workers - len(set(found.convicted)) if found.convicted else workers
+        rest = f" --workers {less} --check-workers {fraction}" if less > 1 else ""
+        go_on = (
+            "Nothing of that step was used. Go on without it: "
+            f"`tallystick train {job} --out {out}{rest}`."
+        )
+        return conviction(found, false, go_on)
+
+    def answering(checks: ShareChecks) -> None:
+        answer(checks, prover_of)
+
+    return Checking(fraction, module, end, answering, extra or {})
+
+
+def _places(directory: Path, name: str) -> Iterator[Path]:
+    """Where evidence may go: never over other evidence."""
+    yield directory / name
+    for number in count(2):
+        yield directory / f"{name}-{number}"
+
+
+if __name__ == "__main__":
+    main(answer)

@@ -405,9 +405,7 @@ class ShareChecks:
                 continue
             self.compared += 1
             if claim.made != self.claims[number].made and self.false is None:
-                self.false = FalseShareError(
-                    self.step, number, drawn.tree, drawn.owner, checker
-                )
+                self.false = FalseShareError(self.step, number, drawn.tree, drawn.owner, checker)
 
     # -- bytes that arrive -------------------------------------------------------------------------
 
@@ -433,6 +431,11 @@ class ShareChecks:
                     "and its network.",
                 )
             )
+
+    def seen_statistic(self, source: int, part: int, value: Value, data: Bytes, note: Note) -> None:
+        """The same for the whole statistic `value` of micro-batch `part`."""
+        place = next(k for k, tree in enumerate(self.own[source]) if part in parts_of(tree))
+        self.seen(source, place, self.statistic_slot(part, value), data, note)
 
     def sum_slot(self, value: Value) -> str:
         """The slot of a folded value."""
