@@ -250,7 +250,7 @@ class ShareChecks:
         longest = max(sum(sizes[d.number] for d in drawn) for drawn in of)
         own = [self.signed[d.number, False].to_bytes() for d in of[self.rank]]
         filling = np.zeros(longest - sum(part.nbytes for part in own), np.uint8)
-        found = {}
+        found: dict[int, Claim] = {}
         for rank, message in enumerate(self.transport.gather(sealed([*own, filling]))):
             try:
                 body = opened(message, rank, "claims")
@@ -371,8 +371,8 @@ class ShareChecks:
                 rank: [d for d in self.all if checkers.get(d.number) == rank]
                 for rank in sorted(set(checkers.values()))
             }
-            for rank, drawn in of.items():
-                texts = [self.shares.share(self.step, d.tree) for d in drawn]
+            for rank, listed in of.items():
+                texts = [self.shares.share(self.step, d.tree) for d in listed]
                 if rank:
                     exchange.expect(sum(map(Claim.size_of, texts)), rank)
             found = dict(again)

@@ -34,8 +34,8 @@ HandOf = Callable[[Mapping[str, Any]], Hand]
 
 
 def follow(team: Team, answering: Answering | None = None) -> None:
-    """Follow orders until the end of the run, which may be a pause. `answering` answers in a dispute
-    over a share of a step.
+    """Follow orders until the end of the run, which may be a pause. `answering` answers in a
+    dispute over a share of a step.
 
     Raises PeerLostError where worker 0 or another one is gone."""
     engine: TeamEngine | None = None
