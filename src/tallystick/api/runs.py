@@ -11,21 +11,17 @@ from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
-from tallystick.program.update import Optimizers
+from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener
-from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer as TorchOptimizer
-
     from tallystick.cli.progress import Reporter
-
-    AnyOptimizer = Optimizers | TorchOptimizer
 
 
 def train(
@@ -40,6 +36,7 @@ def train(
     replay: PathLike | None = None,
     compress_logs: bool = False,
     overwrite: bool = False,
+    workers: int = 1,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
@@ -55,9 +52,13 @@ def train(
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
-    bit. Errors: see `run.execute.trainer.train_job`.
+    bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
+    a job, each with its share of the slots; `threads` are then those of each. Errors: see
+    `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
+    if threads is None and workers > 1:
+        threads = threads_each(workers)
     options = Options(
         context_on(device, lambda: made.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -69,7 +70,7 @@ def train(
     )
     reporter = _reporter("train", progress and listener is None)
     try:
-        result = train_job(made, Path(out), options, listener or reporter)
+        result = train_by(workers, made, Path(out), options, listener or reporter, device)
     finally:
         if reporter is not None:
             reporter.close()

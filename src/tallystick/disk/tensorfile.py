@@ -152,7 +152,7 @@ class TensorFile:
     metadata: dict[str, str]
     fail: Callable[[str], NoReturn]
 
-    def read_bytes(self, name: str) -> Array:
+    def raw(self, name: str) -> Array:
         """All bytes of a tensor, u8[n]. Raises StorageError, CorruptFileError for a file that was
         cut meanwhile."""
         dtype, shape = self.types[name]

@@ -48,7 +48,7 @@ class TeamMaker(Maker):
 
     def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
         with store.open_state(job, step) as file:
-            chains = tuple(file.read_bytes(n).tobytes() for n in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT))
+            chains = tuple(file.raw(n).tobytes() for n in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT))
             slots = ((name, self._slot(file, name)) for name in self.team.types)
             state = self.team.load(step, slots, (chains[0], chains[1]))
         store.check_root(step, state.loaded_root(), root)
@@ -56,7 +56,7 @@ class TeamMaker(Maker):
 
     def _slot(self, file: TensorFile, name: str) -> Array:
         type_ = self.team.types[name]
-        found: np.ndarray = file.read_bytes(name).view(DTYPES[type_.dtype])
+        found: np.ndarray = file.raw(name).view(DTYPES[type_.dtype])
         return found.reshape(type_.shape)
 
     def logs(
