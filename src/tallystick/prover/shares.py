@@ -224,6 +224,11 @@ def checking_of(
             "Nothing of that step was used. Go on without it: "
             f"`tallystick train {job} --out {out}{rest}`."
         )
+        if fraction < 1 and false.step:
+            go_on += (
+                " Shares of it before that step which were not drawn may be false, and stand in "
+                "the run: audit the run, or begin anew (--overwrite)."
+            )
         return conviction(found, false, go_on)
 
     def answering(checks: ShareChecks) -> None:

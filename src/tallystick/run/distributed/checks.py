@@ -149,6 +149,7 @@ class ShareChecks:
         self.mine: list[Drawn] = []  # that this worker computes again
         self.signed: dict[tuple[int, bool], Claim] = {}  # by share, and whether it is a check
         self._streams: dict[tuple[int, int, str], TensorStream] = {}
+        self._tasks: dict[Tree, ShareTask] = {}
 
     def _tell(self, consent: Consent) -> dict[int, int]:
         """Tell each worker, and no other, what it computes again; worker 0 learns all checkers."""
@@ -205,8 +206,11 @@ class ShareChecks:
 
     def task(self, tree: Tree) -> ShareTask:
         """The task that a share of this step is, by this worker's own state and records."""
-        read = self._read(self.shares.share(self.step, tree).reads, self.state)
-        return self.shares.task(self.step, tree, read)
+        if not self._tasks:  # all shares of a step read the same slots
+            self._known = self._read(self.shares.share(self.step, tree).reads, self.state)
+        if tree not in self._tasks:
+            self._tasks[tree] = self.shares.task(self.step, tree, self._known)
+        return self._tasks[tree]
 
     def _read(self, names: Sequence[str], state: Mapping[str, Tensor]) -> dict[str, bytes]:
         """The digests of slots, hashed once where no step changes them."""
