@@ -79,6 +79,14 @@ def test_every_lie_is_convicted(job: Job, tmp_path: Path, kind: str, workers: in
 
 
 @pytest.mark.long
+def test_a_false_check_convicts_the_one_who_checked(job: Job, tmp_path: Path) -> None:
+    for workers, liar in ((2, 1), (3, 2)):
+        out, named = tmp_path / f"run-{workers}", rf"Convicted: worker {liar} \(key \w+\), in"
+        with pytest.raises(WorkerConvictedError, match=named):
+            lied(job, out, workers, rank=liar, kind="false-check", step=1)
+
+
+@pytest.mark.long
 def test_bytes_that_are_not_signed_name_their_sender(
     job: Job, one: RunSummary, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.prover import shares
 from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.prover import Prover
-from tallystick.run.cheats.workers import FalseBytes, FalseGradient, OtherBytes
+from tallystick.run.cheats.workers import FalseBytes, FalseCheck, FalseGradient, OtherBytes
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.launch import Checking
@@ -23,6 +23,7 @@ from tallystick.run.distributed.worker import main
 LIES: dict[str, type[Hand]] = {
     "false-gradient": FalseGradient,
     "false-bytes": FalseBytes,
+    "false-check": FalseCheck,
     "other-bytes": OtherBytes,
 }
 

@@ -97,10 +97,10 @@ def answer(checks: ShareChecks, prover_of: ProverOf = honest_prover) -> None:
     with ExitStack() as stack:
         prover: Prover | None = None
         while True:
-            _, query = _receive(transport, 0, LIMITS.query_bytes)
-            if not query:
-                return
             try:
+                _, query = _receive(transport, 0, LIMITS.query_bytes)
+                if not query:
+                    return
                 if prover is None:
                     prover = stack.enter_context(_own_party(checks, prover_of))
                 found, number = prover.answer(query), _ANSWER

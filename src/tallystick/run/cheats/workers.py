@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.device import Tensor
+from tallystick.program.ir import Value
 from tallystick.program.share import Tree, parts_of, sum_slot
 from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
@@ -66,7 +69,10 @@ def _flip(checks: ShareChecks, part: int) -> None:
     found = _tree_of(checks, part)
     if found is None or checks.section is None:
         return
-    tensor = checks.section.sums[checks.section.values[-1]][found[0]]
+    _flip_bit(checks, checks.section.sums[checks.section.values[-1]][found[0]])
+
+
+def _flip_bit(checks: ShareChecks, tensor: Tensor) -> None:
     array = np.array(checks.context.device.host(tensor), order="C")
     array.reshape(-1).view(np.uint32)[-1] ^= 1
     checks.context.device.write(array, tensor)
@@ -82,6 +88,17 @@ class FalseBytes(Hand):
     def before_claim(self, checks: ShareChecks) -> None:
         if checks.step == self.step:
             _flip(checks, self.part)
+
+
+@dataclass
+class FalseCheck(Hand):
+    """In `step` this worker accuses others: one bit of what it computes again is flipped."""
+
+    step: int
+
+    def before_check(self, checks: ShareChecks, sums: Mapping[Value, Tensor]) -> None:
+        if checks.step == self.step:
+            _flip_bit(checks, sums[max(sums)])
 
 
 @dataclass

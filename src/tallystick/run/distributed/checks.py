@@ -312,6 +312,7 @@ class ShareChecks:
         found = {}
         for drawn in self.mine:
             sums, statistics = self._computed(drawn.tree, section, state, scalars, rng)
+            self.hand.before_check(self, sums)
             found[drawn.number] = self._claim(drawn.tree, sums, statistics)
         return found
 
