@@ -72,13 +72,13 @@ def dispute(
     context = context_on(device, lambda: terms.commitment.contract, threads)
     with ExitStack() as stack:
         provers = [
-            stack.enter_context(_party(Path(run), key, context, threads, name in as_attack))
+            stack.enter_context(_party(given.path(run), key, context, threads, name in as_attack))
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]
         played = play(terms, provers, arity, on_event)
     found = Dispute(played.verdict, played.evidence.to_bytes())
     if out is not None:
-        write_file(Path(out), [found.evidence])
+        write_file(given.path(out), [found.evidence])
     return found
 
 
@@ -112,7 +112,7 @@ def judge(
     if isinstance(evidence, bytes):
         data = evidence
     else:
-        data = read_file(Path(evidence), LIMITS.evidence_bytes, "evidence file")
+        data = read_file(given.path(evidence), LIMITS.evidence_bytes, "evidence file")
     return judge_evidence(
         given.terms(job), data, given.publics(trust), given.publics(trust_referees) or ()
     )

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.disk.objects.address import is_url
+from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.listener import Listener, Silent
+from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options
+from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
+from tallystick.run.parallel.sample import check_secret, read_secret
+from tallystick.run.parallel.sample import size_of as sample_size
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
@@ -39,6 +47,7 @@ def train(
     overwrite: bool = False,
     workers: int = 1,
     check_workers: float | None = None,
+    work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
 ) -> RunSummary:
@@ -48,6 +57,9 @@ def train(
     Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
     ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
     on from there.
+
+    `out` may be the URL of a prefix on an object store (`s3://`, `gs://`, `az://`, `file:///`). The
+    run is then made in `work`, or in a directory of the cache, and published as it is made.
 
     `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
     run's directory. `keep_checkpoints` states are stored evenly over the run.
@@ -67,18 +79,26 @@ def train(
         keep=keep_checkpoints,
         key=given.private(key),
         trace=trace,
-        replay=None if replay is None else Path(replay),
+        replay=None if replay is None else given.path(replay),
         compress=compress_logs,
         overwrite=overwrite,
     )
-    checking = None
-    if check_workers is not None:
-        checking = checking_of(check_workers, made.directory, Path(out), workers)
     reporter = _reporter("train", progress and listener is None)
     try:
-        result = train_by(
-            workers, made, Path(out), options, listener or reporter, device, checking=checking
-        )
+        told = listener or reporter or Silent()
+        with ExitStack() as stack:
+            if is_url(str(out)):
+                there = published(str(out), made, told, _work(work), overwrite)
+                directory, told, _ = stack.enter_context(there)
+            elif work is None:
+                directory = given.path(out)
+            else:
+                raise UsageError("work= is for a run at a URL.", "Leave it out.")
+            checking = None
+            if check_workers is not None:
+                where = made.directory, Path(directory)
+                checking = checking_of(check_workers, *where, workers, called=str(out))
+            result = train_by(workers, made, directory, options, told, device, checking=checking)
     finally:
         if reporter is not None:
             reporter.close()
@@ -105,7 +125,12 @@ def continue_run(
     for each step; another table keeps its last value. Errors: see
     `run.store.continuing.continue_run`.
     """
-    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
+    places = given.path(run), given.path(directory)
+    return continue_finished(*places, steps, schedules, overwrite=overwrite)
+
+
+def _work(work: PathLike | None) -> Path | None:
+    return None if work is None else given.path(work)
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:
@@ -124,6 +149,11 @@ def audit(
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
     progress: bool = True,
+    workers: int | None = None,
+    ray: str | None = None,
+    sample: float | str | Fraction | None = None,
+    secret: str | bytes | None = None,
+    state: PathLike | None = None,
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
 
@@ -133,16 +163,42 @@ def audit(
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
     the signers that you know. `device` is as in `train`. Errors: see
     `run.execute.auditor.audit_run`.
+
+    With `workers` so many segments between stored states are repeated at once, each in a process of
+    `threads` threads (without it they divide this machine's); with `ray`, the address of a Ray
+    cluster, on its nodes. The verdict is the same. `state`, a directory of yours, keeps what an
+    interrupted audit has done. `sample`, a share (0.05, "5%") or a number of segments (12), repeats
+    only segments drawn from a secret: the report's `sampled` is then true, `accepted` speaks about
+    `segments` alone, and `confidence` says how likely a false run is caught; `secret` repeats a
+    draw. Errors: see also `run.parallel.audit.audit_in_parallel`.
     """
     own = None if job is None else given.job(job)
 
     def contract() -> str:
-        return (own or RunStore(Path(run)).job()).commitment.contract
+        return (own or RunStore(given.path(run)).job()).commitment.contract
 
     reporter = _reporter("audit", progress and listener is None)
     try:
+        if any(value is not None for value in (workers, ray, sample, secret, state)):
+            options = ParallelOptions(
+                workers=workers,
+                threads=threads,
+                device=device,
+                ray=ray,
+                state=None if state is None else Path(state),
+                sample=None if sample is None else sample_size(sample),
+                secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
+            )
+            return audit_in_parallel(
+                given.path(run),
+                own,
+                steps,
+                options,
+                trust=given.publics(trust),
+                listener=listener or reporter,
+            )
         return audit_run(
-            Path(run),
+            given.path(run),
             own,
             steps,
             context=context_on(device, contract, threads),

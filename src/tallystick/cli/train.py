@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -20,8 +22,13 @@ from tallystick.cli.output import (
     say,
     threads_option,
 )
+from tallystick.cli.places import PLACE, TARGET
 from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
+from tallystick.disk.objects.address import is_url
+from tallystick.disk.objects.cache import cache_directory
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
@@ -32,6 +39,8 @@ from tallystick.run.distributed.launch import (
     train_by,
     workers_of,
 )
+from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
@@ -64,8 +73,9 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 
 
 @click.command(short_help="Train JOB into a run directory, or resume it.")
-@click.argument("job", type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="The run directory.")
+@click.argument("job", type=PLACE)
+@click.option("--out", required=True, type=TARGET, help="The run's directory, or its URL.")
+@click.option("--work", type=click.Path(), help="With a URL: the directory to work in.")
 @threads_option
 @device_option
 @click.option(
@@ -96,7 +106,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--replay",
     metavar="RUN",
-    type=click.Path(),
+    type=PLACE,
     help="Follow the rounding logs of RUN, as its auditor (contract replay/1).",
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
@@ -108,6 +118,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 def train(
     job: str,
     out: str,
+    work: str | None,
     threads: int | None,
     device: str,
     workers: int | None,
@@ -152,7 +163,8 @@ def train(
         overwrite=overwrite,
     )
     if estimate:
-        found = estimate_run(loaded, Path(out), options.context, options.kept)
+        where = cache_directory() if is_url(out) else Path(out)
+        found = estimate_run(loaded, where, options.context, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:
@@ -160,7 +172,13 @@ def train(
         return
     reporter = Reporter("train", quiet)
     try:
-        result = train_by(count, loaded, Path(out), options, reporter, device, timeout, checking)
+        with _place(out, work, loaded, options, reporter) as (directory, listener):
+            if check_workers is not None:
+                where = loaded.directory, Path(directory)
+                checking = checking_of(check_workers, *where, count, called=out)
+            result = train_by(
+                count, loaded, directory, options, listener, device, timeout, checking
+            )
     finally:
         reporter.close()
     if as_json:
@@ -175,6 +193,24 @@ def train(
         _say_finished(result, key is None)
     if result.followed is not None and not result.followed.accepted:
         finish(MISMATCH)
+
+
+@contextmanager
+def _place(
+    out: str, work: str | None, job: Job, options: Options, listener: Listener
+) -> Iterator[tuple[Path, Listener]]:
+    """The directory to train in, and the listener: those of a run at a URL are published."""
+    if not is_url(out):
+        if work is not None:
+            raise UsageError("--work is for a run at a URL.", "Leave it out.")
+        yield Path(out), listener
+        return
+    given = Path(work) if work else None
+    with published(out, job, listener, given, options.overwrite) as (directory, watched, counts):
+        note(f"working in {directory}")
+        yield directory, watched
+    requests = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.requests.items()))
+    note(f"published {human_bytes(counts.bytes_written)} at {out} ({requests})")
 
 
 def _say_finished(result: RunSummary, one_off_key: bool) -> None:

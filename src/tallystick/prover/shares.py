@@ -208,9 +208,12 @@ def checking_of(
     prover_of: ProverOf = honest_prover,
     module: str = "tallystick.prover.shares",
     extra: Mapping[str, Any] | None = None,
+    called: str = "",
 ) -> Checking:
     """What `train_by` needs to check `fraction` of the shares of `workers` workers who train the
-    job at `job` into `out`. Evidence goes beside `out`. Raises UsageError for another fraction."""
+    job at `job` into `out`, which the user calls `called`. Evidence goes beside `out`.
+
+    Raises UsageError for another fraction."""
 
     def end(checks: ShareChecks) -> TallystickError:
         false = checks.false
@@ -222,7 +225,7 @@ def checking_of(
         rest = f" --workers {less} --check-workers {fraction}" if less > 1 else ""
         go_on = (
             "Nothing of that step was used. Go on without it: "
-            f"`tallystick train {job} --out {out}{rest}`."
+            f"`tallystick train {job} --out {called or out}{rest}`."
         )
         if fraction < 1 and false.step:
             go_on += (
