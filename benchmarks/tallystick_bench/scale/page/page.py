@@ -74,7 +74,7 @@ def _costs(found: Measured) -> str:
 
 
 def _liars() -> str:
-    return words.LIARS.format(checkers=math.ceil(0.01 * 1024), table=tables.caught())
+    return words.LIARS.format(checkers=math.ceil(0.01 * WIDE.workers), table=tables.caught())
 
 
 def _growth(found: Measured) -> str:
