@@ -177,8 +177,8 @@ class StepParts:
 
     @property
     def interval(self) -> int:
-        """Steps between stored states."""
-        return max(1, round(value("store_every_s") / self._busy_s))
+        """Steps between stored states: the next one is stored when the last one is."""
+        return max(1, math.ceil(max(value("store_every_s"), self.checkpoint_s) / self._busy_s))
 
     @property
     def load_s(self) -> float:

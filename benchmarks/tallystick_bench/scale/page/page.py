@@ -52,10 +52,10 @@ def _measured(found: Measured) -> str:
     if found.about["quick"]:
         where += "; **a quick run: no figure to quote**"
     elif max(load) > 2.5:
-        where += "; **other work ran beside it**"
+        where += "; **other work ran beside it: no figures to quote**"
     return words.MEASURED.format(
         machine=where,
-        when=f"medians of {found.about['repeats']}, {found.about['mib']} MiB",
+        when=f"the least of {found.about['repeats']}, {found.about['mib']} MiB",
         steps=found.extra["audit_steps"],
     )
 

@@ -117,7 +117,7 @@ def runs(outcomes: Mapping[str, Any]) -> str:
     rank0 = [shown(r["rank0_bytes_a_step"], "B") for r in given]
     rows = [
         ["machines: workers, spares",
-         *(f"{r['workers']:,}, {r['spares']}, {r['checkers']}" for r in given)],
+         *(f"{r['workers']:,}, {r['spares']}" for r in given)],
         ["failures of workers", *(str(r["failures"]) for r in given)],
         ["fewest workers", *(f"{r['least_workers']:,}" for r in given)],
         ["liars, caught",

@@ -30,8 +30,8 @@ COSTS = """## What a run costs
 
 A *worker* holds all parameters and computes whole micro-batches. It sends each owner its partial
 sums of the tensors that the owner has; the owner folds them in the job's order, updates, and sends
-the new tensors to all. Everything is float32. States are hashed every {interval} steps. Four
-columns: 1B as people would train it; 70B with as many micro-batches as the format allows today;
+the new tensors to all. Everything is float32. States are hashed every {interval} steps. The
+columns are 1B as people would train it; 70B with as many micro-batches as the format allows today;
 70B with V = 2,048, which it does not allow, as built; and the same *cut*: a tensor has several
 owners with equal shares of all, and each stores its own. The last one is not built.
 
@@ -49,8 +49,8 @@ Read it so:
 - **float32 is the price.** The contract's products are float32 products. Tensor cores do bfloat16
   some ten times as fast, and nothing here uses that.
 - **An owner has whole tensors.** As built the largest tensor, the embedding, has one owner, who
-  receives it from every worker and sends it to every worker. So its bytes grow with W, and two
-  workers more cost it more than they help. Of 1B the embedding is a fifth of all parameters.
+  receives it from every worker and sends it to every worker. So its bytes grow with W.
+  Of 1B the embedding is a fifth of all parameters.
 - Worker 0 alone stores and loads states, as built.
 - Contracts with rounding logs have one worker; the bytes assume that as many elements are doubtful
   as in GPT-2 124M, whose sums have at most 50,257 terms.
