@@ -23,6 +23,7 @@ from tallystick.data.freeze import Progress as Progress
 from tallystick.data.frozen import Frozen as Frozen
 from tallystick.data.frozen import load_frozen as load_frozen
 from tallystick.data.rules import Pad as Pad
+from tallystick.disk.objects.opening import opened as opened
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
 from tallystick.kernels.evaluate import evaluate as evaluate

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
@@ -19,19 +18,12 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.program.update import Optimizers
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
 from tallystick.protocol.verdict import Event, Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer as TorchOptimizer
-
-    AnyOptimizer = Optimizers | TorchOptimizer
-
 
 PARTIES = ("A", "B")
 
@@ -80,13 +72,13 @@ def dispute(
     context = context_on(device, lambda: terms.commitment.contract, threads)
     with ExitStack() as stack:
         provers = [
-            stack.enter_context(_party(Path(run), key, context, threads, name in as_attack))
+            stack.enter_context(_party(given.path(run), key, context, threads, name in as_attack))
             for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
         ]
         played = play(terms, provers, arity, on_event)
     found = Dispute(played.verdict, played.evidence.to_bytes())
     if out is not None:
-        write_file(Path(out), [found.evidence])
+        write_file(given.path(out), [found.evidence])
     return found
 
 
@@ -120,7 +112,7 @@ def judge(
     if isinstance(evidence, bytes):
         data = evidence
     else:
-        data = read_file(Path(evidence), LIMITS.evidence_bytes, "evidence file")
+        data = read_file(given.path(evidence), LIMITS.evidence_bytes, "evidence file")
     return judge_evidence(
         given.terms(job), data, given.publics(trust), given.publics(trust_referees) or ()
     )
