@@ -21,6 +21,7 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
@@ -84,8 +85,8 @@ def report_json(report: AuditReport) -> dict[str, object]:
 
 
 @click.command(short_help="Repeat RUN, or a segment of it; compare all bits.")
-@click.argument("run", type=click.Path())
-@click.option("--job", "job", type=click.Path(), help="Your own copy of the job.")
+@click.argument("run", type=PLACE)
+@click.option("--job", "job", type=PLACE, help="Your own copy of the job.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")
 @threads_option
 @device_option

@@ -24,6 +24,7 @@ from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
     StorageError,
+    StoreError,
     TallystickError,
     UsageError,
 )
@@ -409,6 +410,8 @@ def _own_copy_problem(store: RunStore, job: Job) -> str:
     try:
         copy = store.job()
         copy.verify()
+    except StoreError:
+        raise  # out of reach is not altered
     except TallystickError as error:
         return f"The run's own copy of the job is not intact: {error.message}"
     if copy.digest != job.digest:
