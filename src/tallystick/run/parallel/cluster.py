@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tallystick.run.store.version import tallystick_version
 
 _TOLD_S = 1.0
 _NODE_S = 120.0
+_REACH_S = 10.0
 
 
 def _ray() -> Any:
@@ -98,13 +100,11 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
     ray = _ray()
     ours = not ray.is_initialized()
     if ours:
+        _reach(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="warning")
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise CannotCheckError(
-                f"There is no Ray cluster at {address}: {str(error)[:200]}",
-                "Start one with `ray start --head`, and give the address that it prints.",
-            ) from None
+            raise _no_cluster(address, error) from None
     try:
         nodes = {
             node["NodeID"]: node
@@ -128,6 +128,30 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         if ours:
             ray.shutdown()
         raise
+
+
+def _reach(address: str) -> None:
+    """Raise CannotCheckError where no process listens at HOST:PORT: Ray would wait for minutes.
+    Raises UsageError for an address of Ray's client, which has not all that is needed here."""
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"{address} is an address of Ray's client.",
+            "Run the audit on a node of the cluster, with HOST:6379 or `auto`.",
+        )
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # a word that Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from None
+
+
+def _no_cluster(address: str, error: Exception) -> CannotCheckError:
+    return CannotCheckError(
+        f"There is no Ray cluster at {address}: {str(error)[:200]}.",
+        "Start one with `ray start --head`, and give the address that it prints.",
+    )
 
 
 def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
