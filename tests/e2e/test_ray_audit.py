@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("ray"), 2400)
+    return make_run(tmp_path_factory.mktemp("ray"), 9600)
 
 
 def test_a_killed_node_changes_no_verdict(run: Path) -> None:

@@ -67,7 +67,7 @@ def look(task: str) -> str:
 
 
 def attempt(task: str, first: int, last: int) -> Iterator[str]:
-    """Repeat a segment; progress as it goes, and the answer at the end."""
+    """Repeat a segment: first the node's identity, progress as it goes, the answer at the end."""
     heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     spoke = [time.monotonic()]
 
@@ -79,7 +79,7 @@ def attempt(task: str, first: int, last: int) -> Iterator[str]:
     def work() -> None:
         heard.put({"answer": _repeater(task).answer(Segment(first, last), told)})
 
-    yield json.dumps({"steps": 0})
+    yield json.dumps({"steps": 0, "node": _ray().get_runtime_context().get_node_id()})
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while True:
@@ -204,6 +204,11 @@ class Cluster:
             attempt
         ).options(scheduling_strategy="SPREAD")
         self._live: dict[Any, int] = {}
+        self._nodes: dict[int, str] = {}  # of attempts that have begun
+
+    def busy(self) -> set[str]:
+        """The identities of the nodes that repeat a segment now."""
+        return {self._nodes[n] for n in self._live.values() if n in self._nodes}
 
     def start(self, attempt: int, segment: Segment) -> None:
         """As Executor.start."""
@@ -214,16 +219,26 @@ class Cluster:
         if not self._live:
             time.sleep(timeout)
             return []
-        waited = list(self._live)
-        try:
-            ready, _ = self._ray.wait(waited, num_returns=len(waited), timeout=0, fetch_local=False)
+        found: list[Event] = []
+        while self._live:
+            ready = self._ready(0.0) or ([] if found else self._ready(timeout))
             if not ready:
-                ready, _ = self._ray.wait(waited, num_returns=1, timeout=timeout, fetch_local=False)
+                break
+            for stream in ready:
+                found += self._next(stream)
+        return found
+
+    def _ready(self, timeout: float) -> list[Any]:
+        """The attempts that have said something; waits for the first one."""
+        waited = list(self._live)
+        many = 1 if timeout else len(waited)
+        try:
+            ready, _ = self._ray.wait(waited, num_returns=many, timeout=timeout, fetch_local=False)
         except self._ray.exceptions.RayError as error:
             raise MachineFaultError(
                 f"The Ray cluster does not answer: {_first_line(error)}.", "Audit again."
             ) from error
-        return [event for stream in ready for event in self._next(stream)]
+        return list(ready)
 
     def _next(self, stream: Any) -> list[Event]:
         number, errors = self._live[stream], self._ray.exceptions
@@ -240,7 +255,9 @@ class Cluster:
             return [Died(number, f"{type(error).__name__}: {_first_line(error)}")]
         if "answer" in value:
             del self._live[stream]
-            return [Ended(number, value["answer"], "a node of the cluster")]
+            return [Ended(number, value["answer"], f"node {self._nodes[number]}")]
+        if "node" in value:
+            self._nodes[number] = value["node"]
         return [Progress(number, value["steps"])]
 
     def stop(self, attempt: int) -> None:
