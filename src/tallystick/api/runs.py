@@ -22,8 +22,7 @@ from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.sample import check_secret, read_secret
-from tallystick.run.parallel.sample import size_of as sample_size
+from tallystick.run.parallel.sample import check_secret, read_secret, size_of
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
@@ -185,8 +184,8 @@ def audit(
                 threads=threads,
                 device=device,
                 ray=ray,
-                state=None if state is None else Path(state),
-                sample=None if sample is None else sample_size(sample),
+                state=None if state is None else given.path(state),
+                sample=None if sample is None else size_of(sample),
                 secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
             )
             return audit_in_parallel(
