@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
@@ -19,19 +18,12 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.program.update import Optimizers
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
 from tallystick.protocol.verdict import Event, Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer as TorchOptimizer
-
-    AnyOptimizer = Optimizers | TorchOptimizer
-
 
 PARTIES = ("A", "B")
 

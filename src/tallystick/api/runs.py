@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,22 +15,22 @@ from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
-from tallystick.program.update import Optimizers
+from tallystick.prover.shares import checking_of
+from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
-from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.execute.trainer import Options
+from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
+from tallystick.run.parallel.sample import check_secret, read_secret
+from tallystick.run.parallel.sample import size_of as sample_size
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer as TorchOptimizer
-
     from tallystick.cli.progress import Reporter
-
-    AnyOptimizer = Optimizers | TorchOptimizer
 
 
 def train(
@@ -44,6 +45,8 @@ def train(
     replay: PathLike | None = None,
     compress_logs: bool = False,
     overwrite: bool = False,
+    workers: int = 1,
+    check_workers: float | None = None,
     work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
@@ -63,9 +66,14 @@ def train(
     `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
-    bit. Errors: see `run.execute.trainer.train_job`.
+    bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
+    a job, each with its share of the slots; `threads` are then those of each. With `check_workers`
+    this share of what each of them computes is computed again by another one (docs/adr/0024).
+    Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
+    if threads is None and workers > 1:
+        threads = threads_each(workers)
     options = Options(
         context_on(device, lambda: made.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -86,7 +94,11 @@ def train(
                 directory = given.path(out)
             else:
                 raise UsageError("work= is for a run at a URL.", "Leave it out.")
-            result = train_job(made, directory, options, told)
+            checking = None
+            if check_workers is not None:
+                where = made.directory, Path(directory)
+                checking = checking_of(check_workers, *where, workers, called=str(out))
+            result = train_by(workers, made, directory, options, told, device, checking=checking)
     finally:
         if reporter is not None:
             reporter.close()
@@ -137,6 +149,11 @@ def audit(
     trust: Sequence[PublicKey | PathLike] | None = None,
     listener: Listener | None = None,
     progress: bool = True,
+    workers: int | None = None,
+    ray: str | None = None,
+    sample: float | str | Fraction | None = None,
+    secret: str | bytes | None = None,
+    state: PathLike | None = None,
 ) -> AuditReport:
     """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
 
@@ -146,6 +163,14 @@ def audit(
     `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
     the signers that you know. `device` is as in `train`. Errors: see
     `run.execute.auditor.audit_run`.
+
+    With `workers` so many segments between stored states are repeated at once, each in a process of
+    `threads` threads (without it they divide this machine's); with `ray`, the address of a Ray
+    cluster, on its nodes. The verdict is the same. `state`, a directory of yours, keeps what an
+    interrupted audit has done. `sample`, a share (0.05, "5%") or a number of segments (12), repeats
+    only segments drawn from a secret: the report's `sampled` is then true, `accepted` speaks about
+    `segments` alone, and `confidence` says how likely a false run is caught; `secret` repeats a
+    draw. Errors: see also `run.parallel.audit.audit_in_parallel`.
     """
     own = None if job is None else given.job(job)
 
@@ -154,6 +179,24 @@ def audit(
 
     reporter = _reporter("audit", progress and listener is None)
     try:
+        if any(value is not None for value in (workers, ray, sample, secret, state)):
+            options = ParallelOptions(
+                workers=workers,
+                threads=threads,
+                device=device,
+                ray=ray,
+                state=None if state is None else Path(state),
+                sample=None if sample is None else sample_size(sample),
+                secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
+            )
+            return audit_in_parallel(
+                given.path(run),
+                own,
+                steps,
+                options,
+                trust=given.publics(trust),
+                listener=listener or reporter,
+            )
         return audit_run(
             given.path(run),
             own,

@@ -31,9 +31,17 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
+from tallystick.prover.shares import checking_of
+from tallystick.run.distributed.launch import (
+    DEFAULT_TIMEOUT,
+    as_launched,
+    threads_each,
+    train_by,
+    workers_of,
+)
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.published import published
-from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
@@ -59,6 +67,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
         "signer": result.signer,
         "isa": result.isa,
         "threads": result.threads,
+        "workers": result.workers,
         "seconds": result.seconds,
     }
 
@@ -69,6 +78,25 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option("--work", type=click.Path(), help="With a URL: the directory to work in.")
 @threads_option
 @device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 65536),
+    help="Processes that share the micro-batches; never changes a bit. [default: 1, or torchrun's]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    help="Seconds after which a silent worker counts as dead.",
+)
+@click.option(
+    "--check-workers",
+    type=float,
+    metavar="Q",
+    help="Of what each worker computes, the share that another one computes again (0 to 1), so "
+    "that a worker that lies is convicted (docs/adr/0024).",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -93,6 +121,9 @@ def train(
     work: str | None,
     threads: int | None,
     device: str,
+    workers: int | None,
+    timeout: float,
+    check_workers: float | None,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -106,8 +137,22 @@ def train(
     """Train JOB into a run directory; the same command takes an interrupted run up again.
 
     With --overwrite a run that is there is removed, and training begins anew.
+
+    A job with micro-batches can be trained by several --workers, or by torchrun's:
+
+    torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
+    count = workers_of(workers)
+    checking = None
+    if check_workers is not None:
+        checking = checking_of(check_workers, Path(job), Path(out), count)
+    answering = None if checking is None else checking.answering
+    follower = as_launched(Path(job), threads, device, timeout, answering)
+    if follower is not None:
+        finish(follower())
     loaded = load_job(Path(job))
+    if threads is None and count > 1:
+        threads = threads_each(count)
     options = Options(
         context_on(device, lambda: loaded.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -128,7 +173,13 @@ def train(
     reporter = Reporter("train", quiet)
     try:
         with _place(out, work, loaded, options, reporter) as (directory, listener):
-            result = train_job(loaded, directory, options, listener)
+            if check_workers is not None:
+                checking = checking_of(
+                    check_workers, loaded.directory, Path(directory), count, called=out
+                )
+            result = train_by(
+                count, loaded, directory, options, listener, device, timeout, checking
+            )
     finally:
         reporter.close()
     if as_json:
@@ -177,7 +228,11 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
         _say_followed(result.followed)
     kind = " (a key made for this run, kept in it; --key FILE signs as you)" if one_off_key else ""
     say(f"signed by   {result.signer}{kind}")
-    say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")
+    several = f"{result.workers} workers with " if result.workers > 1 else ""
+    say(
+        f"computed    {result.isa}, {several}{result.threads} threads, "
+        f"{human_seconds(result.seconds)}"
+    )
 
 
 def _say_followed(report: FollowReport) -> None:

@@ -79,12 +79,23 @@ def write_tensors(
     """Write `tensors` atomically and durably. Raises StorageError."""
     arrays = {name: canonical_array(array) for name, array in tensors.items()}
     types = {name: (dtype_name(a.dtype), tuple(map(int, a.shape))) for name, a in arrays.items()}
+    write_each(path, types, arrays.__getitem__, metadata)
+
+
+def write_each(
+    path: Path,
+    types: FileTypes,
+    tensor: Callable[[str], Array],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """As `write_tensors`, tensor by tensor: each is asked for once, in the file's order, and is
+    not kept. Raises StorageError, and what `tensor` raises; the old file then stays."""
     header, ranges = header_bytes(types, metadata or {})
 
     def chunks() -> Iterator[object]:
         yield header
         for name in ranges:
-            array = arrays[name]
+            array = canonical_array(tensor(name))
             if array.size:
                 yield array.reshape(-1).view(np.uint8)
 
@@ -143,7 +154,7 @@ class TensorFile:
     metadata: dict[str, str]
     fail: Callable[[str], NoReturn]
 
-    def read_bytes(self, name: str) -> Array:
+    def raw(self, name: str) -> Array:
         """All bytes of a tensor, u8[n]. Raises StorageError, CorruptFileError for a file that was
         cut meanwhile."""
         dtype, shape = self.types[name]

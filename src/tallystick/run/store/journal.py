@@ -166,6 +166,7 @@ _SESSION: dict[str, type] = {
     "start_step": int,
     "tallystick": str,
     "threads": int,
+    "workers": int,
 }
 _SESSION_MEMBERS = 64
 
