@@ -35,15 +35,10 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.fsck import fsck
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLYSTICK_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
-def run(mlp_run: RunSummary, copied: Callable[[Path], Path]) -> Path:
+def run(whole_run: RunSummary, copied: Callable[[Path], Path]) -> Path:
     """A finished run of 12 steps; states after steps 5, 10 and 12, traces of 6 and 7."""
-    found = copied(mlp_run.directory)
+    found = copied(whole_run.directory)
     (found / "signer.pem").unlink()
     return found
 
