@@ -147,10 +147,12 @@ class Others:
         raise error
 
     def _known(self) -> str | None:
-        for rank, process in self.processes.items():
-            code = process.poll()
+        """A sentence about a worker that is known to have failed by itself."""
+        codes = {rank: process.poll() for rank, process in self.processes.items()}
+        for rank, code in codes.items():
             if code is not None and code < 0:
-                return f"Worker {rank} (process {process.pid}) was killed by {_signal(-code)}."
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) was killed by {_signal(-code)}."
         for rank in range(1, self.meeting.size):
             fault = self._word(f"{FAULT}/{rank}")
             if fault:
@@ -159,10 +161,10 @@ class Others:
                 except (ValueError, IndexError, KeyError):
                     message = "it does not say why."
                 return f"Worker {rank} ended: {message}"
-        for rank, process in self.processes.items():
-            code = process.poll()
+        for rank, code in codes.items():
             if code is not None and not self._word(f"{LOST}/{rank}"):
-                return f"Worker {rank} (process {process.pid}) ended with exit code {code}."
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) ended with exit code {code}."
         return None
 
     def _word(self, key: str) -> str:
