@@ -4,9 +4,10 @@
         [--contracts ordered/1 rounded/1] [--out docs/proofs/lying-workers.md] [--rows FILE ...]
 
 Each model is trained by one worker, by several who check all of each other's shares, and by several
-of whom one lies in one step (docs/adr/0024). Every evidence is judged in a process of its own where
-torch cannot be imported. Exit code 1 if a liar is not convicted, if anyone else is, or if honest
-workers give another run root. No times are taken.
+of whom one lies in one step (docs/adr/0024). The workers are threads of this process, connected in
+its memory; `tests/e2e/test_check_workers.py` has processes. Every evidence is judged in a process
+of its own where torch cannot be imported. Exit code 1 if a liar is not convicted, if anyone else
+is, or if honest workers give another run root. No times are taken.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from tallystick.job.recipes.base import Sources
 from tallystick.kernels.context import ExecutionContext
 from tallystick.prover import lying_worker, shares
 from tallystick.run.distributed.false_share import WorkerConvictedError
-from tallystick.run.distributed.launch import train_by
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.version import tallystick_version
+from tallystick_bench.local_team import train_in_threads
 
 PARTS, STEPS, INTERVAL = 6, 4, 2
 SETTINGS = {
@@ -94,7 +95,10 @@ def lie(job: Job, out: Path, workers: int, kind: str, step: int, part: int) -> R
     fraction = 1.0 if kind in CONVICTING else 1e-9
     checking = lying_worker.checking_of(fraction, job.directory, out, workers, what)
     try:
-        train_by(workers, job, out, Options(ExecutionContext(1)), None, checking=checking)
+        train_in_threads(
+            job, out, workers, checking,
+            lambda rank: lying_worker.hand_of({"rank": rank, "lie": what}), lying_worker.answer,
+        )  # fmt: skip
     except WorkerConvictedError as error:
         code, found = judged(out.parent / f"{out.name}-false-share-step-{step}")
         row |= {"message": str(error), "judge": code, "phase": found.get("phase")}
@@ -122,8 +126,7 @@ def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
         for count in workers:
             out = directory / f"honest-{count}"
             checking = shares.checking_of(1.0, job.directory, out, count)
-            options = Options(ExecutionContext(1))
-            found = train_by(count, job, out, options, None, checking=checking).run_root
+            found = train_in_threads(job, out, count, checking).run_root
             yield {**about, "workers": count, "lie": "none", "good": found == root}
             for number, (step, part) in enumerate(PLACES):
                 for kind in lying_worker.LIES:
@@ -143,7 +146,10 @@ def page(rows: list[Row], command: str) -> str:
         "# Workers that lie",
         "",
         f"`{command}`, version {tallystick_version()}, {date}. "
-        f"Jobs of {PARTS} micro-batches and {STEPS} steps; all shares are computed again.",
+        f"Jobs of {PARTS} micro-batches and {STEPS} steps; all shares are computed again. The "
+        "workers are threads of one process over connections in its memory. "
+        "`tests/e2e/test_check_workers.py` (with `--exhaustive`) plays the same lies between "
+        "processes, over gloo.",
         "",
         f"{len(rows)} runs, {len(bad)} with another outcome than they should have: {convicted} "
         f"with a false share, {named} with bytes that are not those signed, {honest} of honest "

@@ -63,7 +63,9 @@ class Ground:
         return write_share_run(self.task, where, self.state, made, claim, key)
 
 
-@pytest.fixture(scope="module", params=["ordered/1", "rounded/1"])
+@pytest.fixture(
+    scope="module", params=["ordered/1", pytest.param("rounded/1", marks=pytest.mark.long)]
+)
 def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ground:
     path = tmp_path_factory.mktemp("share")
     job = make_share_job(path / "job", 6, request.param)

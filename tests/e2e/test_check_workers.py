@@ -48,8 +48,8 @@ def lied(job: Job, out: Path, workers: int, fraction: float = 1.0, **lie: Any) -
     return train_by(workers, job, out, Options(), None, checking=checking)
 
 
-def test_a_false_gradient_is_convicted(job: Job, one: RunSummary, tmp_path: Path) -> None:
-    """The worker is named, `judge` confirms it without torch, and the run goes on to its root."""
+def test_a_false_gradient_is_convicted(job: Job, tmp_path: Path) -> None:
+    """The worker is named before the update, and `judge` confirms it without torch."""
     out = tmp_path / "run"
     with pytest.raises(WorkerConvictedError, match=r"Convicted: worker 1 .*phase 3, case 3") as why:
         lied(job, out, 2, rank=1, kind="false-gradient", step=3, part=4)
@@ -61,7 +61,14 @@ def test_a_false_gradient_is_convicted(job: Job, one: RunSummary, tmp_path: Path
     told = json.loads(judged.stdout)
     (convicted,) = told["convicted"]
     assert f"worker 1 (key {convicted['signer'][:16]})" in str(why.value)
-    # The rest is trained with checks, by honest workers: the root is that of one worker.
+
+
+@pytest.mark.long
+def test_a_stopped_run_goes_on(job: Job, one: RunSummary, tmp_path: Path) -> None:
+    """With checks, by honest workers: the root is that of one worker."""
+    out = tmp_path / "run"
+    with pytest.raises(WorkerConvictedError):
+        lied(job, out, 2, rank=1, kind="false-bytes", step=3, part=4)
     checking = shares.checking_of(0.5, job.directory, out, 2)
     again = train_by(2, job, out, Options(), None, checking=checking)
     assert again.run_root == one.run_root

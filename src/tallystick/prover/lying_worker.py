@@ -56,9 +56,10 @@ def checking_of(
     return shares.checking_of(fraction, job, out, workers, module=module, extra={"lie": dict(lie)})
 
 
-def _answer(checks: ShareChecks) -> None:
+def answer(checks: ShareChecks) -> None:
+    """`shares.answer` of a worker that stays with its lie if it has one."""
     shares.answer(checks, prover_of)
 
 
 if __name__ == "__main__":
-    main(_answer, hand_of)
+    main(answer, hand_of)

@@ -227,19 +227,31 @@ def train_with(
         if checking is not None:
             checks = ShareChecks(job, transport, options.context, checking.fraction)
         team = Team(job, transport, options.context, checks)
-        options.maker = TeamMaker(team)
-        return train_job(job, out, options, listener)
+        return lead(team, out, options, listener, checking)
     except PeerLostError as error:
         others.explain(error)
+    finally:
+        _dismiss(team)
+        others.end()
+
+
+def lead(
+    team: Team,
+    out: Path,
+    options: Options,
+    listener: Listener | None = None,
+    checking: Checking | None = None,
+) -> RunSummary:
+    """Train as worker 0 of `team`, whose other workers follow. Raises as `train_with`."""
+    options.maker = TeamMaker(team)
+    try:
+        return train_job(team.job, out, options, listener)
     except FalseShareError as error:
-        assert team is not None and team.checks is not None and checking is not None
+        assert team.checks is not None and checking is not None
         team.give(Order.DISPUTE)
         with team.all_alike(), options.context.entered():
             found = checking.settle(team.checks)
         raise found from error
-    finally:
-        _dismiss(team)
-        others.end()
 
 
 def _dismiss(team: Team | None) -> None:
