@@ -147,7 +147,8 @@ class _Steps(Silent):
 def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
     """In the block, note every `Executor.run_step` in `steps`, and in `thread` the processor
     seconds that each checkpoint took of the thread beside."""
-    original, work = Executor.run_step, checkpoints._UnderWay.run
+    original: Any = Executor.run_step
+    work = checkpoints._UnderWay.run
 
     def timed(
         self: Executor, *args: Any, before_write: Callable[[], None] | None = None, **named: Any
