@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tallystick.api import judge as judge
     from tallystick.api import load_frozen as load_frozen
     from tallystick.api import load_job as load_job
+    from tallystick.api import opened as opened
     from tallystick.api import reproducible as reproducible
     from tallystick.api import save_job as save_job
     from tallystick.api import train as train
@@ -111,6 +112,7 @@ __all__ = [
     "judge",
     "load_frozen",
     "load_job",
+    "opened",
     "reproducible",
     "save_job",
     "train",

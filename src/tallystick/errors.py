@@ -59,6 +59,17 @@ class StorageError(CannotCheckError):
     """The disk is full, a directory is not writable, or a file cannot be read."""
 
 
+class StoreError(StorageError):
+    """An object store cannot be reached, refuses us, or answers what cannot be.
+
+    The error says nothing about what lies there. The same call may succeed later.
+    """
+
+
+class StoreConflictError(StoreError):
+    """Another process has written an object that we were about to write."""
+
+
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The sentence for a failed write or read of `path`."""
     if error.errno == errno.ENOSPC:

@@ -8,6 +8,7 @@ import click
 
 from tallystick.cli.attack_list import list_attacks
 from tallystick.cli.output import json_option, overwrite_option, print_json, say, threads_option
+from tallystick.cli.places import PLACE
 from tallystick.cli.progress import Reporter
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
@@ -37,7 +38,7 @@ def train_cheat(
 
 @click.command(short_help="Make a cheating run, to see it convicted.")
 @click.argument("name", required=False)
-@click.argument("job", required=False, type=click.Path())
+@click.argument("job", required=False, type=PLACE)
 @click.option("--out", type=click.Path(), help="The run directory to make.")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
 @click.option(

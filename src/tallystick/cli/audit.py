@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -19,14 +21,20 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.cli.progress import Reporter
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
 from tallystick.run.execute.auditor import audit_run
+from tallystick.run.parallel.audit import MOST_WORKERS, ParallelOptions, audit_in_parallel
+from tallystick.run.parallel.sample import digits, parse_size, read_secret
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
+
+# Drawn segments that are printed; --json has all.
+_NAMED = 20
 
 
 def report_json(report: AuditReport) -> dict[str, object]:
@@ -54,6 +62,12 @@ def report_json(report: AuditReport) -> dict[str, object]:
         else {"left": report.choices[0], "taken": report.choices[1]},
         "findings": report.findings,
         "findings_not_listed": report.unnamed,
+        "sampled": report.sampled,
+        "segments": None if report.segments is None else asdict(report.segments),
+        "confidence": None
+        if report.confidence is None
+        else [asdict(chance) for chance in report.confidence],
+        "secret": report.secret,
         "difference": None
         if d is None
         else {
@@ -71,11 +85,29 @@ def report_json(report: AuditReport) -> dict[str, object]:
 
 
 @click.command(short_help="Repeat RUN, or a segment of it; compare all bits.")
-@click.argument("run", type=click.Path())
-@click.option("--job", "job", type=click.Path(), help="Your own copy of the job.")
+@click.argument("run", type=PLACE)
+@click.option("--job", "job", type=PLACE, help="Your own copy of the job.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")
 @threads_option
 @device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="Repeat so many segments between stored states at once, each in a process.",
+)
+@click.option("--ray", metavar="ADDRESS", help="Repeat segments on this Ray cluster ([ray]).")
+@click.option(
+    "--state",
+    type=click.Path(),
+    metavar="DIR",
+    help="Your own directory: the same command takes an interrupted audit up again.",
+)
+@click.option(
+    "--sample",
+    metavar="P",
+    help="Draw a share (0.05, 5%) or a number (12) of the segments from a secret.",
+)
+@click.option("--secret", metavar="HEX|FILE", help="Repeat the draw of an earlier report.")
 @trust_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
@@ -85,27 +117,54 @@ def audit(
     steps: str | None,
     threads: int | None,
     device: str,
+    workers: int | None,
+    ray: str | None,
+    state: str | None,
+    sample: str | None,
+    secret: str | None,
     trust: tuple[str, ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Repeat RUN, or a segment of it, and compare every committed bit."""
+    """Repeat RUN, or a segment of it, and compare every committed bit.
+
+    With --workers, --ray, --state or --sample the segments between stored states are repeated one
+    by one, by processes or by tasks of a cluster; the verdict is the same. --threads are those of
+    each worker then. An accepted sample is accepted as far as sampled: the report says how likely
+    it would have met a false run.
+    """
     loaded = load_job(Path(job)) if job else None
     segment = parse_steps(steps)
 
     def contract() -> str:
         return (loaded or RunStore(Path(run)).job()).commitment.contract
 
-    reporter = Reporter("audit", quiet, _end_of(segment, Path(run), loaded))
+    parallel = (workers, ray, state, sample, secret) != (None,) * 5
+    end = None if parallel else _end_of(segment, Path(run), loaded)
+    reporter = Reporter("audit", quiet, end)
     try:
-        report = audit_run(
-            Path(run),
-            loaded,
-            segment,
-            context=context_on(device, contract, threads),
-            trust=load_trust(trust),
-            listener=reporter,
-        )
+        if parallel:
+            options = ParallelOptions(
+                workers=workers,
+                threads=threads,
+                device=device,
+                ray=ray,
+                state=None if state is None else Path(state),
+                sample=None if sample is None else parse_size(sample),
+                secret=None if secret is None else read_secret(secret),
+            )
+            report = audit_in_parallel(
+                Path(run), loaded, segment, options, trust=load_trust(trust), listener=reporter
+            )
+        else:
+            report = audit_run(
+                Path(run),
+                loaded,
+                segment,
+                context=context_on(device, contract, threads),
+                trust=load_trust(trust),
+                listener=reporter,
+            )
     finally:
         reporter.close()
     if as_json:
@@ -142,16 +201,47 @@ def _say(report: AuditReport) -> None:
             say(f"committed   {report.difference.committed}")
             say(f"computed    {report.difference.computed}")
         _say_log(report)
+        _say_sample(report)
         say("Keep the run directory: it is the evidence.")
         return
-    what = "the whole run" if report.whole else f"steps {report.first_step}:{report.last_step}"
+    if report.sampled:
+        assert report.segments is not None
+        drawn = len(report.segments.repeated)
+        verdict = "ACCEPTED AS FAR AS SAMPLED"
+        what = f"{drawn} of {report.segments.total} segments, drawn from a secret"
+    else:
+        verdict = "MATCH      "
+        what = "the whole run"
+        if not report.whole:
+            what = f"steps {report.first_step}:{report.last_step}"
     say(
-        f"MATCH       {what}: {_count(report.checkpoints_compared, 'checkpoint')}, "
+        f"{verdict} {what}: {_count(report.checkpoints_compared, 'checkpoint')}, "
         f"{_count(report.losses_compared, 'loss')}, "
         f"{_count(report.stored_compared, 'stored state')}, bit for bit"
     )
     _say_log(report)
-    say(f"computed    {report.isa}, {report.threads} threads, {human_seconds(report.seconds)}")
+    _say_sample(report)
+    how = f"{report.isa}, {report.threads} threads"
+    if report.segments is not None:
+        how += f" in each of {_count(report.segments.workers, 'worker')}"
+    say(f"computed    {how}, {human_seconds(report.seconds)}")
+
+
+def _say_sample(report: AuditReport) -> None:
+    """Print which segments were repeated, how likely a false run is caught, and the secret."""
+    if report.confidence is None or report.segments is None:
+        return
+    found = report.segments
+    drawn = ", ".join(f"{a}:{b}" for a, b in found.repeated[:_NAMED])
+    more = len(found.repeated) - _NAMED
+    say(f"repeated    steps {drawn}" + (f" and {more} more segments" if more > 0 else ""))
+    say("otherwise   nothing was repeated: this is no audit of the whole run")
+    for chance in report.confidence:
+        many = f"at least {chance.false_segments} of {found.total} segments false"
+        if chance.share is not None:
+            many += f" ({float(100 * Fraction(chance.share)):.3g} %, rounded up)"
+        say(f"confidence  {many}: caught with probability {digits(Fraction(chance.exact))}")
+    say(f"secret      {report.secret}")
 
 
 def _say_log(report: AuditReport) -> None:

@@ -13,6 +13,7 @@ from tallystick.cli.output import (
     say,
     threads_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
@@ -31,7 +32,7 @@ def calibrate() -> None:
 
 
 @calibrate.command("sample")
-@click.argument("path", metavar="JOB", type=click.Path())
+@click.argument("path", metavar="JOB", type=PLACE)
 @click.option("--out", required=True, type=click.Path(), help="The sample file to write.")
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -71,7 +72,7 @@ def sample(
 
 
 @calibrate.command("merge")
-@click.argument("path", metavar="JOB", type=click.Path())
+@click.argument("path", metavar="JOB", type=PLACE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="Directory for the new job.")
 @overwrite_option

@@ -9,6 +9,7 @@ import click
 
 from tallystick.cli.freezing import FreezeBar
 from tallystick.cli.output import json_option, overwrite_option, print_json, say
+from tallystick.cli.places import PLACE
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen, load_frozen
 from tallystick.data.pick import KINDS
@@ -140,7 +141,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 @data.command()
-@click.argument("directory", type=click.Path())
+@click.argument("directory", type=PLACE)
 @click.option("--verify", is_flag=True, help="Hash every record, and compare.")
 @json_option
 def inspect(directory: str, verify: bool, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from tallystick.cli.output import (
     trust_option,
     trust_referee_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.cli.progress import counted
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
@@ -50,7 +51,7 @@ from tallystick.run.store.directory import RunStore
 job_option = click.option(
     "--job",
     required=True,
-    type=click.Path(),
+    type=PLACE,
     help="Your own copy of the job; its job.json and program.txt are enough.",
 )
 
@@ -75,8 +76,8 @@ def _key(path: str | None) -> PrivateKey | None:
 
 
 @click.command(short_help="Referee between two runs of one job, to a verdict.")
-@click.argument("run_a", type=click.Path())
-@click.argument("run_b", type=click.Path())
+@click.argument("run_a", type=PLACE)
+@click.argument("run_b", type=PLACE)
 @job_option
 @click.option("--out", required=True, type=click.Path(), help="Where the evidence is written.")
 @click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)

@@ -19,6 +19,8 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
+from tallystick.cli.places import PLACE
+from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
@@ -32,7 +34,7 @@ from tallystick.service.show import inspect_archive, session_lines
 
 
 @click.command(short_help="Describe a run, a job or a referee's directory.")
-@click.argument("path", type=click.Path())
+@click.argument("path", type=PLACE)
 @json_option
 def inspect(path: str, as_json: bool) -> None:
     """Describe the run, the job or the referee's directory at PATH. Executes no step."""
@@ -85,8 +87,8 @@ def _say_losses(losses: list[float]) -> None:
 
 
 @click.command(short_help="Check every byte of a run or a referee's log.")
-@click.argument("run", type=click.Path())
-@click.option("--job", type=click.Path(), help="Play a referee's log again, by this job.")
+@click.argument("run", type=PLACE)
+@click.option("--job", type=PLACE, help="Play a referee's log again, by this job.")
 @click.option("--copy", type=click.Path(), help="Another copy of a referee's log, to compare.")
 @trust_option
 @json_option
@@ -139,9 +141,15 @@ def _report_json(report: FsckReport) -> dict[str, Any]:
     return found
 
 
+def _where(report: FsckReport, path: str) -> str:
+    """The file of a problem: an object by its URL, another one as it is called in the directory."""
+    url = url_of(report.path)
+    return path if url is None else f"{url}/{path}"
+
+
 def _say_report(report: FsckReport) -> None:
     for p in report.problems:
-        say(f"{p.path}: {p.message} {p.next_action}")
+        say(f"{_where(report, p.path)}: {p.message} {p.next_action}")
     if not report.clean:
         return
     state = "finished" if report.finished else "not finished"

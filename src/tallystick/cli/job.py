@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, overwrite_option, print_json, say
+from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
 from tallystick.job.job_file import load_job
@@ -63,7 +64,7 @@ def job() -> None:
     "--checkpoint", type=click.Path(), help="Start from this Hugging Face directory (safetensors)."
 )
 @click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
-@click.option("--data", type=click.Path(), help="A frozen data set, or x and y (.npz).")
+@click.option("--data", type=PLACE, help="A frozen data set, or x and y (.npz).")
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -178,7 +179,7 @@ def new(
 
 
 @job.command("continue")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @click.option("--out", required=True, type=click.Path(), help="The new job's directory.")
 @click.option("--steps", required=True, type=click.IntRange(1, (1 << 32) - 1), help="More steps.")
 @click.option(
@@ -216,7 +217,7 @@ def _number(name: str, text: str) -> float:
 
 
 @job.command()
-@click.argument("path", metavar="JOB", type=click.Path())
+@click.argument("path", metavar="JOB", type=PLACE)
 @click.option("--checkpoint", type=click.Path(), help="The directory that the job starts from.")
 @json_option
 def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
@@ -231,7 +232,7 @@ def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
 
 
 @job.command()
-@click.argument("path", metavar="JOB", type=click.Path())
+@click.argument("path", metavar="JOB", type=PLACE)
 @json_option
 def show(path: str, as_json: bool) -> None:
     """Print all the values that JOB fixes."""

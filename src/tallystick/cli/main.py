@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
+from tallystick.cli.places import refuse_addresses
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.store.version import tallystick_version
@@ -58,8 +59,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS or not self._exists(cmd_name):
             return None
         module, attribute = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return refuse_addresses(getattr(importlib.import_module(module), attribute))
 
     @staticmethod
     def _exists(name: str) -> bool:

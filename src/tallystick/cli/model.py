@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, load_trust, print_json, say, say_text, trust_option
+from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.execute.evaluation import Evaluator
@@ -46,7 +47,7 @@ def _report_json(report: ModelReport) -> dict[str, object]:
 
 
 @click.command(short_help="Write the final weights of RUN as safetensors.")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @click.option(
     "-o",
     "--output",
@@ -72,7 +73,7 @@ def export(
 
 @click.command("verify-model", short_help="Check that FILE holds the weights RUN committed to.")
 @click.argument("file", type=click.Path())
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @_ema_option
 @_best_option
 @trust_option
@@ -94,7 +95,7 @@ def verify_model(
 
 
 @click.command()
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
 @click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
@@ -167,7 +168,7 @@ def sample(
 
 
 @click.command()
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @click.option("--step", type=click.IntRange(0), default=None, help="A stored step; the last one.")
 @json_option
 def evaluate(run: str, step: int | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import click
 
 from tallystick.cli.outcomes import outcome_in, outcome_in_log
 from tallystick.cli.output import finish, json_option, load_keys, print_json, say
+from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.book import Book, open_book, providers_of
 from tallystick.delegation.documents import (
@@ -157,7 +158,7 @@ def _ascending(keys: list[PublicKey]) -> tuple[PublicKey, ...]:
 
 
 @offer.command()
-@click.argument("job", type=click.Path())
+@click.argument("job", type=PLACE)
 @out_option
 @key_option
 @click.option("--referee", "referees", required=True, multiple=True, type=click.Path(),
@@ -184,7 +185,7 @@ def new(
 @click.argument("file", metavar="OFFER", type=click.Path())
 @out_option
 @key_option
-@click.option("--job", type=click.Path(), help="Your copy of the job; the offer must be about it.")
+@click.option("--job", type=PLACE, help="Your copy of the job; the offer must be about it.")
 @json_option
 def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> None:
     """Accept OFFER as a provider. It counts once a referee has given a receipt for it."""
@@ -211,7 +212,7 @@ def withdraw(file: str, out: str, key: str, as_json: bool) -> None:
 @click.argument("file", metavar="OFFER", type=click.Path())
 @click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
 @click.option("--log", type=click.Path(), help="Or the directory of its referee, with the log.")
-@click.option("--job", type=click.Path(), help="Your copy of the job, to play the log again.")
+@click.option("--job", type=PLACE, help="Your copy of the job, to play the log again.")
 @out_option
 @key_option
 @json_option

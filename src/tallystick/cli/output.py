@@ -14,6 +14,7 @@ import click
 
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
+from tallystick.disk.mounts import named
 from tallystick.errors import UsageError
 
 ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3
@@ -47,8 +48,8 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, (str, Path)):
+        return named(str(value))
     if isinstance(value, float):
         return json_float(value)
     return value
@@ -81,7 +82,7 @@ def shown(text: str, keep: str = "") -> str:
         code = ord(match[0])
         return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
-    return _ACTING.sub(escaped, text)
+    return _ACTING.sub(escaped, named(text))
 
 
 def _echo(text: str, err: bool = False, end: str = "\n") -> None:

@@ -71,10 +71,12 @@ class Reporter:
         self._metrics = ""
         self._wide = False
         self._timetable: Timetable | None = None
+        self._started: float | None = None  # of an audit by segments, with the steps done before
+        self._first = 0
 
     def notice(self, text: str) -> None:
         if not self._quiet:
-            note(text)
+            self._say(text)
 
     def begin(self, job: Job, start: int) -> None:
         self._timetable = job.commitment.timetable
@@ -139,6 +141,30 @@ class Reporter:
                     f"time: about {human_seconds(left)} for {self._total - step - 1} more steps "
                     f"of {human_seconds(self._seconds[-1])}"
                 )
+
+    def segments(self, steps: int, of_steps: int, segments: int, of_segments: int) -> None:
+        """Show the steps and segments of an audit in parallel (run/parallel)."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._started is None:
+            self._started, self._first, self._spoke = now, steps, now
+            console = Console(stderr=True)
+            if console.is_terminal and sys.stderr.isatty():
+                self._bar = Progress(*_columns(self._verb, console.width), console=console)
+                self._bar.start()
+                self._task = self._bar.add_task("", total=of_steps, steps="", loss="", speed="")
+        gone, done = now - self._started, steps - self._first
+        speed = done / gone if gone > 0 else 0.0
+        told = f"{steps}/{of_steps}", f"{segments} of {of_segments} segments", human_speed(speed)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task, completed=steps, steps=told[0], loss=told[1], speed=told[2]
+            )
+        elif now - self._spoke >= _PLAIN_INTERVAL_S or steps == of_steps:
+            self._spoke = now
+            left = f"  {human_seconds((of_steps - steps) / speed)} left" if speed > 0 else ""
+            note(f"{self._verb} step {told[0]}, {told[1]}  {told[2]}{left}")
 
     def evaluated(self, step: int, loss: float) -> None:
         self._validation = f"  validation {loss:.4f}"

@@ -23,6 +23,7 @@ from tallystick.cli.output import (
     print_json,
     say,
 )
+from tallystick.cli.places import PLACE
 from tallystick.cli.serve import tls_ca_option
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.rules import NO_OFFER, Rules
@@ -70,7 +71,7 @@ def _time(
 
 
 @click.command(short_help="Referee between parties on a network.")
-@click.argument("job", type=click.Path())
+@click.argument("job", type=PLACE)
 @click.option(
     "--party",
     "parties",

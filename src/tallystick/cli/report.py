@@ -18,6 +18,7 @@ from tallystick.cli.output import (
     trust_option,
     trust_referee_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLog
@@ -61,11 +62,11 @@ def _of_session(source: Path, terms: Terms) -> Page:
 
 
 @click.command(short_help="A run, a dispute or a session as one HTML page.")
-@click.argument("path", type=click.Path())
+@click.argument("path", type=PLACE)
 @click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
-@click.option("--job", type=click.Path(), help="Your own copy of the job; evidence needs it.")
+@click.option("--job", type=PLACE, help="Your own copy of the job; evidence needs it.")
 @click.option(
-    "--run", "beside", multiple=True, type=click.Path(), help="A party's run: draw its losses too."
+    "--run", "beside", multiple=True, type=PLACE, help="A party's run: draw its losses too."
 )
 @trust_option
 @trust_referee_option

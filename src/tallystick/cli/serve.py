@@ -18,12 +18,14 @@ from tallystick.cli.output import (
     say,
     threads_option,
 )
+from tallystick.cli.places import PLACE
 from tallystick.cli.progress import counted
 from tallystick.commit.signing import Envelope, PublicKey, verify_run
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.ordered import check_ordered
 from tallystick.delegation.rules import Rules
 from tallystick.disk.keys import load_private_key
+from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job, load_terms
@@ -45,7 +47,7 @@ tls_ca_option = click.option(
 
 
 @click.command(short_help="Answer for a run over a network.")
-@click.argument("run", type=click.Path())
+@click.argument("run", type=PLACE)
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
 @click.option(
     "--referee",
@@ -97,6 +99,11 @@ def serve(
     from tallystick.service.party_app import party_app
     from tallystick.service.server import HttpServer, listening_socket, tls_context
 
+    if sessions is None and url_of(Path(run)) is not None:
+        raise UsageError(
+            "Sessions lie beside the run, where none is given: and the run is on another machine.",
+            "Pass --sessions DIRECTORY, the same one each time: it keeps what was answered.",
+        )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
@@ -149,7 +156,7 @@ def _tell(error: BaseException) -> None:
 
 @click.command("fetch-logs", short_help="Get a party's rounding logs over a network.")
 @click.argument("url")
-@click.option("--job", required=True, type=click.Path(), help="Your own copy of the job.")
+@click.option("--job", required=True, type=PLACE, help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
 @click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--as-run", is_flag=True, help="Make DIR a run that `train --replay DIR` follows.")

@@ -9,6 +9,7 @@ import click
 from tallystick.cli.offer import now_ms, read_book
 from tallystick.cli.outcomes import session_outcome
 from tallystick.cli.output import json_option, note, print_json, say
+from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import Book
 from tallystick.delegation.outcome import Outcome
@@ -31,7 +32,7 @@ from tallystick.limits import LIMITS
 @click.option("--challenge", type=click.Path(), help="Outcome of the session after an alarm.")
 @click.option("--log", type=click.Path(), help="Instead of --outcome: the referee's directory.")
 @click.option("--challenge-log", type=click.Path(), help="Instead of --challenge: the same.")
-@click.option("--job", type=click.Path(), help="Your copy of the job, to play logs again.")
+@click.option("--job", type=PLACE, help="Your copy of the job, to play logs again.")
 @click.option("--key", type=click.Path(), help="A referee's private key, to sign.")
 @click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
 @click.option("--check", "signed", type=click.Path(), help="Check this settlement instead.")

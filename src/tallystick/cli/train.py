@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -20,11 +22,25 @@ from tallystick.cli.output import (
     say,
     threads_option,
 )
+from tallystick.cli.places import PLACE, TARGET
 from tallystick.cli.progress import Reporter
 from tallystick.disk.keys import load_private_key
+from tallystick.disk.objects.address import is_url
+from tallystick.disk.objects.cache import cache_directory
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
-from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.distributed.launch import (
+    DEFAULT_TIMEOUT,
+    as_launched,
+    threads_each,
+    train_by,
+    workers_of,
+)
+from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.published import published
+from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
@@ -50,15 +66,29 @@ def summary_json(result: RunSummary) -> dict[str, object]:
         "signer": result.signer,
         "isa": result.isa,
         "threads": result.threads,
+        "workers": result.workers,
         "seconds": result.seconds,
     }
 
 
 @click.command(short_help="Train JOB into a run directory, or resume it.")
-@click.argument("job", type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="The run directory.")
+@click.argument("job", type=PLACE)
+@click.option("--out", required=True, type=TARGET, help="The run's directory, or its URL.")
+@click.option("--work", type=click.Path(), help="With a URL: the directory to work in.")
 @threads_option
 @device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 65536),
+    help="Processes that share the micro-batches; never changes a bit. [default: 1, or torchrun's]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=DEFAULT_TIMEOUT,
+    show_default=True,
+    help="Seconds after which a silent worker counts as dead.",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -68,7 +98,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--replay",
     metavar="RUN",
-    type=click.Path(),
+    type=PLACE,
     help="Follow the rounding logs of RUN, as its auditor (contract replay/1).",
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
@@ -80,8 +110,11 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 def train(
     job: str,
     out: str,
+    work: str | None,
     threads: int | None,
     device: str,
+    workers: int | None,
+    timeout: float,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -95,8 +128,18 @@ def train(
     """Train JOB into a run directory; the same command takes an interrupted run up again.
 
     With --overwrite a run that is there is removed, and training begins anew.
+
+    A job with micro-batches can be trained by several --workers, or by torchrun's:
+
+    torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
+    count = workers_of(workers)
+    follower = as_launched(Path(job), threads, device, timeout)
+    if follower is not None:
+        finish(follower())
     loaded = load_job(Path(job))
+    if threads is None and count > 1:
+        threads = threads_each(count)
     options = Options(
         context_on(device, lambda: loaded.commitment.contract, threads),
         keep=keep_checkpoints,
@@ -107,7 +150,8 @@ def train(
         overwrite=overwrite,
     )
     if estimate:
-        found = estimate_run(loaded, Path(out), options.context, options.kept)
+        where = cache_directory() if is_url(out) else Path(out)
+        found = estimate_run(loaded, where, options.context, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:
@@ -115,7 +159,8 @@ def train(
         return
     reporter = Reporter("train", quiet)
     try:
-        result = train_job(loaded, Path(out), options, reporter)
+        with _place(out, work, loaded, options, reporter) as (directory, listener):
+            result = train_by(count, loaded, directory, options, listener, device, timeout)
     finally:
         reporter.close()
     if as_json:
@@ -132,6 +177,24 @@ def train(
         finish(MISMATCH)
 
 
+@contextmanager
+def _place(
+    out: str, work: str | None, job: Job, options: Options, listener: Listener
+) -> Iterator[tuple[Path, Listener]]:
+    """The directory to train in, and the listener: those of a run at a URL are published."""
+    if not is_url(out):
+        if work is not None:
+            raise UsageError("--work is for a run at a URL.", "Leave it out.")
+        yield Path(out), listener
+        return
+    given = Path(work) if work else None
+    with published(out, job, listener, given, options.overwrite) as (directory, watched, counts):
+        note(f"working in {directory}")
+        yield directory, watched
+    requests = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.requests.items()))
+    note(f"published {human_bytes(counts.bytes_written)} at {out} ({requests})")
+
+
 def _say_finished(result: RunSummary, one_off_key: bool) -> None:
     loss = f"{result.losses[-1]:.4f}" if result.losses else "none"
     say(f"run         {result.directory}")
@@ -146,7 +209,11 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
         _say_followed(result.followed)
     kind = " (a key made for this run, kept in it; --key FILE signs as you)" if one_off_key else ""
     say(f"signed by   {result.signer}{kind}")
-    say(f"computed    {result.isa}, {result.threads} threads, {human_seconds(result.seconds)}")
+    several = f"{result.workers} workers with " if result.workers > 1 else ""
+    say(
+        f"computed    {result.isa}, {several}{result.threads} threads, "
+        f"{human_seconds(result.seconds)}"
+    )
 
 
 def _say_followed(report: FollowReport) -> None:

@@ -48,7 +48,7 @@ class Checkpoint:
         with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
             if file.types.get(name) != (dtype, shape):
                 raise CorruptFileError(f"{path} was changed while it was read.", "Start again.")
-            raw = file.read_bytes(name)
+            raw = file.raw(name)
         if dtype == "bf16":
             wide = raw.view("<u2").astype(np.uint32) << np.uint32(16)
             widened: Array = wide.view(np.float32).reshape(shape)

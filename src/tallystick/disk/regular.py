@@ -6,11 +6,13 @@ Below that directory every component is opened without following links, so that 
 reached. The kind of a file is checked before it is opened, because opening a FIFO waits and opening
 a device may have effects; it is checked once more on the open file. A reader knows the size before
 the first byte and reads exactly that. Lists of directories are bounded (limits.directory_entries).
+Below a mount (disk/mounts.py) a file that lies elsewhere comes before it is opened.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import mmap
 import os
 import stat
@@ -19,10 +21,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
+from tallystick.disk import mounts
 from tallystick.errors import CorruptFileError, StorageError, storage_error
 from tallystick.limits import LIMITS
 
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
+_CHANCES = 3
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # `present` takes these for "no such file": the name or a directory on the way does not exist.
 _NOTHING = (errno.ENOENT, errno.ENOTDIR)
@@ -97,29 +101,35 @@ def check_directory(path: Path, inside: Path) -> None:
 
     The way starts at `inside`, which may itself be a link. Raises StorageError.
     """
+    mounts.children(path)
     with os_errors(path), suppress(FileNotFoundError):
         os.close(_open_directory(path, inside))
 
 
 def open_regular(
-    path: Path, what: str, inside: Path | None = None, flags: int = os.O_RDONLY
+    path: Path,
+    what: str,
+    inside: Path | None = None,
+    flags: int = os.O_RDONLY,
+    limit: int | None = None,
 ) -> int:
     """A descriptor of the regular file `path`, close-on-exec; `flags` are os.open's.
 
+    Of a mount's file no more than `limit` bytes are fetched.
     Raises CorruptFileError, which names the kind, for any other file and for a link inside
     `inside`; StorageError where it is missing or cannot be opened.
     """
     with os_errors(path):
-        try:
-            with _within(path, inside) as (at, name):
-                follow = inside is None
-                mode = os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
-                if not stat.S_ISREG(mode):
-                    refuse_kind(path, what, mode)
-                stay = 0 if follow else os.O_NOFOLLOW
-                descriptor = os.open(name, flags | _OPEN | stay, dir_fd=at)
-        except FileNotFoundError:
-            raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+        for chance in range(_CHANCES):
+            try:
+                with mounts.held(path, what, limit):
+                    descriptor = _open(path, what, inside, flags)
+                break
+            except FileNotFoundError:
+                # Another process of the same mirror has just let it go.
+                if chance + 1 == _CHANCES or mounts.size_elsewhere(path) is None:
+                    why = f"The {what} {path} is missing."
+                    raise StorageError(why, "Check the path.") from None
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):  # changed between the two looks
             os.close(descriptor)
@@ -127,10 +137,33 @@ def open_regular(
     return descriptor
 
 
-def open_file(path: Path, what: str, inside: Path | None = None) -> tuple[BinaryIO, int]:
+def _open(path: Path, what: str, inside: Path | None, flags: int) -> int:
+    with _within(path, inside) as (at, name):
+        follow = inside is None
+        mode = os.stat(name, dir_fd=at, follow_symlinks=follow).st_mode
+        if not stat.S_ISREG(mode):
+            refuse_kind(path, what, mode)
+        stay = 0 if follow else os.O_NOFOLLOW
+        return os.open(name, flags | _OPEN | stay, dir_fd=at)
+
+
+def open_file(
+    path: Path, what: str, inside: Path | None = None, limit: int | None = None
+) -> tuple[BinaryIO, int]:
     """The regular file `path`, open for reading, and its size in bytes. Raises as open_regular."""
-    file = os.fdopen(open_regular(path, what, inside), "rb")
+    file = os.fdopen(open_regular(path, what, inside, limit=limit), "rb")
     return file, os.fstat(file.fileno()).st_size
+
+
+def open_beginning(
+    path: Path, what: str, count: int, inside: Path | None = None
+) -> tuple[BinaryIO, int]:
+    """As `open_file`, for a reader that needs the first `count` bytes before it wants the others:
+    a mount's file has only these, in memory. Raises as open_regular."""
+    found = mounts.beginning(path, count)
+    if found is None:
+        return open_file(path, what, inside)
+    return io.BytesIO(found[0]), found[1]
 
 
 def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> bytes:
@@ -138,7 +171,7 @@ def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> 
 
     Raises as open_regular, and CorruptFileError where it is too large or changes meanwhile.
     """
-    file, size = open_file(path, what, inside)
+    file, size = open_file(path, what, inside, limit)
     with os_errors(path), file:
         if size > limit:
             raise CorruptFileError(
@@ -186,13 +219,24 @@ def entries(directory: Path, inside: Path | None = None) -> list[Entry]:
     ]
 
 
+_PLAIN = stat.S_IFREG | 0o644
 _UNSEEN = os.stat_result((0,) * 10)
+
+
+def _elsewhere(directory: Path) -> dict[str, os.stat_result]:
+    """What lies elsewhere of a directory, as if it were here."""
+    found: dict[str, os.stat_result] = {}
+    for name, size in mounts.children(directory).items():
+        mode = _PLAIN if size is not None else stat.S_IFDIR | 0o755
+        found[name] = os.stat_result((mode, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
+    return found
 
 
 def _listed(
     directory: Path, inside: Path | None, limit: int, looked: bool = False
 ) -> list[tuple[str, os.stat_result]]:
     found: list[tuple[str, os.stat_result]] = []
+    elsewhere = _elsewhere(directory)
     with os_errors(directory):
         try:
             descriptor = _open_directory(directory, inside)
@@ -208,9 +252,10 @@ def _listed(
                         )
                     with suppress(FileNotFoundError):  # a writer has just renamed it
                         seen = entry.stat(follow_symlinks=False) if looked else _UNSEEN
-                        found.append((entry.name, seen))
+                        found.append((entry.name, elsewhere.pop(entry.name, seen)))
         finally:
             os.close(descriptor)
+    found += elsewhere.items()
     return found
 
 
@@ -225,6 +270,8 @@ def _open_directory(directory: Path, inside: Path | None) -> int:
 
 def present(path: Path) -> bool:
     """True if a file of any kind has this name, a dangling link included. Raises StorageError."""
+    if mounts.size_elsewhere(path) is not None or mounts.children(path):
+        return True
     with os_errors(path):
         try:
             os.lstat(path)
@@ -237,6 +284,9 @@ def present(path: Path) -> bool:
 
 def mode_of(path: Path) -> int:
     """`st_mode` of the target of `path`, named by a person; 0 without one. Raises StorageError."""
+    if mounts.size_elsewhere(path) is not None:
+        return _PLAIN
+    mounts.children(path)
     with os_errors(path):
         try:
             return os.stat(path).st_mode
@@ -253,6 +303,9 @@ def is_directory(path: Path) -> bool:
 
 def size_of(path: Path, what: str, inside: Path | None = None) -> int:
     """The size in bytes of the regular file `path`; does not open it. Raises as open_regular."""
+    elsewhere = mounts.size_elsewhere(path)
+    if elsewhere is not None:
+        return elsewhere
     with os_errors(path):
         try:
             with _within(path, inside) as (at, name):

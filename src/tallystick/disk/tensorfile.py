@@ -7,6 +7,7 @@ digest covers; sizes are checked before anything is mapped or allocated.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +19,9 @@ from typing import BinaryIO, NoReturn
 import numpy as np
 
 from tallystick.commit.encoding import canonical_json
-from tallystick.commit.tensor import DTYPES, Array, dtype_name
+from tallystick.commit.tensor import DTYPES, Array, canonical_array, dtype_name
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import map_file, open_file, os_errors
+from tallystick.disk.regular import map_file, open_beginning, open_file, os_errors
 from tallystick.disk.snapshot import Snapshot
 from tallystick.errors import CorruptFileError, UsageError, storage_error
 from tallystick.limits import LIMITS
@@ -30,6 +31,7 @@ _DTYPES = {file_name: name for name, file_name in _NAMES.items()}
 # Files of others may have these; a job's and a run's have not.
 _HALVES = {"BF16": "bf16", "F16": "f16"}
 _SIZES = {**{name: dtype.itemsize for name, dtype in DTYPES.items()}, "bf16": 2, "f16": 2}
+_FIRST = 64 << 10  # of a file that lies elsewhere: mostly the whole header
 _ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
 METADATA = "__metadata__"
 _Type = tuple[str, tuple[int, ...]]
@@ -77,6 +79,26 @@ def write_tensors(
 ) -> None:
     """Write `tensors` atomically and durably. Raises StorageError."""
     write_file(path, tensor_chunks(Snapshot(tensors), metadata))
+
+
+def write_each(
+    path: Path,
+    types: FileTypes,
+    tensor: Callable[[str], Array],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """As `write_tensors`, tensor by tensor: each is asked for once, in the file's order, and is
+    not kept. Raises StorageError, and what `tensor` raises; the old file then stays."""
+    header, ranges = header_bytes(types, metadata or {})
+
+    def chunks() -> Iterator[object]:
+        yield header
+        for name in ranges:
+            array = canonical_array(tensor(name))
+            if array.size:
+                yield array.reshape(-1).view(np.uint8)
+
+    write_file(path, chunks())
 
 
 def tensor_chunks(
@@ -141,7 +163,7 @@ class TensorFile:
     metadata: dict[str, str]
     fail: Callable[[str], NoReturn]
 
-    def read_bytes(self, name: str) -> Array:
+    def raw(self, name: str) -> Array:
         """All bytes of a tensor, u8[n]. Raises StorageError, CorruptFileError for a file that was
         cut meanwhile."""
         dtype, shape = self.types[name]
@@ -188,16 +210,14 @@ def open_tensors(
             f"The {what} {path} is corrupt: {why}.", "Restore it from an intact copy."
         )
 
-    file, size = open_file(path, what, inside)
+    file, size = open_beginning(path, what, _FIRST, inside)
     with file:
-        try:
-            prefix = file.read(8)
-            length = int.from_bytes(prefix, "little")
-            if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
-                fail("it is truncated or its header is too long")
+        prefix, length = _header_length(path, file, size, fail)
+        if isinstance(file, io.BytesIO) and 8 + length > _FIRST:
+            file, size = open_beginning(path, what, 8 + length, inside)
+            prefix, length = _header_length(path, file, size, fail)
+        with os_errors(path):
             header = file.read(length)
-        except OSError as error:
-            raise storage_error(path, error) from error
         types, ranges, metadata = _parse_header(
             header, fail, _DTYPES | _HALVES if halves else _DTYPES
         )
@@ -213,8 +233,26 @@ def open_tensors(
             fail("its size does not fit its header")
         if check is not None:
             check(types, metadata)
+        if isinstance(file, io.BytesIO):  # only the beginning is here: now the header is believed
+            file, whole = open_file(path, what, inside)
+            with os_errors(path):
+                if whole != size or file.read(start_of_data) != prefix + header:
+                    file.close()
+                    fail("it changed while it was read")
         places = {name: start_of_data + start for name, (start, _) in ranges.items()}
-        yield TensorFile(path, file, size, types, places, metadata, fail)
+        with file:
+            yield TensorFile(path, file, size, types, places, metadata, fail)
+
+
+def _header_length(
+    path: Path, file: BinaryIO, size: int, fail: Callable[[str], NoReturn]
+) -> tuple[bytes, int]:
+    with os_errors(path):
+        prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or length > min(size - 8, LIMITS.manifest_bytes):
+        fail("it is truncated or its header is too long")
+    return prefix, length
 
 
 def is_canonical(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bool:

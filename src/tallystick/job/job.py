@@ -17,7 +17,8 @@ manifest, the manifest against its own digest and the job digest it names.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from tallystick.data.reading import stream_file
 from tallystick.disk.anew import Kind
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import read_file, size_of
-from tallystick.disk.tensorfile import FileTypes, read_tensors
+from tallystick.disk.tensorfile import FileTypes, TensorFile, open_tensors, read_tensors
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
@@ -207,29 +208,43 @@ class Job:
     def genesis(self) -> State:
         """state[0], writable. Raises CounterpartyError unless it is the state that the job commits
         to."""
-        path = self.directory / STATE0
-        types = self.program.state_types
-
-        def check(found: FileTypes, metadata: Mapping[str, str]) -> None:
-            for name in self.fills:
-                if name not in types or name in found:
-                    raise CorruptFileError(
-                        f"The job {self.directory} fills a slot {name!r} that it has not.",
-                        "Restore it from an intact copy.",
-                    )
-            stored = {name: t for name, t in types.items() if name not in self.fills}
-            check_slot_types(found, stored, f"initial state {path}")
-
+        path, types = self.directory / STATE0, self.program.state_types
         tensors, metadata = read_tensors(
-            path, "initial state", copy=True, check=check, inside=self.directory
+            path, "initial state", copy=True, check=self._check_state0, inside=self.directory
         )
-        for name, value in self.fills.items():
-            tensors[name] = np.full(types[name].shape, value, DTYPES[types[name].dtype])
+        for name in self.fills:
+            tensors[name] = self.filled(name)
         check_slots(tensors, types, f"initial state {path}")
         state = State({name: tensors[name] for name in types})
         if metadata or state.root() != self.commitment.genesis_root:
             altered(path)
         return state
+
+    def filled(self, name: str) -> Array:
+        """A slot of state[0] that the manifest fills with one value, writable."""
+        type_ = self.program.state_types[name]
+        return np.full(type_.shape, self.fills[name], DTYPES[type_.dtype])
+
+    @contextmanager
+    def open_genesis(self) -> Iterator[TensorFile]:
+        """The file of the slots of state[0] that are not filled, open to be read one by one; its
+        header is checked, no value is. Raises as `genesis`."""
+        path, check = self.directory / STATE0, self._check_state0
+        with open_tensors(path, "initial state", check=check, inside=self.directory) as found:
+            if found.metadata:
+                altered(path)
+            yield found
+
+    def _check_state0(self, found: FileTypes, metadata: Mapping[str, str]) -> None:
+        path, types = self.directory / STATE0, self.program.state_types
+        for name in self.fills:
+            if name not in types or name in found:
+                raise CorruptFileError(
+                    f"The job {self.directory} fills a slot {name!r} that it has not.",
+                    "Restore it from an intact copy.",
+                )
+        stored = {name: t for name, t in types.items() if name not in self.fills}
+        check_slot_types(found, stored, f"initial state {path}")
 
     def verify_data(self) -> None:
         """Hash every record. Raises DigestMismatchError unless the data is the committed data."""
@@ -252,12 +267,16 @@ class Job:
 
         Returns state[0], since a caller that verifies a job mostly goes on to execute it.
         """
+        self.verify_but_state()
+        return self.genesis()
+
+    def verify_but_state(self) -> None:
+        """`verify` of all but state[0]."""
         check_program_fits(self)
         self.verify_data()
         self.verify_validation()
         self.verify_continuation()
         assert (self.forward_program is None) == (self.forward_digest is None)
-        return self.genesis()
 
     def verify_validation(self) -> None:
         """Check the validation program and records, if there are any. Raises CounterpartyError."""

@@ -171,6 +171,11 @@ class Executor:
             if name.startswith(BATCH_PREFIX)
         }
 
+    def stage_in(self, name: str, tensor: Tensor) -> None:
+        """Take the memory of `tensor`, of the input's type, for the batch input `name`; another
+        executor may have the same. Called before the first step."""
+        self._staged.tensors[BATCH_PREFIX + name] = tensor
+
     # -- memory --------------------------------------------------------------------------------
 
     def use_arena(self, arena: Buffer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.kernels.device import Device, Tensor
@@ -14,21 +15,22 @@ from tallystick.program.layout import new_tensor
 class PartialSums:
     """The sum of one value over micro-batches by the split of COMMITMENTS 2.3.
 
-    `held` has the sums of 2^level micro-batches each, as the binary number of those seen so far.
-    `spare` is memory that is free.
+    `held` has (level, sum of 2^level aligned micro-batches) in order; where the first micro-batch
+    is number 0, the levels are the binary number of those seen so far. `spare` is memory that is
+    free.
     """
 
     device: Device
     run: Run
     type: TensorType
     spare: list[Tensor]
-    held: dict[int, Tensor] = field(default_factory=dict)
+    held: list[tuple[int, Tensor]] = field(default_factory=list)
 
     def add(self, part: int, x: Tensor) -> None:
         """Add micro-batch `part`'s value, of any strides; the parts come in order."""
         level, one, own = 0, x, None
-        while part >> level & 1:
-            left = self.held.pop(level)
+        while part >> level & 1 and self.held and self.held[-1][0] == level:
+            left = self.held.pop()[1]
             self._add(left, one)
             if own is not None:
                 self.spare.append(own)
@@ -37,13 +39,13 @@ class PartialSums:
         if own is None:
             own = self.spare.pop() if self.spare else new_tensor(self.device, self.type)
             self.device.copy(x, own)
-        self.held[level] = own
+        self.held.append((level, own))
 
     def total(self) -> Tensor:
-        """The sum of all, in memory that is free again for the next step."""
+        """The sum of all, from number 0 on, in memory that is free again for the next step."""
         found: Tensor | None = None
-        for level in sorted(self.held):
-            left = self.held.pop(level)
+        while self.held:
+            left = self.held.pop()[1]
             if found is not None:
                 self._add(left, found)
                 self.spare.append(found)
@@ -52,9 +54,51 @@ class PartialSums:
         return found
 
     def forget(self) -> None:
-        """Drop what a broken step left."""
-        self.spare += self.held.values()
+        """Free the memory of the sums."""
+        self.spare += [tensor for _, tensor in self.held]
         self.held.clear()
 
     def _add(self, left: Tensor, right: Tensor) -> None:
         self.run({"mean": False}, [left, right], [left])
+
+
+def subtrees(parts: range) -> list[tuple[int, int]]:
+    """(level, first micro-batch) of the sums that PartialSums holds after these micro-batches: the
+    largest subtrees of the split that lie in the range, in order."""
+    held: list[tuple[int, int]] = []
+    for part in parts:
+        level, first = 0, part
+        while part >> level & 1 and held and held[-1][0] == level:
+            first = held.pop()[1]
+            level += 1
+        held.append((level, first))
+    return held
+
+
+def merge(
+    given: Sequence[tuple[tuple[int, int], Tensor]], add: Callable[[Tensor, Tensor], None]
+) -> Tensor:
+    """The sum over all micro-batches of sums of subtrees: ((level, first micro-batch), sum) in
+    order, from micro-batch 0 on. `add(left, right)` adds `right` to `left`, in place."""
+    held: list[tuple[int, Tensor]] = []
+    for (level, first), one in given:
+        while first >> level & 1 and held and held[-1][0] == level:
+            left = held.pop()[1]
+            add(left, one)
+            one, level = left, level + 1
+            first -= 1 << (level - 1)
+        held.append((level, one))
+    total = held.pop()[1]
+    while held:
+        left = held.pop()[1]
+        add(left, total)
+        total = left
+    return total
+
+
+def share(rank: int, workers: int, parts: int) -> range:
+    """The micro-batches of worker `rank` of `workers`: consecutive, and as many as any other's or
+    one more."""
+    size, more = divmod(parts, workers)
+    first = rank * size + min(rank, more)
+    return range(first, first + size + (rank < more))

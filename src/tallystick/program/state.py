@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -32,6 +32,9 @@ class State:
     loss_chain: bytes = CHAIN_START
     log_chain: bytes = CHAIN_START
     device: Device = CPU
+    _types: dict[str, tuple[str, tuple[int, ...]]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def move_to(self, device: Device) -> None:
         """Move the slots to new tensors on `device`; do nothing if they are there already."""
@@ -67,11 +70,23 @@ class State:
 
     def tensors(self) -> dict[str, Array]:
         """Every slot of the committed state as a host array: the contents of a checkpoint file."""
-        chains = {
-            LOSS_CHAIN_SLOT: np.frombuffer(self.loss_chain, dtype=np.uint8),
-            LOG_CHAIN_SLOT: np.frombuffer(self.log_chain, dtype=np.uint8),
-        }
-        return {**{name: self.device.host(t) for name, t in self.slots.items()}, **chains}
+        return {name: self.tensor(name) for name in (*self.slots, LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT)}
+
+    def tensor(self, name: str) -> Array:
+        """One of `tensors`."""
+        if name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
+            chain = self.loss_chain if name == LOSS_CHAIN_SLOT else self.log_chain
+            return np.frombuffer(chain, dtype=np.uint8)
+        return self.device.host(self.slots[name])
+
+    def file_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """(dtype, shape) of each of `tensors`; found once, since a step changes none."""
+        if self._types is None:
+            self._types = {
+                name: (dtype_name(a.dtype), tuple(map(int, a.shape)))
+                for name, a in self.tensors().items()
+            }
+        return self._types
 
     @staticmethod
     def from_tensors(

@@ -6,6 +6,10 @@ step. Where the run has node digests of a step, the auditor compares them while 
 step, so that it can name the operator of a difference. Under a contract that keeps logs, every
 step follows the run's own log. An entry to which no kernel can have led is a finding
 (NUMERICS 14.7).
+
+`check_claim` checks what can be checked without executing, `repeat` executes, and `report_of` makes
+the report. One call of `repeat` goes through the whole run, or several go through segments between
+stored states (`run/parallel`, docs/adr/0021-parallel-audit.md), with the same report.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
     StorageError,
+    StoreError,
     TallystickError,
     UsageError,
 )
@@ -28,10 +32,12 @@ from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.findings import KEPT
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
+from tallystick.run.execute.outcome import Outcome
 from tallystick.run.logs.own import OwnLogs, own_logs
-from tallystick.run.logs.report import finding_sentence
+from tallystick.run.logs.report import Found, finding_sentence
 from tallystick.run.show.audit_report import AuditReport, Difference
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
@@ -42,7 +48,7 @@ from tallystick.run.store.trace import NodeTrace
 
 @dataclass
 class _Audit:
-    """One audit under way."""
+    """One execution under way: the whole run, or a segment of it."""
 
     store: RunStore
     job: Job
@@ -55,6 +61,7 @@ class _Audit:
     losses: int = 0
     stored: int = 0
     difference: Difference | None = None
+    at_start: bool = False
     _loss_step: int | None = None
     _node: tuple[int, int, NodeTrace] | None = None
     _bad_trace: tuple[int, str] | None = None
@@ -64,15 +71,15 @@ class _Audit:
 
     def start(self, first: int) -> tuple[State, int]:
         """The newest state at or before `first` that the commitment covers."""
-        for step in reversed(self.store.stored_steps()):
-            if step > first or step not in self.claim.roots or step == 0:
-                continue
-            try:
-                return self.store.load_state(self.job, step, self.claim.roots[step]), step
-            except CounterpartyError as error:
-                self.difference = self._stored_difference(step, error)
-                raise _FoundError from error
-        return self.genesis or self.job.genesis(), 0
+        step = start_step(self.store, self.claim, first)
+        if not step:
+            return self.genesis or self.job.genesis(), 0
+        try:
+            return self.store.load_state(self.job, step, self.claim.roots[step]), step
+        except CounterpartyError as error:
+            self.at_start = True
+            self.difference = self._stored_difference(step, error)
+            raise _FoundError from error
 
     def run(self, first: int, last: int) -> int:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
@@ -100,22 +107,7 @@ class _Audit:
             self.listener.step(engine.step - 1, loss_value(bits), time.monotonic() - began)
         if engine.step == self.claim.last_step:
             self._check_end(engine, agreed)
-        if self.logs is not None and self.logs.reported:
-            self._forged(self.logs.reported[0], step)
         return engine.step
-
-    def _forged(self, found: dict[str, Any], began: int) -> None:
-        """Report a log with an entry to which no kernel can have led, although the states agree."""
-        step = found["step"]
-        before = max((s for s in self.claim.roots if s <= step), default=began)
-        self.difference = Difference(
-            "log",
-            (max(before, began), step + 1),
-            f"The states agree, but the log is not an honest one: {finding_sentence(found)}.",
-            step,
-            found["node"],
-            found["operator"],
-        )
 
     def _unreadable(self, error: LogCorruptError, agreed: int) -> None:
         """Report a step that cannot be repeated: its log is missing, or is not the journal's."""
@@ -239,6 +231,17 @@ class _FoundError(Exception):
     """The audit found a difference and has put it into its `difference`."""
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A run whose claim stands: what is left is to execute it. `genesis` is state[0]."""
+
+    store: RunStore
+    job: Job
+    claim: Claim
+    notices: tuple[str, ...]
+    genesis: State | None = None
+
+
 def audit_run(
     directory: Path,
     job: Job | None = None,
@@ -255,20 +258,28 @@ def audit_run(
     after B. Raises CannotCheckError for an unfinished run or missing files, CounterpartyError
     for files that do not match their digests, UsageError for steps outside the run.
     """
+    told = Steady(listener or Silent())
     with context.entered():
-        return _audit(Path(directory), job, steps, context, trust, Steady(listener or Silent()))
+        began = time.monotonic()
+        checked = check_claim(Path(directory), job, trust, keep_genesis=steps is None)
+        first, last = part_of(steps, checked.claim.last_step)
+        outcome = repeat(checked, first, last, context, told)
+        for notice in checked.notices:
+            told.notice(notice)
+        return report_of(checked, [outcome], steps is None, time.monotonic() - began)
 
 
-def _audit(
+def check_claim(
     directory: Path,
-    job: Job | None,
-    steps: tuple[int, int] | None,
-    context: ExecutionContext,
-    trust: Sequence[PublicKey] | None,
-    listener: Listener,
-) -> AuditReport:
+    job: Job | None = None,
+    trust: Sequence[PublicKey] | None = None,
+    keep_genesis: bool = False,
+) -> Checked:
+    """Check everything about a finished run that needs no execution. Raises as `audit_run`.
+
+    Without `keep_genesis` there need be memory for one state only: a stored one may be loaded.
+    """
     check_environment()
-    began = time.monotonic()
     store = RunStore(directory)
     store.require()
     notices = []
@@ -280,46 +291,109 @@ def _audit(
         if difference:
             notices.append(difference)
     genesis: State | None = own.verify()
-    if steps is not None:
-        genesis = None  # a stored state may be loaded: there need be memory for one state only
+    if not keep_genesis:
+        genesis = None
     claim = read_claim(store, own, trust)
     notices += [f"{p.path}: {p.message} {p.next_action}" for p in strangers(store, claim.journal)]
-    first, last = _segment(steps, claim.last_step)
-    audit = _Audit(store, own, claim, listener, context, genesis)
-    reached = 0
+    return Checked(store, own, claim, tuple(notices), genesis)
+
+
+def repeat(
+    checked: Checked, first: int, last: int, context: ExecutionContext, listener: Listener
+) -> Outcome:
+    """Execute from the newest stored state at or before `first` to the checkpoint at or after
+    `last`, or to the first difference. The caller is in `context`. Raises as `audit_run`."""
+    began = time.monotonic()
+    store, job, claim = checked.store, checked.job, checked.claim
+    audit = _Audit(store, job, claim, listener, context, checked.genesis)
     try:
         reached = audit.run(first, last)
     except _FoundError:
         assert audit.difference is not None
         reached = audit.difference.interval[1]
-    for notice in notices:
-        listener.notice(notice)
-    return AuditReport(
-        accepted=audit.difference is None,
-        run=store.directory,
-        job_digest=own.digest,
-        contract=own.commitment.contract,
-        run_root=claim.run_root,
-        signer=claim.commitment.signer.key_id,
-        trusted=claim.trusted,
-        first_step=audit.began_at,
-        last_step=reached,
-        whole=steps is None,
-        checkpoints_compared=audit.checkpoints,
-        losses_compared=audit.losses,
-        stored_compared=audit.stored,
+    logs = audit.logs
+    return Outcome(
+        first=audit.began_at,
+        last=reached,
+        checkpoints=audit.checkpoints,
+        losses=audit.losses,
+        stored=audit.stored,
         isa=context.isa,
         threads=context.threads,
         seconds=time.monotonic() - began,
         difference=audit.difference,
-        notices=notices,
-        choices=(audit.logs.choices.left, audit.logs.choices.taken) if audit.logs else None,
-        findings=audit.logs.reported if audit.logs else [],
-        unnamed=audit.logs.unnamed if audit.logs else 0,
+        at_start=audit.at_start,
+        choices=(logs.choices.left, logs.choices.taken) if logs else None,
+        findings=logs.reported if logs else [],
+        unnamed=logs.unnamed if logs else 0,
     )
 
 
-def _segment(steps: tuple[int, int] | None, last: int) -> tuple[int, int]:
+def report_of(
+    checked: Checked, outcomes: Sequence[Outcome], whole: bool, seconds: float
+) -> AuditReport:
+    """The report of executions, in the order of their steps, of which the last one alone may have
+    found a difference."""
+    claim, end = checked.claim, outcomes[-1]
+    findings: list[Found] = []
+    unnamed = 0
+    for one in outcomes:
+        room = max(0, KEPT - len(findings))
+        findings += one.findings[:room]
+        unnamed += one.unnamed + len(one.findings[room:])
+    choices = [one.choices for one in outcomes if one.choices is not None]
+    difference = end.difference
+    if difference is None and findings:
+        difference = _forged(claim, findings[0], outcomes[0].first)
+    return AuditReport(
+        accepted=difference is None,
+        run=checked.store.directory,
+        job_digest=checked.job.digest,
+        contract=checked.job.commitment.contract,
+        run_root=claim.run_root,
+        signer=claim.commitment.signer.key_id,
+        trusted=claim.trusted,
+        first_step=outcomes[0].first,
+        last_step=end.last,
+        whole=whole,
+        checkpoints_compared=sum(one.checkpoints for one in outcomes),
+        losses_compared=sum(one.losses for one in outcomes),
+        stored_compared=sum(one.stored for one in outcomes),
+        isa=", ".join(sorted({one.isa for one in outcomes})),
+        threads=max(one.threads for one in outcomes),
+        seconds=seconds,
+        difference=difference,
+        notices=list(checked.notices),
+        choices=(sum(c[0] for c in choices), sum(c[1] for c in choices)) if choices else None,
+        findings=findings,
+        unnamed=unnamed,
+    )
+
+
+def _forged(claim: Claim, found: Found, began: int) -> Difference:
+    """The report of a log with an entry to which no kernel can have led, although the states
+    agree."""
+    step = found["step"]
+    before = max((s for s in claim.roots if s <= step), default=began)
+    return Difference(
+        "log",
+        (max(before, began), step + 1),
+        f"The states agree, but the log is not an honest one: {finding_sentence(found)}.",
+        step,
+        found["node"],
+        found["operator"],
+    )
+
+
+def start_step(store: RunStore, claim: Claim, first: int) -> int:
+    """The newest step at or before `first` with a stored state that the commitment covers; 0 is
+    the job's own initial state."""
+    stored = (s for s in reversed(store.stored_steps()) if 0 < s <= first and s in claim.roots)
+    return next(stored, 0)
+
+
+def part_of(steps: tuple[int, int] | None, last: int) -> tuple[int, int]:
+    """The steps to audit of a run of `last` steps. Raises UsageError for others than it has."""
     if steps is None:
         return 0, last
     first, end = steps
@@ -336,6 +410,8 @@ def _own_copy_problem(store: RunStore, job: Job) -> str:
     try:
         copy = store.job()
         copy.verify()
+    except StoreError:
+        raise  # out of reach is not altered
     except TallystickError as error:
         return f"The run's own copy of the job is not intact: {error.message}"
     if copy.digest != job.digest:

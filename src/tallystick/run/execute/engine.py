@@ -259,7 +259,7 @@ class Engine:
         advance: bool,
     ) -> StepResult:
         slots, hook = self.state.slots, self.before_write
-        if isinstance(executor, Executor):
+        if not isinstance(executor, SectionedExecutor):
             return executor.run_step(slots, batch, scalars, key, tap, advance, before_write=hook)
         whole = self._changes_nodes()
         return executor.run_step(

@@ -30,6 +30,18 @@ class Maker:
         if before is not None:
             raise begun_otherwise(store, before)
 
+    def verified(self, job: Job) -> State | None:
+        """Check every byte of the job. Returns state[0], or None where `first_state` reads it."""
+        return job.verify()
+
+    def first_state(self, job: Job, verified: State | None) -> State:
+        """state[0], which `verified` is where it is still there. Raises as Job.genesis."""
+        return self.genesis(verified or job.genesis())
+
+    def session(self) -> dict[str, int]:
+        """What the journal's record of a session says besides what the trainer knows."""
+        return {}
+
     def genesis(self, state: State) -> State:
         """The state from which the run begins, made of the job's state[0]."""
         return state

@@ -135,6 +135,7 @@ class _Training:
             "start_step": step,
             "tallystick": tallystick_version(),
             "threads": options.context.threads,
+            **make.session(),
         }
         if self.logs is not None:
             session |= self.logs.session()
@@ -151,7 +152,7 @@ class _Training:
                 return make.load_state(self.store, self.job, step, roots[step]), step
             except (CounterpartyError, StorageError) as error:
                 self.listener.notice(f"Stored checkpoint of step {step} is not used: {error}")
-        return make.genesis(self.genesis or self.job.genesis()), 0
+        return make.first_state(self.job, self.genesis), 0
 
     def run(self, stop: Stop) -> bool:
         """Execute to the end; False when interrupted before it."""
@@ -414,7 +415,7 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
             f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
             f"Choose 0 <= A < B <= {job.steps}.",
         )
-    genesis: State | None = job.verify()
+    genesis = options.maker.verified(job)
     if options.overwrite:
         for used in (job.directory, options.replay):
             if used is not None and lies_in(used, out):

@@ -27,11 +27,44 @@ class Difference:
     computed: str = ""
 
 
+@dataclass(frozen=True)
+class Segments:
+    """The segments of an audit in parallel or of a sample (docs/adr/0021-parallel-audit.md).
+
+    `total` segments has the audited part; `repeated` are those with a result, as (first, last), of
+    which `resumed` are from an earlier call. `retries` counts attempts after a worker's death,
+    `stragglers` second attempts beside a slow one. `executor`: "processes", "ray".
+    """
+
+    total: int
+    repeated: tuple[tuple[int, int], ...]
+    resumed: int
+    workers: int
+    retries: int
+    stragglers: int
+    executor: str
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A run of which at least `false_segments` segments are false, `share` of all (None: one
+    segment), is caught by the sample with `probability`; `exact` is that as a fraction."""
+
+    share: str | None
+    false_segments: int
+    probability: float
+    exact: str
+
+
 @dataclass
 class AuditReport:
     """The outcome of an audit. `accepted` means that every compared bit was equal and that no entry
     of a rounding log was forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract
-    without logs."""
+    without logs.
+
+    After a sample (`sampled`) "accepted" speaks about the drawn segments alone, and `confidence`
+    says how much that is; `secret` repeats the draw. `segments` is None for one execution of the
+    whole."""
 
     accepted: bool
     run: Path
@@ -54,3 +87,7 @@ class AuditReport:
     choices: tuple[int, int] | None = None
     findings: list[dict[str, Any]] = field(default_factory=list)
     unnamed: int = 0  # the number of findings that the report only counts
+    sampled: bool = False
+    segments: Segments | None = None
+    confidence: tuple[Chance, ...] | None = None
+    secret: str | None = None

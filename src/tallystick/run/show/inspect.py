@@ -129,6 +129,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "followed": followed and followed.as_dict(),
         "isa": session.get("isa"),
         "threads": session.get("threads"),
+        "workers": session.get("workers", 1),
         "sessions": journal.sessions,
         "step_seconds": seconds_a_step(journal.sessions),
         "recipe": job.recipe["name"] if job.recipe else None,

@@ -41,6 +41,7 @@ class RunSummary:
     threads: int
     seconds: float
     log_bytes: int = 0
+    workers: int = 1
     followed: FollowReport | None = None
     losses_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -66,6 +67,7 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         signer=signer,
         isa=str(session.get("isa", _core.isa())),
         threads=int(session.get("threads", _core.threads())),
+        workers=int(session.get("workers", 1)),
         seconds=seconds,
         log_bytes=store.log_bytes(),
         followed=follow_report(content),

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -46,7 +47,15 @@ from tallystick.disk.regular import (
     read_file,
     refuse_kind,
 )
-from tallystick.disk.tensorfile import FileTypes, file_size, read_tensors, write_tensors
+from tallystick.disk.tensorfile import (
+    Check,
+    FileTypes,
+    TensorFile,
+    header_bytes,
+    open_tensors,
+    read_tensors,
+    write_each,
+)
 from tallystick.errors import (
     CorruptFileError,
     DigestMismatchError,
@@ -346,7 +355,8 @@ class RunStore:
 
     def store_state(self, step: int, state: State) -> None:
         """Write state[step], either whole or not at all. Raises StorageError."""
-        write_tensors(self.checkpoint_path(step), state.tensors(), state_metadata(step))
+        path, metadata = self.checkpoint_path(step), state_metadata(step)
+        write_each(path, state.file_types(), state.tensor, metadata)
 
     def state_file(self, step: int) -> StateFile:
         """The file of state[step], to be written while the run goes on."""
@@ -373,6 +383,19 @@ class RunStore:
 
     def read_state(self, job: Job, step: int, copy: bool = False) -> State:
         """Read state[step] from its file; the state is well formed, its digest not yet checked."""
+        path, check = self.checkpoint_path(step), self._check_of(job, step)
+        tensors, _ = read_tensors(path, "checkpoint", copy=copy, check=check, inside=self.directory)
+        return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
+
+    @contextmanager
+    def open_state(self, job: Job, step: int) -> Iterator[TensorFile]:
+        """The file of state[step], open to be read tensor by tensor; its header is checked, no
+        value is. Raises as `read_state`."""
+        path, check = self.checkpoint_path(step), self._check_of(job, step)
+        with open_tensors(path, "checkpoint", check=check, inside=self.directory) as found:
+            yield found
+
+    def _check_of(self, job: Job, step: int) -> Check:
         path = self.checkpoint_path(step)
 
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
@@ -382,8 +405,7 @@ class RunStore:
                 )
             check_file_types(types, job.program.state_types, f"checkpoint {path}")
 
-        tensors, _ = read_tensors(path, "checkpoint", copy=copy, check=check, inside=self.directory)
-        return State.from_tensors(tensors, job.program.state_types, f"checkpoint {path}")
+        return check
 
     def drop_state(self, step: int) -> None:
         """Remove a stored state, if it is there."""
@@ -404,4 +426,5 @@ class RunStore:
 
 def state_file_bytes(state: State) -> int:
     """The size in bytes of a checkpoint file of `state`."""
-    return file_size(state.tensors(), state_metadata(10**7))
+    header, ranges = header_bytes(state.file_types(), state_metadata(10**7))
+    return len(header) + max((end for _, end in ranges.values()), default=0)

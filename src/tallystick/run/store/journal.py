@@ -166,6 +166,7 @@ _SESSION: dict[str, type] = {
     "start_step": int,
     "tallystick": str,
     "threads": int,
+    "workers": int,
 }
 _SESSION_MEMBERS = 64
 
@@ -207,7 +208,7 @@ def read_journal(
 
 
 def _read(path: Path, limit: int, inside: Path | None) -> tuple[JournalContent, _Chain, int]:
-    file, size = open_file(path, "journal", inside)
+    file, size = open_file(path, "journal", inside, limit)
     with os_errors(path), file:
         return _parse(file, size, path, limit)
 

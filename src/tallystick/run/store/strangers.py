@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import names, present, size_of
-from tallystick.errors import TallystickError
+from tallystick.errors import StoreError, TallystickError
 from tallystick.limits import LIMITS
 from tallystick.run.store.directory import SCRATCH_PREFIX, RunStore
 from tallystick.run.store.journal import JournalContent
@@ -50,6 +50,8 @@ class Checker:
         self.checked.append(str(path.relative_to(self.root)))
         try:
             check()
+        except StoreError:
+            raise  # a store that is out of reach is no fault of the run
         except TallystickError as error:
             self.add(path, error.message, error.next_action)
             return False

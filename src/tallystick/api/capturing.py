@@ -1,91 +1,39 @@
-"""The Python interface (DESIGN 9): every public name of `tallystick` stands in this file.
-
-The functions take jobs, runs and keys as objects or as paths. Only a function that needs PyTorch
-loads it, and only when it is called. So a judge never loads PyTorch.
-"""
+"""From a model and data to a job (DESIGN 9): `capture`, `save_job`, `freeze`, `from_onnx`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.commit.signing import PrivateKey as PrivateKey
-from tallystick.commit.signing import PublicKey as PublicKey
-from tallystick.data.freeze import Progress as Progress
+from tallystick.api.given import PathLike
+from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
-from tallystick.data.frozen import Frozen as Frozen
-from tallystick.data.frozen import load_frozen as load_frozen
-from tallystick.data.rules import Pad as Pad
-from tallystick.disk.files import write_file
-from tallystick.disk.keys import load_private_key, load_public_key
-from tallystick.disk.regular import read_file
+from tallystick.data.frozen import Frozen
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.columns import Data
-from tallystick.job.job import Job as Job
-from tallystick.job.job_file import load_job as load_job
-from tallystick.job.job_file import load_terms
+from tallystick.job.job import Job
 from tallystick.job.save import save_job as save_step
 from tallystick.job.scalars import Schedule
 from tallystick.job.several import Held, Schedules, save_several
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
-from tallystick.kernels.evaluate import evaluate as evaluate
-from tallystick.limits import LIMITS
-from tallystick.program.ema import EMA as EMA
-from tallystick.program.ir import Program as Program
-from tallystick.program.optimizers import LAMB as LAMB
-from tallystick.program.optimizers import SGD as SGD
-from tallystick.program.optimizers import Adafactor as Adafactor
-from tallystick.program.optimizers import Adagrad as Adagrad
-from tallystick.program.optimizers import Adam as Adam
-from tallystick.program.optimizers import AdamW as AdamW
-from tallystick.program.optimizers import Lion as Lion
-from tallystick.program.optimizers import Muon as Muon
-from tallystick.program.optimizers import RMSprop as RMSprop
-from tallystick.program.optimizers import TransformersAdafactor as TransformersAdafactor
-from tallystick.program.parameter_groups import ParameterGroup as ParameterGroup
-from tallystick.program.parameter_groups import ParameterGroups as ParameterGroups
-from tallystick.program.terms import Terms as Terms
+from tallystick.program.ema import EMA
+from tallystick.program.ir import Program
 from tallystick.program.update import Optimizers
-from tallystick.program.validation import StopRule as StopRule
-from tallystick.protocol.judge import Judgement as Judgement
-from tallystick.protocol.judge import judge as judge_evidence
-from tallystick.protocol.verdict import Conviction as Conviction
-from tallystick.protocol.verdict import Event as Event
-from tallystick.protocol.verdict import Place as Place
-from tallystick.protocol.verdict import Verdict as Verdict
-from tallystick.prover.cheating import party_of
-from tallystick.prover.local import play
-from tallystick.prover.prover import Prover
-from tallystick.run.execute.auditor import audit_run
-from tallystick.run.execute.listener import Listener as Listener
-from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.show.audit_report import AuditReport as AuditReport
-from tallystick.run.show.audit_report import Difference as Difference
-from tallystick.run.show.summary import RunSummary as RunSummary
-from tallystick.run.store.continuing import continue_run as continue_finished
-from tallystick.run.store.directory import RunStore
+from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer as TorchOptimizer
 
-    from tallystick.cli.progress import Reporter
     from tallystick.program.capture.api import CapturedStep
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
 
     AnyOptimizer = Optimizers | TorchOptimizer
 
-PathLike = str | Path
-PARTIES = ("A", "B")
 
-
-# -- from a model to a job -------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Capture:
     """A captured training step with its evaluation programs, ready to become a job."""
@@ -352,7 +300,6 @@ def _with_torch(module: str, name: str) -> Any:
         ) from None
 
 
-# -- data sets -------------------------------------------------------------------------------------
 def freeze(
     source: Any,
     directory: PathLike,
@@ -374,230 +321,3 @@ def freeze(
 
     with FreezeBar(quiet=not progress or on_progress is not None) as bar:
         return freeze_records(source, directory, on_progress=on_progress or bar, **rules)
-
-
-# -- running a job, and repeating it ---------------------------------------------------------------
-def train(
-    job: Job | PathLike,
-    out: PathLike,
-    *,
-    threads: int | None = None,
-    device: str = "cpu",
-    keep_checkpoints: int | None = None,
-    key: PrivateKey | PathLike | None = None,
-    trace: tuple[int, int] | None = None,
-    replay: PathLike | None = None,
-    compress_logs: bool = False,
-    overwrite: bool = False,
-    listener: Listener | None = None,
-    progress: bool = True,
-) -> RunSummary:
-    """Train `job` into the run directory `out`, or take up an interrupted run there. With
-    `overwrite` a run that is there is removed, and training begins anew.
-
-    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
-    ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
-    on from there.
-
-    `key` signs the result (a key or its file). Without one, a new key signs it and stays in the
-    run's directory. `keep_checkpoints` states are stored evenly over the run.
-    `trace` = (A, B) also writes the node digests of steps A to B - 1. Under a contract that keeps
-    rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
-    `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
-    bit. Errors: see `run.execute.trainer.train_job`.
-    """
-    made = _job(job)
-    options = Options(
-        context_on(device, lambda: made.commitment.contract, threads),
-        keep=keep_checkpoints,
-        key=_private(key),
-        trace=trace,
-        replay=None if replay is None else Path(replay),
-        compress=compress_logs,
-        overwrite=overwrite,
-    )
-    reporter = _reporter("train", progress and listener is None)
-    try:
-        result = train_job(made, Path(out), options, listener or reporter)
-    finally:
-        if reporter is not None:
-            reporter.close()
-    if not result.finished:
-        raise KeyboardInterrupt(
-            f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
-            "goes on from here."
-        )
-    return result
-
-
-def continue_run(
-    run: PathLike,
-    directory: PathLike,
-    steps: int,
-    *,
-    schedules: Mapping[str, float | Sequence[float]] | None = None,
-    overwrite: bool = False,
-) -> Job:
-    """Write the job of `steps` more steps from the end of the finished run at `run`.
-
-    Data order, random numbers and the optimizer's moments go on, and the job proves which run it
-    continues. `schedules` gives new values for a learning rate that was a table: a number, or one
-    for each step; another table keeps its last value. Errors: see
-    `run.store.continuing.continue_run`.
-    """
-    return continue_finished(Path(run), Path(directory), steps, schedules, overwrite=overwrite)
-
-
-def _reporter(verb: str, wanted: bool) -> Reporter | None:
-    from tallystick.cli.progress import Reporter
-
-    return Reporter(verb) if wanted else None
-
-
-def audit(
-    run: PathLike,
-    job: Job | PathLike | None = None,
-    steps: tuple[int, int] | None = None,
-    *,
-    threads: int | None = None,
-    device: str = "cpu",
-    trust: Sequence[PublicKey | PathLike] | None = None,
-    listener: Listener | None = None,
-    progress: bool = True,
-) -> AuditReport:
-    """Repeat the run at `run`, whole or steps A to B - 1, and compare every committed bit.
-
-    Progress is drawn as by `train`.
-
-    The report's `accepted` is true if all are equal; its `difference` says where they are not.
-    `job` is your own copy of the job; without it the auditor takes the run's own copy. `trust` are
-    the signers that you know. `device` is as in `train`. Errors: see
-    `run.execute.auditor.audit_run`.
-    """
-    own = None if job is None else _job(job)
-
-    def contract() -> str:
-        return (own or RunStore(Path(run)).job()).commitment.contract
-
-    reporter = _reporter("audit", progress and listener is None)
-    try:
-        return audit_run(
-            Path(run),
-            own,
-            steps,
-            context=context_on(device, contract, threads),
-            trust=_publics(trust),
-            listener=listener or reporter,
-        )
-    finally:
-        if reporter is not None:
-            reporter.close()
-
-
-# -- deciding between two runs ---------------------------------------------------------------------
-@dataclass(frozen=True)
-class Dispute:
-    """A finished game between two runs: its verdict, and the evidence that `judge` takes."""
-
-    verdict: Verdict
-    evidence: bytes
-
-    @property
-    def convicted(self) -> tuple[str, ...]:
-        """The convicted ones of the runs "A" and "B"."""
-        return tuple(PARTIES[c.party] for c in self.verdict.convicted)
-
-
-def dispute(
-    run_a: PathLike,
-    run_b: PathLike,
-    job: Job | Terms | PathLike,
-    *,
-    out: PathLike | None = None,
-    arity: int = 20,
-    as_attack: Sequence[str] = (),
-    keys: tuple[PrivateKey | PathLike | None, PrivateKey | PathLike | None] = (None, None),
-    threads: int | None = None,
-    device: str = "cpu",
-    on_event: Callable[[Event], None] | None = None,
-) -> Dispute:
-    """Let two runs of one job answer a referee, to a verdict.
-
-    `job` is the referee's own copy: its job.json and program.txt are enough. The evidence is
-    written to `out`. `keys` sign for runs that do not keep theirs. A run plays honestly unless
-    `as_attack` names it ("A", "B"); then it plays the cheat that its directory declares. `on_event`
-    receives each finding on the way. The runs answer on `device`, as in `train`.
-
-    Raises UsageError for runs of two jobs, for an unknown party and for a wrong key. Raises
-    CannotCheckError for an unfinished run or a machine that fails; that convicts no party. Raises
-    CounterpartyError for damaged files, StorageError.
-    """
-    strangers = set(as_attack) - set(PARTIES)
-    if strangers:
-        raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
-    terms = _terms(job)
-    context = context_on(device, lambda: terms.commitment.contract, threads)
-    with ExitStack() as stack:
-        provers = [
-            stack.enter_context(_party(Path(run), key, context, threads, name in as_attack))
-            for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
-        ]
-        played = play(terms, provers, arity, on_event)
-    found = Dispute(played.verdict, played.evidence.to_bytes())
-    if out is not None:
-        write_file(Path(out), [found.evidence])
-    return found
-
-
-def _party(
-    run: Path,
-    key: PrivateKey | PathLike | None,
-    context: ExecutionContext,
-    threads: int | None,
-    cheats: bool,
-) -> Prover:
-    """A run that answers in `context`; a declared cheat, which changes arrays on the host, on the
-    processor."""
-    where = ExecutionContext(threads) if cheats else context
-    return party_of(run, _private(key), where, as_attack=cheats)
-
-
-def judge(
-    evidence: bytes | PathLike,
-    job: Job | Terms | PathLike,
-    *,
-    trust: Sequence[PublicKey | PathLike] | None = None,
-    trust_referees: Sequence[PublicKey | PathLike] = (),
-) -> Judgement:
-    """Play the game in `evidence` (its bytes or its file) again, and return its verdict.
-
-    The judge believes no statement in it. `job` is your own copy of the job: its job.json and
-    program.txt are enough. `trust` are the signers of runs that you know. `trust_referees` are the
-    referees that you believe about a silence. Raises CorruptFileError for refused evidence,
-    CannotCheckError for a silence that rests on a referee whom you did not name, StorageError.
-    """
-    if isinstance(evidence, bytes):
-        data = evidence
-    else:
-        data = read_file(Path(evidence), LIMITS.evidence_bytes, "evidence file")
-    return judge_evidence(_terms(job), data, _publics(trust), _publics(trust_referees) or ())
-
-
-def _job(job: Job | PathLike) -> Job:
-    return job if isinstance(job, Job) else load_job(Path(job))
-
-
-def _terms(job: Job | Terms | PathLike) -> Terms:
-    if isinstance(job, Terms):
-        return job
-    return job.terms if isinstance(job, Job) else load_terms(Path(job))
-
-
-def _private(key: PrivateKey | PathLike | None) -> PrivateKey | None:
-    return key if key is None or isinstance(key, PrivateKey) else load_private_key(Path(key))
-
-
-def _publics(keys: Sequence[PublicKey | PathLike] | None) -> list[PublicKey] | None:
-    if keys is None:
-        return None
-    return [k if isinstance(k, PublicKey) else load_public_key(Path(k)) for k in keys]

@@ -1,0 +1,45 @@
+"""Micro-batches computed again against workers that lie: share, cost, probability of being caught.
+
+In each step every micro-batch is drawn with probability q, by a secret that no worker knows before
+it has answered; another worker computes the drawn ones again. All is per worker that lies, and
+needs a checker that does not lie for it: `colluding` is the share of checkers that do.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def caught_in_a_step(q: float, false: int = 1, share: float = 1.0, colluding: float = 0.0) -> float:
+    """The probability that a step catches a worker that falsifies, in a `share` of its steps,
+    `false` micro-batches."""
+    return share * (1 - (1 - q * (1 - colluding)) ** false)
+
+
+def caught_within(
+    steps: int, q: float, false: int = 1, share: float = 1.0, colluding: float = 0.0
+) -> float:
+    """The probability of being caught within `steps` steps: 1 - (1 - p)^n."""
+    return 1 - (1 - caught_in_a_step(q, false, share, colluding)) ** steps
+
+
+def steps_to_catch(
+    probability: float, q: float, false: int = 1, share: float = 1.0, colluding: float = 0.0
+) -> int:
+    """The least n for which `caught_within` is at least `probability`."""
+    once = caught_in_a_step(q, false, share, colluding)
+    return 1 if once >= 1 else math.ceil(math.log1p(-probability) / math.log1p(-once))
+
+
+def false_steps_before(q: float, false: int = 1, colluding: float = 0.0) -> float:
+    """The mean number of false steps that stand in the run when a liar is caught, the last one
+    included: 1/(probability that a false step is caught). It does not depend on their share."""
+    return 1 / caught_in_a_step(q, false, 1.0, colluding)
+
+
+def missed_by_sample(segments: int, false: int, drawn: int) -> float:
+    """The probability that an audit of `drawn` of `segments` segments meets none of the `false`
+    ones: drawn without putting back."""
+    if drawn > segments - false:
+        return 0.0
+    return math.exp(sum(math.log((segments - false - i) / (segments - i)) for i in range(drawn)))

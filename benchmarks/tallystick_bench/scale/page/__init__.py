@@ -1,0 +1,1 @@
+"""docs/SCALE.md: its tables and plots from the results, its words."""

@@ -1,0 +1,79 @@
+"""Opening a run, a job or a data set by its path or by its URL."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tallystick.disk.files import make_directory, new_directory
+from tallystick.disk.mounts import INHERITED, mounted, named
+from tallystick.disk.objects.address import is_url, parse_address, refuse_flat
+from tallystick.disk.objects.cache import cache_bytes, mirror_directory
+from tallystick.disk.objects.mirror import Mirror
+from tallystick.disk.objects.store import Objects
+from tallystick.errors import TallystickError
+
+
+@contextmanager
+def opened(place: str | Path) -> Iterator[Path]:
+    """The directory to give to any function that reads a run, a job or a data set.
+
+    A path is that directory itself. A URL (`s3://`, `gs://`, `az://`, `file:///`) becomes a
+    directory whose files come from the store as they are opened, here and in processes that are
+    started within the context; another machine opens the URL for itself (`mounts.url_of`). It goes
+    at the end of the context. Errors name the URL.
+
+    Raises UsageError for a malformed URL, CannotCheckError without the package obstore, StoreError.
+    """
+    if not is_url(str(place)):
+        refuse_flat(str(place))
+        yield Path(place)
+        return
+    with opened_objects(Objects(parse_address(str(place)))) as directory, _announced(directory):
+        yield directory
+
+
+@contextmanager
+def _announced(directory: Path) -> Iterator[None]:
+    """Within the context, processes that are started here know what the directory stands for."""
+    before = os.environ.get(INHERITED)
+    told = [*json.loads(before or "[]"), [str(directory), named(str(directory))]]
+    os.environ[INHERITED] = json.dumps(told)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[INHERITED]
+        else:
+            os.environ[INHERITED] = before
+
+
+def inherited(text: str) -> list[Mirror]:
+    """The mirrors that the process which started this one has announced: of the same directories,
+    whose files both may fetch and both use. Raises StoreError."""
+    found = []
+    for directory, url in json.loads(text):
+        coming = new_directory("coming-", Path(directory).parent)
+        found.append(Mirror(Objects(parse_address(url)), Path(directory), coming, cache_bytes()))
+    return found
+
+
+@contextmanager
+def opened_objects(objects: Objects) -> Iterator[Path]:
+    """As `opened`, for a store that is open already. Raises StoreError."""
+    with mirror_directory() as own:
+        make_directory(own / "files")
+        make_directory(own / "coming")
+        mirror = Mirror(objects, own / "files", own / "coming", cache_bytes())
+        try:
+            with mounted(mirror):
+                yield mirror.directory
+        except TallystickError as error:
+            error.message = named(error.message)
+            error.args = (error.message,)
+            raise
+        finally:
+            mirror.close()

@@ -1,0 +1,235 @@
+"""One prefix of an object store: list, read a range, put, delete, with our errors.
+
+Everything of `obstore` is in this file, and it is imported when the first store is opened. The
+library repeats what failed for a passing reason (`_RETRIES`). What then still fails is a
+StoreError: it says nothing about the run. No text of an error has the query of a URL, where Azure
+has its token.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tallystick.disk.objects.address import Address
+from tallystick.errors import CannotCheckError, StoreConflictError, StoreError
+from tallystick.limits import LIMITS
+
+PART_BYTES = 8 << 20  # of a transfer in parts
+PARTS = 8  # parts of one object in flight
+_RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
+_TIMEOUTS = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10)}
+_INSTALL = "pip install 'tallystick[objects]'."
+# The condition of a put on an object that must not be there yet.
+NEW = "new"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The size of an object in bytes, and the tag of its present version ("" without one)."""
+
+    size: int
+    tag: str
+
+
+@dataclass
+class Counts:
+    """What went over the wire: requests by kind, bytes of objects in and out. A put in parts and a
+    repeated request count once."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+class Objects:
+    """The objects under an address. Safe for threads. Every method raises StoreError."""
+
+    def __init__(self, address: Address, store: Any = None, made: bool = False) -> None:
+        """`store` is an obstore store rooted at the prefix; by default the one of the address,
+        whose directory is `made` if need be."""
+        self.address = address
+        self._obs = library()
+        self._store = _opened(address, made) if store is None else store
+        self.counts = Counts()
+        self._lock = threading.Lock()
+
+    def listing(self) -> dict[str, Found]:
+        """Every object below the prefix, by name."""
+        found: dict[str, Found] = {}
+        with self._errors("list", ""):
+            try:
+                for chunk in self._obs.list(self._store, chunk_size=1000):
+                    self._count("list")
+                    for item in chunk:
+                        found[item["path"]] = _found(item)
+                    if len(found) > LIMITS.directory_entries:
+                        raise StoreError(
+                            f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
+                            "Name the prefix of one run or job.",
+                        )
+            except FileNotFoundError:
+                raise StoreError(
+                    f"{self.address.url}: there is no such bucket or directory.",
+                    "Check the name and the store's endpoint.",
+                ) from None
+        return found
+
+    def head(self, name: str) -> Found | None:
+        """An object's size and tag; None where there is no such object."""
+        with self._errors("look at", name):
+            self._count("head")
+            try:
+                return _found(self._obs.head(self._store, name))
+            except FileNotFoundError:
+                return None
+
+    def read(self, name: str, start: int, stop: int, expected: Found) -> memoryview:
+        """Bytes [start, stop) of an object that has `expected`'s size and tag.
+
+        Raises StoreError also where the object went, changed, or came short."""
+        options: dict[str, Any] = {"range": (start, stop)} if stop > start else {}
+        if expected.tag:
+            options["if_match"] = expected.tag
+        with self._errors("read", name):
+            self._count("get", read=stop - start)
+            try:
+                answer = self._obs.get(self._store, name, options=options)
+                size = int(answer.meta["size"])
+                if size != expected.size:
+                    raise StoreError(
+                        f"{self.address.key(name)} has {size} bytes, and the store's listing says "
+                        f"{expected.size}.",
+                        "Run the command again when nobody writes there; a store that goes on so "
+                        "is faulty.",
+                    )
+                data = memoryview(answer.bytes())
+            except FileNotFoundError:
+                raise StoreError(
+                    f"{self.address.key(name)} is listed, and the store does not give it.",
+                    "Run the command again; a store that goes on so is faulty.",
+                ) from None
+            except self._obs.exceptions.PreconditionError:
+                raise StoreError(
+                    f"{self.address.key(name)} changed while it was read.",
+                    "Run the command again when nobody writes there.",
+                ) from None
+        if data.nbytes != stop - start:
+            raise StoreError(
+                f"{self.address.key(name)}: the store gave {data.nbytes} bytes of {stop - start}.",
+                "Run the command again; a store that goes on so is faulty.",
+            )
+        return data
+
+    def put(self, name: str, data: bytes | Path, condition: str = "") -> str:
+        """Put an object whole, in parts where it is large; its new tag.
+
+        `condition` is NEW, or the tag of the version to replace. Raises StoreConflictError where
+        it does not hold, FileNotFoundError where the file `data` went."""
+        size = data.stat().st_size if isinstance(data, Path) else len(data)
+        options: dict[str, Any] = {"chunk_size": PART_BYTES, "max_concurrency": PARTS}
+        if condition:
+            options["mode"] = "create" if condition == NEW else {"e_tag": condition}
+        with self._errors("write", name):
+            self._count("put", written=size)
+            return str(self._put(name, data, condition, options)["e_tag"] or "")
+
+    def _put(self, name: str, data: bytes | Path, tag: str, options: dict[str, Any]) -> Any:
+        try:
+            return self._obs.put(self._store, name, data, **options)
+        except NotImplementedError:  # a directory knows no conditions but `create`
+            now = self.head(name)
+            if now is None or now.tag != tag:
+                raise self._conflict(name) from None
+            del options["mode"]
+            return self._obs.put(self._store, name, data, **options)
+        except (self._obs.exceptions.PreconditionError, self._obs.exceptions.AlreadyExistsError):
+            raise self._conflict(name) from None
+
+    def _conflict(self, name: str) -> StoreConflictError:
+        return StoreConflictError(
+            f"Another process has written {self.address.key(name)}.",
+            "One trainer writes a run: stop one of them, then run the same command again.",
+        )
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove objects; one that is not there is removed already."""
+        for name in names:
+            with self._errors("remove", name):
+                self._count("delete")
+                with suppress(FileNotFoundError):
+                    self._obs.delete(self._store, name)
+
+    def _count(self, kind: str, read: int = 0, written: int = 0) -> None:
+        with self._lock:
+            self.counts.requests[kind] = self.counts.requests.get(kind, 0) + 1
+            self.counts.bytes_read += read
+            self.counts.bytes_written += written
+
+    @contextmanager
+    def _errors(self, verb: str, name: str) -> Iterator[None]:
+        known = self._obs.exceptions
+        place = self.address.key(name) if name else self.address.url
+        try:
+            yield
+        except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
+            raise StoreError(
+                f"The store does not let us {verb} {place}: {_first_line(error)}",
+                "Check the credentials in the environment, and what they allow.",
+            ) from None
+        except (known.BaseError, ValueError) as error:
+            raise StoreError(
+                f"The store failed to {verb} {place}: {_first_line(error)}",
+                "Check the network, the endpoint and the credentials; then run the same command "
+                "again.",
+            ) from None
+
+
+def _found(item: Any) -> Found:
+    return Found(int(item["size"]), str(item.get("e_tag") or ""))
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).split("\n\nDebug source", 1)[0]
+    return re.sub(r"\?\S*", "", " ".join(text.split()))[:500]
+
+
+def library() -> Any:
+    """The module obstore. Raises CannotCheckError where it is not installed."""
+    try:
+        obs: Any = import_module("obstore")
+        import_module("obstore.store")
+        import_module("obstore.exceptions")
+    except ImportError:
+        raise CannotCheckError("An object store needs the package obstore.", _INSTALL) from None
+    return obs
+
+
+def _opened(address: Address, made: bool) -> Any:
+    kinds = library().store
+    try:
+        if address.scheme == "file":
+            return kinds.LocalStore("/" + address.prefix, mkdir=made)
+        options: dict[str, Any] = dict(_TIMEOUTS)
+        if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
+            options["allow_http"] = True
+        kind = {"s3": kinds.S3Store, "gs": kinds.GCSStore, "az": kinds.AzureStore}[address.scheme]
+        return kind(
+            address.bucket,
+            prefix=address.prefix or None,
+            client_options=options,
+            retry_config=_RETRIES,
+        )
+    except Exception as error:  # obstore's own classes, and ValueError
+        raise StoreError(
+            f"{address.url} cannot be opened: {_first_line(error)}",
+            "Check the address, and the credentials in the environment.",
+        ) from None

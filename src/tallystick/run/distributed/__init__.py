@@ -1,0 +1,1 @@
+"""One run, executed by several workers: the same run root (docs/adr/0020)."""

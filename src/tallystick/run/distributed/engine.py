@@ -1,0 +1,91 @@
+"""The engine of a run that several workers execute: every worker has one, and all step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tallystick.commit.data import batch_columns
+from tallystick.commit.tensor import Array, check_canonical
+from tallystick.errors import UsageError
+from tallystick.program.executor import Executor
+from tallystick.program.ir import COMMIT, Input, Program, Value
+from tallystick.program.owners import Owners
+from tallystick.program.partial_sums import share
+from tallystick.program.pieces import piece
+from tallystick.run.distributed.step import DistributedStep
+from tallystick.run.distributed.team import Order, Team
+from tallystick.run.execute.engine import Engine
+from tallystick.run.store.trace import NodeTrace
+
+
+@dataclass
+class TeamEngine(Engine):
+    """Executes the run with the other workers of `team`. `state` is a TeamState.
+
+    At worker 0 `run` gives the order, and raises an error that any worker met. At the others it is
+    called by the order.
+    """
+
+    team: Team = field(kw_only=True)
+
+    @property
+    def hashes_beside(self) -> bool:
+        """Each worker has a share of the state: all hash it together, between two steps."""
+        return False
+
+    def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
+        if trace:
+            raise UsageError("Several workers keep no node digests.", "Use one worker.")
+        self.team.give(Order.STEP, self.step)
+        with self.team.all_alike():
+            return super().run()
+
+    def _executor_at(self, step: int) -> Any:
+        number = self.job.commitment.timetable.at(step).program
+        if number not in self._executors:
+            self._executors[number] = self._made(number)  # type: ignore[assignment]
+        return self._executors[number]
+
+    def _made(self, number: int) -> Executor | DistributedStep:
+        owners, team = self.team.owners, self.team
+        if not owners.programs[number].section:
+            return Executor(held_part(owners, number), self.context)
+        parts = self.job.commitment.timetable.programs[number].micro_batches
+        return DistributedStep(owners, number, parts, team.transport, self.context)
+
+    def batch(self, step: int) -> dict[str, Array]:
+        """The records of this worker's micro-batches; the whole batch where a program has none."""
+        timetable = self.job.commitment.timetable
+        occasion = timetable.at(step)
+        entry = timetable.programs[occasion.program]
+        if entry.data is None or not self.job.texts[occasion.program].section:
+            return super().batch(step)
+        parts = share(self.team.rank, self.team.transport.size, entry.micro_batches)
+        size = entry.batch_size // entry.micro_batches
+        indices = timetable.indices(occasion)[parts.start * size : parts.stop * size]
+        columns = batch_columns(self.job.columns_of[entry.data], indices)
+        for name, array in columns.items():
+            check_canonical(array, f"batch tensor {name}")
+        return columns
+
+
+def held_part(owners: Owners, number: int) -> Program:
+    """A program without micro-batches over the slots that every worker holds: without those that
+    it passes through."""
+    program = owners.programs[number]
+    index = program.input_index
+    kept = [
+        (name, value)
+        for name, value in program.outputs
+        if name not in owners.types or value != Value(-1, index[name])
+    ]
+    # The commit node computes nothing, and is the last one.
+    nodes = [node for node in program.nodes if node.op != COMMIT]
+
+    def place(value: Value) -> Value | Input:
+        return program.inputs[value.out] if value.is_input else value
+
+    state = [program.inputs[index[name]] for name, _ in kept if name in owners.types]
+    return piece(program.contract, nodes, kept, place, always=state)

@@ -1,0 +1,151 @@
+"""The fold of values whose parts several workers have: each value at its owner, in the split's
+order (NUMERICS 10.12).
+
+Every worker sends its sums of subtrees to the owner, bundle by bundle; the owner folds them with
+the kernel that one worker would use. In a round every owner gets one bundle from every worker, so
+all links carry bytes at once, and nobody receives more than a bundle from each other worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tallystick.errors import TallystickError
+from tallystick.kernels.device import Device, Tensor
+from tallystick.kernels.table import Run
+from tallystick.numerics.types import Attrs, TensorType
+from tallystick.program.ir import Value
+from tallystick.program.layout import new_tensor
+from tallystick.program.partial_sums import merge, share, subtrees
+from tallystick.run.distributed.bundles import Segment, bundles, on_device, part_of
+from tallystick.run.distributed.messages import Round, as_bytes
+from tallystick.run.distributed.transport import Bytes, Transport
+
+Trees = Sequence[tuple[int, int]]  # (level, first micro-batch) of the sums that a worker has
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A fold of the text with its attributes for V micro-batches, and the memory for its result
+    where this worker owns it."""
+
+    value: Value
+    type: TensorType
+    owner: int
+    attrs: Attrs
+    result: Tensor | None
+
+
+@dataclass
+class Folding:
+    """The folds of one program, all of values of rank 1 or more, and who sends what to whom."""
+
+    transport: Transport
+    device: Device
+    run: Run
+    micro_batches: int
+    folds: Sequence[Fold]
+    _rounds: list[list[list[Segment]]] = field(init=False)  # by owner
+
+    def __post_init__(self) -> None:
+        size = self.transport.size
+        self.trees: list[Trees] = [
+            subtrees(share(rank, size, self.micro_batches)) for rank in range(size)
+        ]
+        self._rounds = []
+        for rank in range(size):
+            own = {f.value: f.type for f in self.folds if f.owner == rank}
+            self._rounds.append(bundles(own.items()))
+
+    def execute(
+        self, sums: Mapping[Value, Sequence[Tensor]], note: Callable[[TallystickError], None]
+    ) -> None:
+        """Fold the values of all workers; `sums` are this worker's, which stay as they are."""
+        rank = self.transport.rank
+        for number in range(max(map(len, self._rounds), default=0)):
+            exchange = Round(self.transport, "partial sums")
+            for owner, listed in enumerate(self._rounds):
+                if number >= len(listed):
+                    continue
+                if owner == rank:
+                    self._expect(exchange, listed[number])
+                else:
+                    exchange.send(self._parts(sums, listed[number]), [owner])
+            found = exchange.finish(note)
+            if number < len(self._rounds[rank]):
+                self._fold(sums, found, self._rounds[rank][number])
+
+    def _expect(self, exchange: Round, segments: Sequence[Segment]) -> None:
+        size = sum(s.nbytes for s in segments)
+        for source, trees in enumerate(self.trees):
+            if source != self.transport.rank:
+                exchange.expect(size * len(trees), source)
+
+    def _parts(
+        self, sums: Mapping[Value, Sequence[Tensor]], segments: Sequence[Segment]
+    ) -> list[Bytes]:
+        """The sums of each segment, subtree by subtree."""
+        return [
+            as_bytes(self.device.host(part_of(self.device, tensor, segment)))
+            for segment in segments
+            for tensor in sums[segment.key]
+        ]
+
+    def _fold(
+        self,
+        sums: Mapping[Value, Sequence[Tensor]],
+        found: Mapping[int, Bytes],
+        segments: Sequence[Segment],
+    ) -> None:
+        at = dict.fromkeys(found, 0)
+        for segment in segments:
+            given: list[tuple[tuple[int, int], Tensor]] = []
+            for source, trees in enumerate(self.trees):
+                for number, tree in enumerate(trees):
+                    if source == self.transport.rank:
+                        given.append((tree, self._copied(sums[segment.key][number], segment)))
+                        continue
+                    data = found[source][at[source] : at[source] + segment.nbytes]
+                    at[source] += segment.nbytes
+                    given.append((tree, on_device(self.device, data, segment.type.dtype)))
+            total = merge(given, self._add)
+            for fold in self.folds:
+                if fold.value == segment.key and fold.result is not None:
+                    self.run(fold.attrs, [total], [part_of(self.device, fold.result, segment)])
+
+    def _copied(self, tensor: Tensor, segment: Segment) -> Tensor:
+        """A segment of this worker's own sum, which another folded value may lie in too."""
+        made = new_tensor(
+            self.device, TensorType(segment.type.dtype, (segment.stop - segment.start,))
+        )
+        self.device.copy(part_of(self.device, tensor, segment), made)
+        return made
+
+    def _add(self, left: Tensor, right: Tensor) -> None:
+        self.run({"mean": False}, [left, right], [left])
+
+
+def fold_small(
+    trees: Sequence[Trees],
+    sums: Sequence[np.ndarray],
+    device: Device,
+    run: Run,
+    attrs: Attrs,
+) -> np.ndarray:
+    """The fold of a value of rank 0, by the kernel of every worker. `sums` has every worker's,
+    f32[number of its trees]."""
+    given = []
+    for own, values in zip(trees, sums, strict=True):
+        for tree, value in zip(own, values, strict=True):
+            given.append((tree, on_device(device, as_bytes(value), "f32")))
+
+    def add(left: Tensor, right: Tensor) -> None:
+        run({"mean": False}, [left, right], [left])
+
+    total = merge(given, add)
+    result = new_tensor(device, TensorType("f32", (1,)))
+    run(attrs, [total], [result])
+    return np.array(device.host(result)).reshape(())

@@ -1,0 +1,228 @@
+"""Worker 0: it starts or finds the others, trains, and says who failed.
+
+On one machine it starts the other workers itself (`--workers`). Where torchrun has started all of
+them, on one machine or many, it is one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
+from tallystick.run.distributed.hello import welcome
+from tallystick.run.distributed.maker import TeamMaker
+from tallystick.run.distributed.team import Order, Team, owners_of
+from tallystick.run.distributed.transport import Meeting, launched
+from tallystick.run.distributed.worker import FAULT, LOST, work
+from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
+
+DEFAULT_TIMEOUT = 1800.0
+_LAST_WORDS_SECONDS = 3.0
+
+
+def threads_each(workers: int) -> int:
+    """The threads of each worker on a machine that they share, where the user names none."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        cores = os.cpu_count() or 1
+    return max(1, cores // workers)
+
+
+def workers_of(asked: int | None) -> int:
+    """The number of workers of this call: torchrun's, or as many as the user asks for.
+
+    Raises UsageError where the two differ."""
+    found = launched()
+    if found is None:
+        return asked or 1
+    if asked is not None and asked != found[1]:
+        raise UsageError(
+            f"torchrun started {found[1]} workers, and --workers says {asked}.",
+            "Leave --workers out.",
+        )
+    return found[1]
+
+
+def train_by(
+    workers: int,
+    job: Job,
+    out: Path,
+    options: Options,
+    listener: Listener | None,
+    device: str = "cpu",
+    timeout: float = DEFAULT_TIMEOUT,
+) -> RunSummary:
+    """Train `job` with `workers` workers, one of them as `train_job` does. Raises as `train_with`
+    and `train_job`."""
+    if workers == 1:
+        return train_job(job, out, options, listener)
+    return train_with(job, out, options, listener, workers, device, timeout)
+
+
+@dataclass
+class Others:
+    """The other workers, as worker 0 sees them: processes that it started, or torchrun's."""
+
+    meeting: Meeting
+    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, job: Path, threads: int, device: str) -> None:
+        """Start the other workers on this machine."""
+        for rank in range(1, self.meeting.size):
+            given = {
+                "rank": rank,
+                "size": self.meeting.size,
+                "timeout": self.meeting.timeout,
+                "port": self.meeting.port,
+                "job": str(job),
+                "threads": threads,
+                "device": device,
+            }
+            command = [sys.executable, "-m", "tallystick.run.distributed.worker", json.dumps(given)]
+            self.processes[rank] = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def check(self) -> None:
+        """Raise WorkerError where one of them is known to have ended."""
+        why = self._known()
+        if why is not None:
+            raise WorkerError(why, RESUME)
+
+    def explain(self, error: PeerLostError) -> NoReturn:
+        """Raise the error for the worker that failed first, by what the processes and the others'
+        last words say; else `error` itself."""
+        end = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < end:
+            why = self._known()
+            if why is not None:
+                raise WorkerError(why, RESUME) from error
+            time.sleep(0.05)
+        raise error
+
+    def _known(self) -> str | None:
+        """A sentence about a worker that is known to have failed by itself."""
+        codes = {rank: process.poll() for rank, process in self.processes.items()}
+        for rank, code in codes.items():
+            if code is not None and code < 0:
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) was killed by {_signal(-code)}."
+        for rank in range(1, self.meeting.size):
+            fault = self._word(f"{FAULT}/{rank}")
+            if fault:
+                try:
+                    message = str(json.loads(fault)[0])
+                except (ValueError, IndexError, KeyError):
+                    message = "it does not say why."
+                return f"Worker {rank} ended: {message}"
+        for rank, code in codes.items():
+            if code is not None and not self._word(f"{LOST}/{rank}"):
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) ended with exit code {code}."
+        return None
+
+    def _word(self, key: str) -> str:
+        try:
+            return self.meeting.get(key).decode() if self.meeting.has(key) else ""
+        except (RuntimeError, PeerLostError):
+            return ""
+
+    def end(self) -> None:
+        """End the processes that worker 0 started: their standard input closes."""
+        for process in self.processes.values():
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in self.processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def train_with(
+    job: Job,
+    out: Path,
+    options: Options,
+    listener: Listener | None,
+    workers: int,
+    device: str = "cpu",
+    timeout: float = DEFAULT_TIMEOUT,
+) -> RunSummary:
+    """Train `job` with `workers` workers, of which this process is the first.
+
+    `options.context` is this worker's; the others get as many threads, and `device`. Raises as
+    `train_job`; WorkerError where a worker fails; UsageError where the job is not for so many.
+    """
+    owners_of(job, workers)
+    if options.trace is not None:
+        raise UsageError(
+            "Several workers keep no node digests (--trace).",
+            "Train without --trace, or with one worker: the bits are the same.",
+        )
+    meeting = Meeting(0, workers, timeout)
+    others = Others(meeting)
+    team: Team | None = None
+    try:
+        if launched() is None:
+            others.start(job.directory, options.context.threads, device)
+        transport = welcome(meeting, job, others.check)
+        team = Team(job, transport, options.context)
+        options.maker = TeamMaker(team)
+        return train_job(job, out, options, listener)
+    except PeerLostError as error:
+        others.explain(error)
+    finally:
+        _dismiss(team)
+        others.end()
+
+
+def _dismiss(team: Team | None) -> None:
+    """Tell waiting workers that the run is over or paused; cut off those that wait for a dead
+    one."""
+    if team is None:
+        return
+    try:
+        if team.idle:
+            team.give(Order.END)
+    except PeerLostError:
+        pass
+    team.transport.close()
+
+
+def as_launched(
+    job: Path, threads: int | None, device: str, timeout: float
+) -> Callable[[], int] | None:
+    """What this process is to do if torchrun started it as a worker other than the first: be that
+    worker; the result is the exit code."""
+    found = launched()
+    if found is None or found[0] == 0:
+        return None
+    rank, size = found
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    count = threads or threads_each(local)
+    # On worker 0's machine it has hashed the job's records itself; on another one a worker does.
+    verify = os.environ.get("LOCAL_RANK") == "0"
+
+    def be() -> int:
+        return work(Meeting(rank, size, timeout), job, count, device, verify)
+
+    return be

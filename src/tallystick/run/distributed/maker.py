@@ -1,0 +1,81 @@
+"""The maker of a run that several workers execute: worker 0's trainer gets its parts from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tallystick.commit.state import CHAIN_START, LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT
+from tallystick.commit.tensor import Array
+from tallystick.disk.tensorfile import TensorFile
+from tallystick.errors import UsageError
+from tallystick.job.job import STATE0, Job, altered
+from tallystick.kernels.context import ExecutionContext
+from tallystick.numerics.types import DTYPES
+from tallystick.program.state import State
+from tallystick.run.distributed.engine import TeamEngine
+from tallystick.run.distributed.team import Team
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.maker import Maker
+from tallystick.run.logs.training import TrainerLogs
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
+
+
+@dataclass
+class TeamMaker(Maker):
+    """Makes the parts of a run for the workers of `team`. No worker has a whole state."""
+
+    team: Team
+
+    def verified(self, job: Job) -> State | None:
+        job.verify_but_state()
+        return None
+
+    def first_state(self, job: Job, verified: State | None) -> State:
+        with job.open_genesis() as file:
+            state = self.team.load(0, self._genesis(job, file), (CHAIN_START, CHAIN_START))
+        if state.loaded_root() != job.commitment.genesis_root:
+            altered(job.directory / STATE0)
+        return state
+
+    def _genesis(self, job: Job, file: TensorFile) -> Iterator[tuple[str, Array]]:
+        for name in self.team.types:
+            yield name, job.filled(name) if name in job.fills else self._slot(file, name)
+
+    def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
+        with store.open_state(job, step) as file:
+            chains = tuple(file.raw(n).tobytes() for n in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT))
+            slots = ((name, self._slot(file, name)) for name in self.team.types)
+            state = self.team.load(step, slots, (chains[0], chains[1]))
+        store.check_root(step, state.loaded_root(), root)
+        return state
+
+    def _slot(self, file: TensorFile, name: str) -> Array:
+        type_ = self.team.types[name]
+        found: np.ndarray = file.raw(name).view(DTYPES[type_.dtype])
+        return found.reshape(type_.shape)
+
+    def logs(
+        self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
+    ) -> TrainerLogs | None:
+        if replay is not None:
+            raise UsageError("Several workers follow no rounding logs.", "Use one worker.")
+        return super().logs(job, store, journal, replay, compress)
+
+    def engine(
+        self,
+        job: Job,
+        state: State,
+        step: int,
+        context: ExecutionContext,
+        logs: TrainerLogs | None,
+        losses: Sequence[int],
+    ) -> Engine:
+        return TeamEngine(job, state, step, context, team=self.team)
+
+    def session(self) -> dict[str, int]:
+        return {"workers": self.team.transport.size}

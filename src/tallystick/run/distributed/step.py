@@ -1,0 +1,308 @@
+"""A step of a program with micro-batches, as each of several workers executes it (docs/adr/0020).
+
+Each worker executes its micro-batches, and sends the sums of each folded value to the value's
+owner. The owner folds them and executes the nodes of its groups. Then it sends the new tensors that
+micro-batches read. Every worker calls `run_step` at once; all return the same loss, or raise the
+same error with the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tallystick.errors import UsageError
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.device import Tensor
+from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.types import DTYPES, Attrs
+from tallystick.program.executor import Executor, StepResult, Tap
+from tallystick.program.expand import numbering
+from tallystick.program.ir import Value
+from tallystick.program.layout import new_tensor
+from tallystick.program.owners import Owners
+from tallystick.program.partial_sums import share
+from tallystick.program.pieces import value_name
+from tallystick.program.section_share import SectionShare
+from tallystick.program.tail import Phase, Tail
+from tallystick.run.distributed.bundles import bundles, part_of
+from tallystick.run.distributed.faults import TransportFaultError
+from tallystick.run.distributed.folding import Fold, Folding, fold_small
+from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
+from tallystick.run.distributed.transport import Bytes, Transport
+
+
+@dataclass(frozen=True)
+class _Small:
+    """A fold of a value of rank 0, which every worker makes."""
+
+    value: Value
+    node: int
+    attrs: Attrs
+
+
+class DistributedStep:
+    """Executes program `number` of `owners` for `micro_batches`, with the other workers.
+
+    The state has at least the slots that this worker holds. Raises as SectionedExecutor, and
+    WorkerError where another worker or the way to it fails.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        number: int,
+        micro_batches: int,
+        transport: Transport,
+        context: ExecutionContext,
+    ) -> None:
+        self.program = owners.programs[number]
+        self.owners, self.transport, self.context = owners, transport, context
+        self.micro_batches, self.rank = micro_batches, transport.rank
+        self._device = context.device
+        self._consent = Consent(transport)
+        self.state_intact = True
+        own = share(self.rank, transport.size, micro_batches)
+        self.section = SectionShare(self.program, micro_batches, own, context)
+        self.tail = Tail(owners, number, self.rank, numbering(self.program, micro_batches))
+        self._phases = [
+            Executor(phase.program, context, None, phase.numbers) for phase in self.tail.phases
+        ]
+        link = self.section.carrying.link
+        self._link = Executor(link, context) if self.program.carried else None
+        with context.entered():
+            self._carried = {
+                slot: new_tensor(self._device, self.program.state_types[slot])
+                for slot, _ in self.program.carried
+            }
+        self._run = self._device.kernels(self._phases[0].contract)[FOLD].run
+        self._small, large = self._folds(number)
+        self._folding = Folding(transport, self._device, self._run, micro_batches, large)
+        # These are in the phases' memory already, before the phases are executed.
+        self._folded = {value_name(Value(i, 0)) for i in self.tail.folds()}
+        self._folded -= {value_name(Value(small.node, 0)) for small in self._small}
+        self._sent = self._news()
+
+    @property
+    def arena_bytes(self) -> int:
+        """The planned memory, in bytes, for all tensors that are neither state nor batch."""
+        return self.section.arena_bytes + sum(e.arena_bytes for e in self._phases)
+
+    # -- preparation -------------------------------------------------------------------------------
+
+    def _folds(self, number: int) -> tuple[list[_Small], list[Fold]]:
+        small, large = [], []
+        for index in self.tail.folds():
+            node = self.program.nodes[index]
+            (value,) = node.inputs
+            assert value is not None
+            attrs: Attrs = {"mean": False}
+            if node.attrs["mean"]:
+                attrs = {"count": self.micro_batches, "mean": True}
+            owner = self.owners.node(number, index)
+            if owner is None:
+                small.append(_Small(value, index, attrs))
+            else:
+                place = self._place(value_name(Value(index, 0))) if owner == self.rank else None
+                large.append(Fold(value, node.out_types[0], owner, attrs, place))
+        return small, large
+
+    def _place(self, name: str) -> Tensor | None:
+        """The memory that all phases read the value `name` from; None where none reads it."""
+        found: Tensor | None = None
+        for executor in self._phases:
+            staged = executor.staged.get(name)
+            if staged is None:
+                continue
+            if found is None:
+                found = staged
+            executor.stage_in(name, found)
+        return found
+
+    def _news(self) -> list[list[list[Any]]]:
+        """By owner, the bundles of the slots that all workers hold and a step changes."""
+        index = self.program.input_index
+        changed = {n for n, v in self.program.next_state.items() if v != Value(-1, index[n])}
+        names = sorted((self.owners.held - self.owners.common) & changed)
+        types, slots = self.owners.types, self.owners.slots
+        return [
+            bundles((name, types[name]) for name in names if slots[name] == rank)
+            for rank in range(self.transport.size)
+        ]
+
+    # -- a step ------------------------------------------------------------------------------------
+
+    def run_step(
+        self,
+        state: Mapping[str, Tensor],
+        batch: Mapping[str, np.ndarray],
+        scalars: Mapping[str, float] | None = None,
+        rng: Sequence[int] | np.ndarray | None = None,
+        tap: Tap | None = None,
+        advance: bool = True,
+        before_write: Callable[[], None] | None = None,
+    ) -> StepResult:
+        """Execute the step; `batch` are the records of this worker's micro-batches. `before_write`
+        is called at the start: the workers hash the state between two steps.
+
+        Raises UsageError for a tap: no worker has all nodes.
+        """
+        if tap is not None or not advance:
+            raise UsageError(
+                "Several workers cannot show the nodes of a step.", "Use one worker (--workers 1)."
+            )
+        if before_write is not None:
+            before_write()
+        scalars, consent = scalars or {}, self._consent
+        with self.context.entered():
+            self.state_intact = True
+            consent.attempt(lambda: self.section.execute(state, batch, scalars, rng))
+            consent.agree()
+            given = self._exchange_small(state)
+            self._folding.execute(self.section.sums, consent.note)
+            self.section.forget()
+            result: list[StepResult] = []
+            for phase, executor in zip(self.tail.phases, self._phases, strict=True):
+                if executor is self._phases[-1]:
+                    # Every digest of every message is right, at every worker, before any update.
+                    consent.agree()
+                    self.state_intact = False
+                result.clear()
+                work = partial(self._execute, executor, state, given, scalars, result)
+                consent.attempt(work)
+                self._after(phase, result, given)
+            consent.agree()
+            self._spread(state)
+            consent.agree()
+            self.state_intact = True
+        (last,) = result
+        return StepResult(last.loss, last.outputs, state)
+
+    def _execute(
+        self,
+        executor: Executor,
+        state: Mapping[str, Tensor],
+        given: Mapping[str, Any],
+        scalars: Mapping[str, float],
+        result: list[StepResult],
+    ) -> None:
+        folded = {n: t for n, t in executor.staged.items() if n in self._folded}
+        result.append(executor.run_step(state, {**given, **folded}, scalars))
+
+    # -- values of rank 0, and statistics ----------------------------------------------------------
+
+    def _exchange_small(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Fold the values of rank 0, and carry the carried slots: inputs of the phases."""
+        trees, sent = self._folding.trees, self.section.carrying.sent
+        values = sorted({small.value for small in self._small})
+        parts = [share(r, self.transport.size, self.micro_batches) for r in range(len(trees))]
+        host = self._device.host
+        own = [as_bytes(host(t)) for v in values for t in self.section.sums[v]]
+        own += [as_bytes(found[v]) for found in self.section.statistics for v in sent]
+        width = sum(self.program.type_of(v).nbytes for v in sent)
+        sizes = [
+            4 * len(values) * len(tree) + width * len(part)
+            for tree, part in zip(trees, parts, strict=True)
+        ]
+        bodies = self._gather(own, sizes, "losses and statistics")
+        at = [0] * len(bodies)
+
+        def take(rank: int, nbytes: int) -> Bytes:
+            at[rank] += nbytes
+            return bodies[rank][at[rank] - nbytes : at[rank]]
+
+        sums = {
+            v: [take(r, 4 * len(tree)).view(np.float32) for r, tree in enumerate(trees)]
+            for v in values
+        }
+        given: dict[str, Any] = {}
+        for small in self._small:
+            total = fold_small(trees, sums[small.value], self._device, self._run, small.attrs)
+            given[value_name(Value(small.node, 0))] = total
+        if self._link is not None:
+            self._consent.attempt(lambda: self._carry(state, parts, take))
+            for slot, value in self.program.carried:
+                given[value_name(value)] = self._carried[slot]
+        return given
+
+    def _carry(self, state: Mapping[str, Tensor], parts: Sequence[range], take: Any) -> None:
+        assert self._link is not None
+        for slot, tensor in self._carried.items():
+            self._device.copy(state[slot], tensor)
+        slots = {**state, **self._carried}
+        for rank, own in enumerate(parts):
+            for _ in own:
+                batch = {}
+                for value in self.section.carrying.sent:
+                    type_ = self.program.type_of(value)
+                    data = take(rank, type_.nbytes).view(DTYPES[type_.dtype])
+                    batch[value_name(value)] = data.reshape(type_.shape)
+                self._link.run_step(slots, batch)
+
+    def _gather(self, own: Sequence[Bytes], sizes: Sequence[int], what: str) -> list[Bytes]:
+        """What every worker sends to every other; `sizes` are those of all."""
+        longest = max(sizes)
+        if not longest:
+            return [np.empty(0, np.uint8) for _ in sizes]
+        filling = np.zeros(longest - sizes[self.rank], np.uint8)
+        found = []
+        for rank, message in enumerate(self.transport.gather(sealed([*own, filling]))):
+            try:
+                found.append(opened(message, rank, what))
+            except TransportFaultError as error:
+                self._consent.note(error)
+                found.append(message)
+        return found
+
+    def _after(self, phase: Phase, result: Sequence[StepResult], given: dict[str, Any]) -> None:
+        """Exchange what other owners need of a phase, and keep what this worker's next one does."""
+        outputs = result[0].outputs if result else {}
+        for value in phase.kept:
+            if outputs:
+                given[value_name(value)] = outputs[value_name(value)]
+        if not phase.exchanged:
+            return
+        size = self.transport.size
+        of: list[list[Value]] = [[v for v, r in phase.exchanged if r == k] for k in range(size)]
+        nbytes = [sum(self.program.type_of(v).nbytes for v in values) for values in of]
+        own = [
+            as_bytes(outputs[value_name(v)])
+            if outputs
+            else np.zeros(self.program.type_of(v).nbytes, np.uint8)
+            for v in of[self.rank]
+        ]
+        for rank, body in enumerate(self._gather(own, nbytes, "norms")):
+            at = 0
+            for value in of[rank]:
+                type_ = self.program.type_of(value)
+                data = body[at : at + type_.nbytes].copy().view(DTYPES[type_.dtype])
+                given[value_name(value)] = data.reshape(type_.shape)
+                at += type_.nbytes
+
+    # -- the new tensors ---------------------------------------------------------------------------
+
+    def _spread(self, state: Mapping[str, Tensor]) -> None:
+        """Send the new values of this worker's slots that all hold, and receive the others'."""
+        others = [r for r in range(self.transport.size) if r != self.rank]
+        for number in range(max(map(len, self._sent), default=0)):
+            exchange = Round(self.transport, "new tensors")
+            for owner, listed in enumerate(self._sent):
+                if number >= len(listed):
+                    continue
+                if owner == self.rank:
+                    host = self._device.host
+                    parts = [part_of(self._device, state[s.key], s) for s in listed[number]]
+                    exchange.send([as_bytes(host(part)) for part in parts], others)
+                else:
+                    exchange.expect(sum(s.nbytes for s in listed[number]), owner)
+            for owner, body in exchange.finish(self._consent.note).items():
+                at = 0
+                for segment in self._sent[owner][number]:
+                    data = body[at : at + segment.nbytes].view(DTYPES[segment.type.dtype])
+                    at += segment.nbytes
+                    place = part_of(self._device, state[segment.key], segment)
+                    self._device.write(data, place)

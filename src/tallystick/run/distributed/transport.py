@@ -1,0 +1,171 @@
+"""The bytes between workers, moved by torch.distributed (gloo): the one file here with torch.
+
+Bytes are sent from worker to worker, gathered and broadcast. No collective computes: the sums of an
+all-reduce depend on sizes, channels and algorithms, so none may decide a bit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.run.distributed.faults import PeerLostError
+
+Bytes = np.ndarray  # u8[n], C-contiguous
+_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
+    """(rank, number of workers) if torchrun started this process as one of several; else None.
+
+    Raises UsageError for variables that are no numbers."""
+    found = os.environ if environment is None else environment
+    if not all(name in found for name in _TORCHRUN):
+        return None
+    try:
+        rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
+    except ValueError:
+        raise UsageError(
+            "RANK and WORLD_SIZE are set to what is no number.",
+            "Start with torchrun, or unset both.",
+        ) from None
+    return (rank, size) if size > 1 else None
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.distributed
+    except ImportError as error:
+        raise CannotCheckError(
+            f"Several workers need torch.distributed, which cannot be imported ({error}).",
+            "Install PyTorch (pip install 'tallystick[torch]'), or train with one worker.",
+        ) from error
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        raise CannotCheckError(
+            "This build of PyTorch has no torch.distributed with gloo.",
+            "Install one from pytorch.org, or train with one worker.",
+        )
+    return torch
+
+
+class Meeting:
+    """The table of keys at which workers meet before they are connected, and leave last words.
+
+    Worker 0 keeps it: on a free port of this machine (`host`), or where torchrun says.
+    """
+
+    def __init__(self, rank: int, size: int, timeout: float, port: int | None = None) -> None:
+        self.rank, self.size, self.timeout = rank, size, timeout
+        torch = _torch()
+        torch.set_num_threads(1)
+        span = timedelta(seconds=timeout)
+        if port is None and launched() is not None:
+            made = next(torch.distributed.rendezvous("env://", rank, size, timeout=span))
+            self.store, self.port = made[0], 0
+        else:
+            if sys.platform in _LOOPBACK:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK[sys.platform])
+            self.store = torch.distributed.TCPStore(
+                "127.0.0.1", port or 0, size, rank == 0, span, wait_for_workers=False
+            )
+            self.port = int(self.store.port)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.set(f"tallystick/{key}", value)
+
+    def has(self, key: str) -> bool:
+        return bool(self.store.check([f"tallystick/{key}"]))
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, waited for. Raises PeerLostError after the timeout."""
+        try:
+            return bytes(self.store.get(f"tallystick/{key}"))
+        except RuntimeError as error:
+            raise PeerLostError(0, str(error)) from error
+
+    def connect(self) -> Transport:
+        return Transport(self)
+
+
+class Transport:
+    """The connections of a worker to all others. Every receipt ends within the timeout.
+
+    Raises PeerLostError where a worker is gone or silent. `sent` counts the bytes that this worker
+    sent to others; a broadcast and a gathering count for each of them.
+    """
+
+    def __init__(self, meeting: Meeting) -> None:
+        self.rank, self.size, self.sent = meeting.rank, meeting.size, 0
+        self._torch = torch = _torch()
+        self._dist = torch.distributed
+        with _naming(None):
+            self._dist.init_process_group(
+                "gloo",
+                store=meeting.store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=timedelta(seconds=meeting.timeout),
+            )
+
+    def send(self, data: Bytes, to: int) -> Pending:
+        """Begin to send `data`, which stays as it is until the sending is waited for."""
+        self.sent += data.nbytes
+        with _naming(to):
+            return Pending(self._dist.isend(self._torch.from_numpy(data), to), to, data)
+
+    def receive(self, into: Bytes, source: int) -> Pending:
+        """Begin to receive exactly as many bytes as `into` has."""
+        with _naming(source):
+            return Pending(self._dist.irecv(self._torch.from_numpy(into), source), source, into)
+
+    def gather(self, data: Bytes) -> list[Bytes]:
+        """The `data` of every worker, of one length, at every worker."""
+        self.sent += data.nbytes * (self.size - 1)
+        found = [np.empty_like(data) for _ in range(self.size)]
+        with _naming(None):
+            self._dist.all_gather(
+                [self._torch.from_numpy(one) for one in found], self._torch.from_numpy(data)
+            )
+        return found
+
+    def broadcast(self, data: Bytes, source: int) -> None:
+        """Worker `source`'s `data` at every worker, in place."""
+        if self.rank == source:
+            self.sent += data.nbytes * (self.size - 1)
+        with _naming(None if self.rank == source else source):
+            self._dist.broadcast(self._torch.from_numpy(data), source)
+
+    def close(self) -> None:
+        """End all connections: whoever waits for this worker learns at once that it is gone."""
+        if self._dist.is_initialized():
+            self._dist.destroy_process_group()
+
+
+class Pending:
+    """A sending or a receipt under way."""
+
+    def __init__(self, work: Any, peer: int, data: Bytes) -> None:
+        self._work, self._peer = work, peer
+        self._data = data  # kept alive
+
+    def wait(self) -> None:
+        with _naming(self._peer):
+            self._work.wait()
+
+
+@contextmanager
+def _naming(peer: int | None) -> Iterator[None]:
+    """Turn an error of torch into one that names the worker at the other end."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLostError(peer, str(error)) from error

@@ -1,0 +1,115 @@
+"""A worker other than the first: it follows worker 0's orders until the run ends.
+
+Worker 0 starts it as `python -m tallystick.run.distributed.worker`, or torchrun starts it as
+`tallystick train`. It writes no file and prints nothing: what it has to say goes to worker 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tallystick.errors import CannotCheckError, TallystickError
+from tallystick.job.job_file import load_job
+from tallystick.kernels.devices import context_on
+from tallystick.kernels.environment import exact_environment
+from tallystick.run.distributed.engine import TeamEngine
+from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.hello import join
+from tallystick.run.distributed.team import Order, Team, TeamState
+from tallystick.run.distributed.transport import Meeting
+
+LOST, FAULT = "lost", "fault"
+
+
+def follow(team: Team) -> None:
+    """Follow orders until the end of the run, which may be a pause.
+
+    Raises PeerLostError where worker 0 or another one is gone."""
+    engine: TeamEngine | None = None
+    while True:
+        order, argument = team.next_order()
+        if order == Order.END:
+            return
+        try:
+            if order == Order.LOAD:
+                state = team.load(argument)
+                engine = TeamEngine(team.job, state, argument, team.context, team=team)
+                continue
+            assert engine is not None and isinstance(engine.state, TeamState)
+            if order == Order.STEP:
+                assert engine.step == argument
+                engine.run()
+            elif order == Order.DIGESTS:
+                team.digests(engine.state)
+            elif order == Order.FETCH:
+                team.fetch(engine.state, argument)
+        except PeerLostError:
+            raise
+        except TallystickError:
+            pass  # worker 0 has the same error, and decides
+
+
+def work(meeting: Meeting, job: Path, threads: int, device: str, verify: bool) -> int:
+    """Be worker `meeting.rank` of a run of `job`; the exit code.
+
+    With `verify` the job's records are hashed: its directory is not worker 0's.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # worker 0 decides where a run pauses
+    try:
+        loaded = load_job(job)
+        context = context_on(device, lambda: loaded.commitment.contract, threads)
+        if verify:
+            loaded.verify_but_state()
+        with context.entered():
+            transport = join(meeting, loaded)
+            follow(Team(loaded, transport, context))
+        transport.close()
+        return 0
+    except PeerLostError as error:
+        _say(meeting, LOST, str(error.rank))
+        return error.exit_code
+    except TallystickError as error:
+        _say(meeting, FAULT, json.dumps([error.message, error.next_action]))
+        return error.exit_code
+    except MemoryError:
+        _say(meeting, FAULT, json.dumps(["It has too little memory.", "Use more workers."]))
+        return CannotCheckError.exit_code
+
+
+def _say(meeting: Meeting, key: str, text: str) -> None:
+    """Leave last words for worker 0, if it is there to read them."""
+    with suppress(RuntimeError):
+        meeting.put(f"{key}/{meeting.rank}", text.encode()[:8000])
+
+
+def _die_with_parent() -> None:
+    """End this process as soon as worker 0 has: its end of our standard input closes."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        os._exit(CannotCheckError.exit_code)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Be the worker that the arguments say: a JSON object (launch.py)."""
+    given = json.loads(sys.argv[1])
+    _die_with_parent()
+    with exact_environment():
+        meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
+        code = work(meeting, Path(given["job"]), given["threads"], given["device"], False)
+    # Connections of a broken team could wait for the dead at an ordinary exit.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

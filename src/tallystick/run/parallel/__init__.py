@@ -1,0 +1,1 @@
+"""Audits in parallel: segments between stored states, in processes or on a cluster (ADR 0021)."""

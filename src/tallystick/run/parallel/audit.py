@@ -1,0 +1,210 @@
+"""An audit whose segments are repeated by several workers, or a sample of them by any number.
+
+The report is that of a serial audit (`run.execute.auditor`), whatever the number of workers, but
+for the machine's own figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tallystick import _core
+from tallystick.commit.signing import PublicKey
+from tallystick.errors import CannotCheckError, TallystickError, UsageError
+from tallystick.job.job import Job
+from tallystick.kernels.environment import exact_environment
+from tallystick.run.execute.auditor import Checked, check_claim, report_of
+from tallystick.run.execute.listener import Listener, Silent
+from tallystick.run.execute.outcome import Outcome
+from tallystick.run.parallel.driver import Driver, Result, Watcher
+from tallystick.run.parallel.executor import Executor
+from tallystick.run.parallel.processes import Processes
+from tallystick.run.parallel.sample import Size, confidence, count_of, draw, new_secret
+from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
+from tallystick.run.parallel.state import Kept, Plan, kept
+from tallystick.run.parallel.task import Task
+from tallystick.run.show.audit_report import AuditReport, Chance, Segments
+
+MOST_WORKERS = 1024
+
+
+@dataclass(frozen=True)
+class ParallelOptions:
+    """How to audit in parallel; nothing of it changes the verdict, but `sample`.
+
+    `workers`: how many segments at once; None is one in processes, and on a cluster what it has
+    room for. `threads` of each worker; None divides this machine's among the workers. `ray` is the
+    address of a Ray cluster. `state` is the auditor's own directory to take the audit up again
+    from. `sample` draws a share or a number of the segments, by `secret` or by a new one.
+    """
+
+    workers: int | None = None
+    threads: int | None = None
+    device: str = "cpu"
+    isa: str | None = None
+    ray: str | None = None
+    state: Path | None = None
+    sample: Size | None = None
+    secret: bytes | None = None
+
+
+def audit_in_parallel(
+    directory: Path,
+    job: Job | None = None,
+    steps: tuple[int, int] | None = None,
+    options: ParallelOptions | None = None,
+    *,
+    trust: Sequence[PublicKey] | None = None,
+    listener: Listener | None = None,
+) -> AuditReport:
+    """Repeat the run in `directory`, or `steps` of it, by segments; arguments as `audit_run`.
+
+    A listener gets notices, and progress by a method `segments(steps, of_steps, segments,
+    of_segments)` if it has one. Raises as `audit_run`; also MachineFaultError where workers fail
+    again and again or two repetitions differ, UsageError for options that do not fit.
+    """
+    options = options or ParallelOptions()
+    _check(options, steps)
+    told = listener or Silent()
+    began = time.monotonic()
+    with exact_environment():
+        checked = check_claim(Path(directory), job, trust)
+    with kept(options.state, Path(directory)) as state:
+        plan = _planned(checked, steps, options, state)
+        state.begin(plan)
+        executor = _executor(checked, job, options, plan)
+        telling = _Telling(told, state, plan)
+        driver = Driver(executor, plan.chosen, telling, state.done)
+        resumed = len(state.done)
+        told.notice(foretell(plan.chosen, executor.workers, step_seconds(checked)))
+        if resumed:
+            told.notice(f"{resumed} of {len(plan.chosen)} segments are done, by {options.state}.")
+        results = driver.run()
+        outcomes = _outcomes(results, plan)
+        state.end()
+    for notice in checked.notices:
+        told.notice(notice)
+    whole = steps is None and options.sample is None
+    report = report_of(checked, outcomes, whole, time.monotonic() - began)
+    report.segments = Segments(
+        total=len(plan.segments),
+        repeated=tuple((one.first, one.last) for one in plan.chosen[: len(outcomes)]),
+        resumed=resumed,
+        workers=executor.workers,
+        retries=driver.retries,
+        stragglers=driver.stragglers,
+        executor=executor.kind,
+    )
+    if plan.secret is not None:
+        report.sampled, report.secret = True, plan.secret.hex()
+        report.confidence = tuple(
+            Chance(
+                None if c.share is None else str(c.share),
+                c.false_segments,
+                float(c.probability),
+                str(c.probability),
+            )
+            for c in confidence(len(plan.segments), len(plan.chosen))
+        )
+    return report
+
+
+def _check(options: ParallelOptions, steps: tuple[int, int] | None) -> None:
+    if options.workers is not None and not 1 <= options.workers <= MOST_WORKERS:
+        raise UsageError(
+            f"There are no {options.workers} workers.", f"Use 1 to {MOST_WORKERS} workers."
+        )
+    if options.sample is not None and steps is not None:
+        raise UsageError(
+            "A sample is drawn from the whole run, and --steps names a part of it.",
+            "Give --sample or --steps, not both.",
+        )
+    if options.secret is not None and options.sample is None:
+        raise UsageError("A secret is for a sample.", "Give --sample too, or no --secret.")
+    if options.ray is not None and options.device != "cpu":
+        raise UsageError(
+            f"Segments on a Ray cluster are repeated on processors, not on {options.device}.",
+            "Leave out --device, or use --workers on a machine with a GPU.",
+        )
+
+
+def _planned(
+    checked: Checked, steps: tuple[int, int] | None, options: ParallelOptions, state: Kept
+) -> Plan:
+    """The segments to repeat: all, or the drawn ones."""
+    segments = segments_of(checked, steps)
+    plan = Plan(binding(checked.claim), segments, segments)
+    if options.sample is None:
+        return plan
+    count = count_of(options.sample, len(segments))
+    # A sample that is taken up again has its secret: another draw would be another chance.
+    secret = options.secret or state.secret(plan) or new_secret()
+    drawn = draw(secret, checked.job.digest, checked.claim.run_root, segments, count)
+    return replace(plan, chosen=drawn, secret=secret)
+
+
+def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan: Plan) -> Executor:
+    workers = options.workers or 1
+    threads = options.threads or max(1, _core.threads() // workers)
+    task = Task(
+        run=str(checked.store.directory.absolute()),
+        job=None if job is None else str(job.directory.absolute()),
+        binding=plan.binding.hex(),
+        device=options.device,
+        threads=threads,
+        isa=options.isa,
+    )
+    if options.ray is None:
+        return Processes(task, min(workers, len(plan.chosen)))
+    # Imported late: Ray is an extra.
+    from tallystick.run.parallel.cluster import cluster
+
+    return cluster(options.ray, replace(task, isa=None), options.workers, options.threads)
+
+
+def _outcomes(results: Sequence[Result], plan: Plan) -> list[Outcome]:
+    """The outcomes that a serial audit would have had up to its verdict. Raises the error that
+    decides."""
+    last = results[-1]
+    if isinstance(last, TallystickError):
+        raise last
+    outcomes = [one for one in results if isinstance(one, Outcome)]
+    before = plan.chosen[len(outcomes) - 2] if len(outcomes) > 1 else None
+    if last.at_start and before is not None and before.last == plan.chosen[len(outcomes) - 1].first:
+        # The segment before it ends with this very file, and found it to be right.
+        raise CannotCheckError(
+            f"The stored state of step {before.last} was read twice and differed: the run changed "
+            "while it was audited, or a disk fails.",
+            "Let no process write the run, and audit it again without an old --state.",
+        )
+    return outcomes
+
+
+def step_seconds(checked: Checked) -> float | None:
+    """The time of a step by the trainer's word (its sessions in the journal); None without one."""
+    steps = milliseconds = 0
+    for session in checked.claim.journal.sessions:
+        done = session.get("end_step", 0) - session.get("start_step", 0)
+        if "end_step" in session and "milliseconds" in session and done > 0:
+            steps, milliseconds = steps + done, milliseconds + session["milliseconds"]
+    return milliseconds / steps / 1000 if steps else None
+
+
+class _Telling(Watcher):
+    def __init__(self, listener: Listener, state: Kept, plan: Plan) -> None:
+        self._listener, self._state, self._plan = listener, state, plan
+        self._segments = getattr(listener, "segments", None)
+        self._total = sum(s.steps for s in plan.chosen)
+
+    def notice(self, text: str) -> None:
+        self._listener.notice(text)
+
+    def progress(self, steps: int, segments: int) -> None:
+        if self._segments is not None:
+            self._segments(steps, self._total, segments, len(self._plan.chosen))
+
+    def agreed(self, segment: Segment, outcome: Outcome) -> None:
+        self._state.keep(self._plan, segment, outcome)

@@ -1,0 +1,234 @@
+"""Attempts as tasks of a Ray cluster: this auditor's own machines, which see the run at one path.
+
+Ray places the tasks and says when a worker or a node dies; our driver decides what is repeated, so
+Ray's own retries are off. A task sends progress and its answer as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
+from tallystick.run.parallel.executor import Died, Ended, Event, Progress
+from tallystick.run.parallel.segments import Segment
+from tallystick.run.parallel.task import Repeater, Task, error_json
+from tallystick.run.store.version import tallystick_version
+
+_TOLD_S = 1.0
+_NODE_S = 120.0
+
+
+def _ray() -> Any:
+    """The module ray. Raises CannotCheckError where it is missing."""
+    try:
+        import ray
+    except ImportError as error:
+        raise CannotCheckError(
+            f"An audit on a cluster needs the package ray ({error}).",
+            "pip install 'tallystick[ray]', on every node.",
+        ) from None
+    return ray
+
+
+# ---- on a node ----------------------------------------------------------------------------------
+_repeaters: dict[str, Repeater] = {}
+
+
+def _repeater(task: str) -> Repeater:
+    """One repeater in a process of Ray, which serves many tasks: it checks the job once."""
+    if task not in _repeaters:
+        _repeaters.clear()
+        _repeaters[task] = Repeater(Task(**json.loads(task)))
+    return _repeaters[task]
+
+
+def look(task: str) -> str:
+    """What a node sees of the run: {"version", "error" or null}."""
+    from pathlib import Path
+
+    from tallystick.errors import TallystickError
+    from tallystick.run.store.directory import RunStore
+
+    told = Task(**json.loads(task))
+    error = None
+    try:
+        RunStore(Path(told.run)).commitment_bytes()
+    except TallystickError as found:
+        error = error_json(found)
+    return json.dumps({"version": tallystick_version(), "error": error})
+
+
+def attempt(task: str, first: int, last: int) -> Iterator[str]:
+    """Repeat a segment; progress as it goes, and the answer at the end."""
+    heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    spoke = [time.monotonic()]
+
+    def told(steps: int) -> None:
+        if time.monotonic() - spoke[0] >= _TOLD_S:
+            spoke[0] = time.monotonic()
+            heard.put({"steps": steps})
+
+    def work() -> None:
+        heard.put({"answer": _repeater(task).answer(Segment(first, last), told)})
+
+    yield json.dumps({"steps": 0})
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while True:
+        value = heard.get()
+        yield json.dumps(value)
+        if "answer" in value:
+            return
+
+
+# ---- at the auditor -----------------------------------------------------------------------------
+def cluster(address: str, task: Task, workers: int | None, threads: int | None) -> Cluster:
+    """Connect to the Ray cluster at `address`, and check that every node sees the run.
+
+    Without `threads` a task takes as many as the smallest node has; without `workers` there are
+    as many tasks at once as the cluster has room for. Raises CannotCheckError where Ray is missing
+    or the cluster is not reached, UsageError for a node that does not see the run.
+    """
+    ray = _ray()
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise CannotCheckError(
+                f"There is no Ray cluster at {address}: {str(error)[:200]}",
+                "Start one with `ray start --head`, and give the address that it prints.",
+            ) from None
+    try:
+        nodes = {
+            node["NodeID"]: node
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
+        }
+        if not nodes:
+            raise CannotCheckError(
+                f"The Ray cluster at {address} has no node with a processor.", "Start one."
+            )
+        _check_nodes(ray, nodes, task)
+        processors = {i: int(node["Resources"]["CPU"]) for i, node in nodes.items()}
+        each = threads or min(processors.values())
+        room = sum(count // each for count in processors.values())
+        if not room:
+            raise UsageError(
+                f"No node of the Ray cluster has {each} processors.", "Use fewer --threads."
+            )
+        return Cluster(ray, replace(task, threads=each), workers or room, ours)
+    except BaseException:
+        if ours:
+            ray.shutdown()
+        raise
+
+
+def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
+    """Raise UsageError unless every node has this version and sees the run."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    words = json.dumps(task.as_json())
+    asked = {}
+    for identity in nodes:
+        pinned = NodeAffinitySchedulingStrategy(identity, soft=False)
+        there = ray.remote(num_cpus=0, max_retries=1)(look).options(scheduling_strategy=pinned)
+        asked[identity] = there.remote(words)
+    for identity, reference in asked.items():
+        name = f"node {nodes[identity]['NodeManagerAddress']} ({identity[:8]})"
+        try:
+            seen = json.loads(ray.get(reference, timeout=_NODE_S))
+        except ray.exceptions.RayError as error:
+            raise UsageError(
+                f"The {name} of the Ray cluster does not answer: {_first_line(error)}.",
+                "Install tallystick on it, or take it out of the cluster.",
+            ) from None
+        if seen["version"] != tallystick_version():
+            raise UsageError(
+                f"The {name} has Tallystick {seen['version']}, and this one is "
+                f"{tallystick_version()}.",
+                "Install one version on every node.",
+            )
+        if seen["error"] is not None:
+            raise UsageError(
+                f"The {name} does not see the run: {seen['error']['message']}",
+                f"Every node must see {task.run} at this very path, on a disk they share.",
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.split(". ")[0][:200]
+
+
+class Cluster:
+    """Attempts on a cluster (executor.Executor)."""
+
+    kind = "ray"
+
+    def __init__(self, ray: Any, task: Task, workers: int, ours: bool) -> None:
+        self.workers = workers
+        self._ray, self._ours = ray, ours
+        self._task = json.dumps(task.as_json())
+        self._remote = ray.remote(num_cpus=task.threads, max_retries=0, num_returns="streaming")(
+            attempt
+        ).options(scheduling_strategy="SPREAD")
+        self._live: dict[Any, int] = {}
+
+    def start(self, attempt: int, segment: Segment) -> None:
+        """As Executor.start."""
+        self._live[self._remote.remote(self._task, segment.first, segment.last)] = attempt
+
+    def events(self, timeout: float) -> list[Event]:
+        """As Executor.events."""
+        if not self._live:
+            time.sleep(timeout)
+            return []
+        waited = list(self._live)
+        try:
+            ready, _ = self._ray.wait(waited, num_returns=len(waited), timeout=0, fetch_local=False)
+            if not ready:
+                ready, _ = self._ray.wait(waited, num_returns=1, timeout=timeout, fetch_local=False)
+        except self._ray.exceptions.RayError as error:
+            raise MachineFaultError(
+                f"The Ray cluster does not answer: {_first_line(error)}.", "Audit again."
+            ) from error
+        return [event for stream in ready for event in self._next(stream)]
+
+    def _next(self, stream: Any) -> list[Event]:
+        number, errors = self._live[stream], self._ray.exceptions
+        try:
+            value = json.loads(self._ray.get(next(stream)))
+        except StopIteration:
+            del self._live[stream]
+            return [Died(number, "it ended without an answer")]
+        except errors.OutOfMemoryError as error:
+            del self._live[stream]
+            return [Died(number, _first_line(error), memory=True)]
+        except errors.RayError as error:
+            del self._live[stream]
+            return [Died(number, f"{type(error).__name__}: {_first_line(error)}")]
+        if "answer" in value:
+            del self._live[stream]
+            return [Ended(number, value["answer"], "a node of the cluster")]
+        return [Progress(number, value["steps"])]
+
+    def stop(self, attempt: int) -> None:
+        """As Executor.stop."""
+        for stream, number in list(self._live.items()):
+            if number == attempt:
+                del self._live[stream]
+                self._ray.cancel(stream, force=True)
+
+    def close(self) -> None:
+        """As Executor.close."""
+        for number in list(self._live.values()):
+            self.stop(number)
+        if self._ours:
+            self._ray.shutdown()

@@ -1,0 +1,201 @@
+"""What an auditor keeps to take an audit up again: the results of segments that agreed.
+
+    audit.json              the audit: run (by segments.binding), segments, drawn ones, secret
+    segment-A-B.json        the outcome of steps A to B - 1
+    lock                    held by the auditor
+
+The directory is the auditor's own: whoever may write it writes the verdict. So it may not lie in
+the run, and nobody else may write it. Only segments that agreed are kept. One that did not is
+repeated when the audit is taken up, since the reason may be a file that was mended meanwhile. A
+verdict ends the state: its files are removed, and the next audit repeats everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallystick.commit.encoding import JsonValue
+from tallystick.disk.files import locked, remove_file, remove_temporaries, sync_path, write_file
+from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.private import private_directory, require_own
+from tallystick.disk.regular import lies_in, names, present
+from tallystick.errors import CorruptFileError, UsageError
+from tallystick.run.execute.outcome import Outcome, outcome_of
+from tallystick.run.parallel.segments import Segment
+
+FORMAT = "tallystick-audit/1"
+SEGMENT_FORMAT = "tallystick-audit-segment/1"
+MANIFEST, LOCK = "audit.json", "lock"
+_SEGMENT = re.compile(r"segment-([0-9]{1,13})-([0-9]{1,13})\.json", re.ASCII)
+_REMOVE = "Remove it, or name another --state directory."
+
+
+@dataclass
+class Plan:
+    """What an audit is going to repeat: `chosen` of `segments`; they differ for a sample, whose
+    `secret` chose them."""
+
+    binding: bytes
+    segments: list[Segment]
+    chosen: list[Segment]
+    secret: bytes | None = None
+
+    def as_json(self) -> dict[str, JsonValue]:
+        return {
+            "binding": self.binding.hex(),
+            "chosen": [[s.first, s.last] for s in self.chosen],
+            "format": FORMAT,
+            "secret": self.secret.hex() if self.secret is not None else None,
+            "segments": [[s.first, s.last] for s in self.segments],
+        }
+
+
+@dataclass
+class Kept:
+    """The state directory of one audit, open. Without a directory nothing is kept."""
+
+    directory: Path | None
+    done: dict[Segment, Outcome] = field(default_factory=dict)
+
+    def secret(self, plan: Plan) -> bytes | None:
+        """The secret of the sample that is taken up again, None where there is none.
+
+        Raises UsageError where the directory holds another audit, CorruptFileError,
+        DigestMismatchError where its manifest is damaged.
+        """
+        found = self._manifest()
+        if found is None:
+            return None
+        self._require_same(found, plan, ("binding", "segments"))
+        if found["secret"] is None:
+            raise self._foreign("no sample")
+        return bytes.fromhex(str(found["secret"]))
+
+    def begin(self, plan: Plan) -> None:
+        """Take up the audit of `plan`, or begin to keep it. Raises as `secret`."""
+        if self.directory is None:
+            return
+        found = self._manifest()
+        if found is None:
+            self._clear()
+            data = manifest_bytes(plan.as_json())
+            write_file(self.directory / MANIFEST, [data], 0o600)
+            return
+        self._require_same(found, plan, tuple(plan.as_json()))
+        for name in sorted(names(self.directory)):
+            if _SEGMENT.fullmatch(name):
+                self._take_up(name, plan)
+
+    def keep(self, plan: Plan, segment: Segment, outcome: Outcome) -> None:
+        """Keep the outcome of a segment that agreed. Raises StorageError."""
+        if self.directory is None:
+            return
+        body: dict[str, Any] = {
+            "binding": plan.binding.hex(),
+            "format": SEGMENT_FORMAT,
+            "outcome": outcome.as_json(),
+        }
+        name = f"segment-{segment.first}-{segment.last}.json"
+        write_file(self.directory / name, [manifest_bytes(body)], 0o600)
+
+    def end(self) -> None:
+        """A verdict stands: keep nothing. Raises StorageError."""
+        if self.directory is not None:
+            remove_file(self.directory / MANIFEST)  # first: without it the others count for nothing
+            self._clear()
+            sync_path(self.directory)
+
+    def _clear(self) -> None:
+        assert self.directory is not None
+        for name in names(self.directory):
+            if _SEGMENT.fullmatch(name):
+                remove_file(self.directory / name)
+
+    def _manifest(self) -> dict[str, JsonValue] | None:
+        if self.directory is None or not present(self.directory / MANIFEST):
+            return None
+        return self._load(MANIFEST, FORMAT)
+
+    def _load(self, name: str, form: str) -> dict[str, JsonValue]:
+        assert self.directory is not None
+        path = self.directory / name
+        require_own(path)
+        return load_manifest(path, "state of an audit", form)
+
+    def _require_same(
+        self, found: dict[str, JsonValue], plan: Plan, members: Sequence[str]
+    ) -> None:
+        own = plan.as_json()
+        what = {
+            "binding": "another run, another state of this one, or another version of Tallystick",
+            "segments": "other segments: the run's stored states are not those of then, or "
+            "--steps is another one",
+            "chosen": "another sample, or none",
+            "secret": "another secret, or none",
+        }
+        for member in members:
+            if found.get(member) != own[member]:
+                raise self._foreign(what.get(member, "something else"))
+
+    def _foreign(self, of: str) -> UsageError:
+        return UsageError(
+            f"{self.directory} holds an audit under way of {of}.",
+            "Name another --state directory, or remove this one to begin anew.",
+        )
+
+    def _take_up(self, name: str, plan: Plan) -> None:
+        assert self.directory is not None
+        path = self.directory / name
+        body = self._load(name, SEGMENT_FORMAT)
+        try:
+            match = _SEGMENT.fullmatch(name)
+            assert match is not None
+            segment = Segment(int(match[1]), int(match[2]))
+            value: Any = body["outcome"]
+            outcome = outcome_of(value)
+            fits = (outcome.first, outcome.last) == (segment.first, segment.last)
+            if body["binding"] != plan.binding.hex() or not fits or not outcome.agreed:
+                raise ValueError("it is not of this audit")
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFileError(
+                f"{path} is no result of this audit: {error}.", _REMOVE
+            ) from None
+        if segment not in plan.chosen:
+            raise CorruptFileError(f"{path} is of no segment of this audit.", _REMOVE)
+        self.done[segment] = outcome
+
+
+@contextmanager
+def kept(directory: Path | None, run: Path) -> Iterator[Kept]:
+    """The state in `directory`, held against other auditors; None keeps nothing.
+
+    Raises UsageError for a directory in the run or of another user, StorageError where another
+    auditor holds it.
+    """
+    if directory is None:
+        yield Kept(None)
+        return
+    if lies_in(directory, run):
+        raise UsageError(
+            f"{directory} lies in the run, whose owner may write it.",
+            "Keep the state of an audit in a directory of your own.",
+        )
+    private_directory(directory)
+    strangers = [
+        name
+        for name in sorted(names(directory))
+        if name.removesuffix(".part") not in (MANIFEST, LOCK)
+        and not _SEGMENT.fullmatch(name.removesuffix(".part"))
+    ]
+    if strangers:
+        raise UsageError(
+            f"{directory} holds other files ({strangers[0]}).", "Name a new or empty directory."
+        )
+    with locked(directory / LOCK, "auditor"):
+        remove_temporaries(directory, directory)
+        yield Kept(directory)

@@ -1,0 +1,134 @@
+"""What a worker is told: which run to repeat, and how; and the segments that it then repeats.
+
+Workers are this auditor's own processes, on this machine or on another one. A task and its answers
+are JSON, so that nothing is unpickled. A worker checks job and claim itself, once: it believes no
+more of the run than a serial audit does.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
+from tallystick.job.job_file import load_job
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.devices import context_on
+from tallystick.run.execute.auditor import Checked, check_claim, repeat
+from tallystick.run.execute.listener import Silent, Steady
+from tallystick.run.parallel.segments import Segment, binding
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.version import tallystick_version
+
+# Called with the number of steps done.
+Told = Callable[[int], None]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The run to repeat, by a path that every worker sees; `binding` (hexadecimal) says which run
+    must be there (segments.binding). Without `job` its own copy of the job is used. `isa` is None
+    for the worker's own choice."""
+
+    run: str
+    job: str | None
+    binding: str
+    device: str = "cpu"
+    threads: int = 1
+    isa: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Repeater:
+    """Repeats segments of one run in this process."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._checked: Checked | None = None
+        self._context: ExecutionContext | None = None
+
+    def answer(self, segment: Segment, told: Told | None = None) -> Answer:
+        """Repeat `segment`: {"outcome": …}, or {"error": …} where it could not be done, or
+        {"bug": traceback}."""
+        try:
+            return {"outcome": self._repeat(segment, told).as_json()}
+        except TallystickError as error:
+            return {"error": error_json(error)}
+        except MemoryError as error:
+            return {"error": error_json(no_memory(error))}
+        except Exception:
+            return {"bug": traceback.format_exc()}
+
+    def _repeat(self, segment: Segment, told: Told | None) -> Any:
+        if self._checked is None:
+            self._prepare()
+        assert self._checked is not None and self._context is not None
+        with self._context.entered():
+            listener = Steady(_Counter(told)) if told is not None else Silent()
+            found = repeat(self._checked, segment.first, segment.last, self._context, listener)
+        if not found.at_start and found.first != segment.first:
+            raise CannotCheckError(
+                f"The stored state of step {segment.first} is gone.",
+                "The run changed while it was audited: restore it, and audit it again.",
+            )
+        return found
+
+    def _prepare(self) -> None:
+        task = self.task
+        job = load_job(Path(task.job)) if task.job is not None else None
+
+        def contract() -> str:
+            return (job or RunStore(Path(task.run)).job()).commitment.contract
+
+        context = context_on(task.device, contract, task.threads)
+        if task.isa is not None and task.device == "cpu":
+            context = ExecutionContext(task.threads, task.isa)
+        with context.entered():
+            checked = check_claim(Path(task.run), job)
+        if binding(checked.claim).hex() != task.binding:
+            raise CannotCheckError(
+                f"A worker finds another run in {task.run}, or another version of Tallystick "
+                f"(here {tallystick_version()}).",
+                "Let no process write the run while it is audited, and install one version "
+                "everywhere.",
+            )
+        self._context, self._checked = context, checked
+
+
+class _Counter(Silent):
+    def __init__(self, told: Told) -> None:
+        self._told, self._done = told, 0
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        self._done += 1
+        self._told(self._done)
+
+
+def no_memory(error: MemoryError) -> MachineFaultError:
+    """The error of a worker that got no memory."""
+    return MachineFaultError(
+        str(error) or "There is not enough memory.", "Use fewer workers, or another machine."
+    )
+
+
+def error_json(error: TallystickError) -> dict[str, str]:
+    """An error as plain values; `error_of` makes it again."""
+    kind = type(error).__name__
+    return {"kind": kind, "message": error.message, "next_action": error.next_action}
+
+
+def error_of(value: dict[str, str]) -> TallystickError:
+    """The error in `value`: one of the same class and so of the same exit code."""
+    kinds: list[type[TallystickError]] = [TallystickError]
+    for kind in kinds:  # grows as it goes: the whole tree
+        kinds += kind.__subclasses__()
+    kind = next((k for k in kinds if k.__name__ == value["kind"]), CannotCheckError)
+    made = kind.__new__(kind)
+    TallystickError.__init__(made, value["message"], value["next_action"])
+    return made

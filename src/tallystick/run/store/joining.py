@@ -1,0 +1,105 @@
+"""Taking a run up from an object store: what is published there, and what a working directory has.
+
+Both hold a prefix of one run. Where they agree on every loss, log and root that both have, the
+longer one is gone on with: the working directory's as it stands, or the published one, whose
+journal, newest state and claim are then copied. Where they differ, somebody's file was altered or a
+machine is faulty, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallystick.disk.files import remove_file, write_file
+from tallystick.disk.objects.opening import opened_objects
+from tallystick.disk.objects.store import Found, Objects
+from tallystick.disk.regular import present, read_file
+from tallystick.errors import CounterpartyError, MismatchError, StorageError, UsageError
+from tallystick.job.job import Job
+from tallystick.run.store.directory import MANIFEST, RunStore
+from tallystick.run.store.journal import JournalContent, journal_limit
+
+
+def join(objects: Objects, store: RunStore, job: Job) -> dict[str, Found]:
+    """Make `store` a directory of `job`'s run that has at least what `objects` has; the objects.
+
+    Raises UsageError where a run of another job or other files are there, MismatchError where both
+    differ, CounterpartyError for altered objects, StoreError.
+    """
+    there = objects.listing()
+    if MANIFEST not in there:
+        others = [name for name in there if not name.startswith("job/")]
+        if others:
+            raise UsageError(
+                f"{objects.address.url} holds other objects ({min(others)}).",
+                "Choose a new or empty prefix.",
+            )
+        store.create(job)
+        return there
+    with opened_objects(objects) as directory:
+        published = RunStore(directory)
+        if published.job_digest() != job.digest:
+            raise UsageError(
+                f"{objects.address.url} holds a run of another job.", "Choose another prefix."
+            )
+        store.create(job)
+        if present(published.journal_path):
+            theirs = published.journal(job)
+            mine = store.journal(job) if present(store.journal_path) else None
+            if mine is not None:
+                _require_agreement(objects.address.url, store.directory, mine, theirs)
+            if mine is None or _is_ahead(theirs, mine):
+                _take_up(published, store, job, theirs)
+    return there
+
+
+def _is_ahead(theirs: JournalContent, mine: JournalContent) -> bool:
+    key = [(len(j.losses), len(j.checkpoints), j.finished) for j in (theirs, mine)]
+    return key[0] > key[1]
+
+
+def _require_agreement(
+    url: str, directory: Path, mine: JournalContent, theirs: JournalContent
+) -> None:
+    def differ(what: str) -> MismatchError:
+        return MismatchError(
+            f"The run at {url} and the one in {directory} have different {what}.",
+            "Run `tallystick fsck` on both; publish an intact one under another URL.",
+        )
+
+    if mine.job_digest != theirs.job_digest:
+        raise differ("jobs")
+    for what, a, b in (("losses", mine.losses, theirs.losses), ("logs", mine.logs, theirs.logs)):
+        if any(x != y for x, y in zip(a, b, strict=False)):
+            raise differ(what)
+    ours = dict(mine.checkpoints)
+    if any(root != ours.get(step, root) for step, root in theirs.checkpoints):
+        raise differ("roots")
+
+
+def _take_up(published: RunStore, store: RunStore, job: Job, journal: JournalContent) -> None:
+    """Copy what is needed to go on: the journal before the state, the claim last."""
+    remove_file(store.commitment_path)
+    for source, target in (
+        (published.journal_path, store.journal_path),
+        (published.metrics_path, store.metrics_path),
+    ):
+        if present(source):
+            data = read_file(source, journal_limit(job), "file", published.directory)
+            write_file(target, [data])
+    for step in reversed(published.stored_steps()):
+        if step not in journal.roots or step in store.stored_steps():
+            continue
+        try:
+            state = published.load_state(job, step, journal.roots[step], copy=False)
+        except CounterpartyError:
+            continue  # `fsck` names it; an older one, or the beginning, serves
+        store.store_state(step, state)
+        break
+    if journal.finished and published.signed:
+        write_file(store.commitment_path, [published.commitment_bytes()])
+    elif published.signed:
+        raise StorageError(
+            f"{published.directory} has a claim, and its journal no end.",
+            "Run `tallystick fsck` on it.",
+        )
