@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +20,15 @@ from tallystick.disk.objects.opening import opened_objects
 from tallystick.disk.objects.store import Objects
 from tallystick.errors import MismatchError, StoreConflictError, StoreError, UsageError
 from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
 from tallystick.run.execute import published as module
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.summary import RunSummary
+from tallystick.run.store import publish
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 from tallystick.run.store.journal import read_journal
@@ -107,9 +111,18 @@ def test_a_plain_upload_is_a_run_to_go_on_with(
         assert audit_run(directory).accepted
 
 
-def test_the_order_is_the_disks(store: Recorded, mlp_job: Job, tmp_path: Path) -> None:
+def test_the_order_is_the_disks(
+    store: Recorded, mlp_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At every moment the objects are a run that another machine goes on with."""
-    _train(mlp_job, tmp_path / "work", trace=(6, 8))
+
+    class Slow(Silent):
+        def step(self, step: int, loss: float, seconds: float) -> None:
+            time.sleep(0.02)
+
+    monkeypatch.setattr(publish, "_LOOK_S", 0.001)
+    with published(URL, mlp_job, Slow(), tmp_path / "work") as (directory, listener, _):
+        train_job(mlp_job, directory, Options(keep=2, trace=(6, 8)), listener)
     order = [name for name, _ in store.order]
     assert order[-1] == "commitment.json"
     assert order.index("job/job.json") < order.index("run.json") < order.index("journal")
@@ -128,7 +141,7 @@ def test_the_order_is_the_disks(store: Recorded, mlp_job: Job, tmp_path: Path) -
             continue
         (tmp_path / "j").write_bytes(journal[: _size(replayed, "journal")])
         content = read_journal(tmp_path / "j")
-        assert not content.torn_bytes
+        assert not content.torn_bytes and len(content.losses) in content.roots
         assert {int(n[-20:-12]) for n in states} <= set(content.roots)
         assert "commitment.json" not in names(replayed) or content.finished
 
@@ -237,6 +250,28 @@ def test_a_put_whose_answer_was_lost_meets_itself(
     assert _train(mlp_job, tmp_path / "work").finished
     with opened_objects(store) as directory:
         assert fsck(directory).clean
+
+
+def test_logs_are_published_before_the_journal_that_names_them(
+    store: Recorded, jobs: Path, tmp_path: Path
+) -> None:
+    pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
+    contract = "replay/1"
+    if not (jobs / "logged").exists():
+        new_job("logreg", jobs / "logged", pairs, steps=6, checkpoint_interval=2, contract=contract)
+    job = load_job(jobs / "logged")
+    _train(job, tmp_path / "a", stop_before=3)
+    order = [name for name, _ in store.order]
+    assert order.index("logs/0000000002.log") < len(order) - 1 - order[::-1].index("journal")
+    assert "logs/0000000003.log" not in order
+    shutil.rmtree(tmp_path / "a")
+    assert _train(job, tmp_path / "b").finished  # without the first logs, which are on the store
+    assert len([n for n in names(store) if n.startswith("logs/")]) == 6
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean and audit_run(directory).accepted
+    store.delete(["logs/0000000004.log"])
+    with opened_objects(store) as directory:
+        assert [p.path for p in fsck(directory).problems] == ["logs/0000000004.log"]
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "journal", "checkpoints/x"])
