@@ -31,6 +31,11 @@ class TeamEngine(Engine):
 
     team: Team = field(kw_only=True)
 
+    @property
+    def hashes_beside(self) -> bool:
+        """Each worker has a share of the state: all hash it together, between two steps."""
+        return False
+
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         if trace:
             raise UsageError("Several workers keep no node digests.", "Use one worker.")

@@ -8,7 +8,7 @@ same error with the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -146,8 +146,10 @@ class DistributedStep:
         rng: Sequence[int] | np.ndarray | None = None,
         tap: Tap | None = None,
         advance: bool = True,
+        before_write: Callable[[], None] | None = None,
     ) -> StepResult:
-        """Execute the step; `batch` are the records of this worker's micro-batches.
+        """Execute the step; `batch` are the records of this worker's micro-batches. `before_write`
+        is called at the start: the workers hash the state between two steps.
 
         Raises UsageError for a tap: no worker has all nodes.
         """
@@ -155,6 +157,8 @@ class DistributedStep:
             raise UsageError(
                 "Several workers cannot show the nodes of a step.", "Use one worker (--workers 1)."
             )
+        if before_write is not None:
+            before_write()
         scalars, consent = scalars or {}, self._consent
         with self.context.entered():
             self.state_intact = True
