@@ -6,11 +6,13 @@ python tests/e2e/ray_cluster.py [STEPS]   # prints what docs/proofs/parallel-aud
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,17 @@ def three_nodes() -> Iterator[tuple[Any, list[Any]]]:
         cluster.shutdown()
 
 
+def kill_workers(node: Any) -> None:
+    """Kill the node's workers too: Ray may let them end what they do, a lost machine does not."""
+    (raylet,) = node.all_processes["raylet"]
+    found = subprocess.run(
+        ["pgrep", "-P", str(raylet.process.pid)], capture_output=True, text=True, check=False
+    )
+    for pid in map(int, found.stdout.split()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 @dataclass
 class Killer(Silent):
     """Kills a node that repeats a segment, when so many segments are done; keeps what is said."""
@@ -72,6 +85,7 @@ class Killer(Silent):
         busy = [node for node in self.nodes if node.node_id in self.executor.busy()]
         if busy:
             self.killed_at = (segments, of_segments)
+            kill_workers(busy[0])
             self.cluster.remove_node(busy[0], allow_graceful=False)
 
 
