@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 # Ray reads them when it is imported: no report to its makers, no waiting for a metrics agent.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -23,6 +24,7 @@ from tallystick.job.recipes import new_job
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.parallel import cluster as clusters
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.show.audit_report import AuditReport
 
@@ -50,23 +52,27 @@ def three_nodes() -> Iterator[tuple[Any, list[Any]]]:
 
 @dataclass
 class Killer(Silent):
-    """Kills a node when so many segments are done, and keeps what is said."""
+    """Kills a node that repeats a segment, when so many segments are done; keeps what is said."""
 
     cluster: Any
-    node: Any
+    nodes: list[Any]
     after: int = 3
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
         self.killed_at: tuple[int, int] | None = None
+        self.executor: clusters.Cluster | None = None
 
     def notice(self, text: str) -> None:
         self.notes.append(text)
 
     def segments(self, steps: int, of_steps: int, segments: int, of_segments: int) -> None:
-        if segments >= self.after and self.killed_at is None:
+        if segments < self.after or self.killed_at is not None or self.executor is None:
+            return
+        busy = [node for node in self.nodes if node.node_id in self.executor.busy()]
+        if busy:
             self.killed_at = (segments, of_segments)
-            self.cluster.remove_node(self.node, allow_graceful=False)
+            self.cluster.remove_node(busy[0], allow_graceful=False)
 
 
 def make_run(directory: Path, steps: int) -> Path:
@@ -83,9 +89,16 @@ def make_run(directory: Path, steps: int) -> Path:
 def with_a_killed_node(run: Path) -> tuple[AuditReport, Killer]:
     """Audit `run` on three nodes, one of them killed after three segments."""
     with three_nodes() as (cluster, nodes):
-        killer = Killer(cluster, nodes[0])
+        killer = Killer(cluster, nodes)
+        connect = clusters.cluster
+
+        def seen(*words: Any) -> clusters.Cluster:
+            killer.executor = connect(*words)
+            return killer.executor
+
         options = ParallelOptions(ray=cluster.address)
-        return audit_in_parallel(run, options=options, listener=killer), killer
+        with patch.object(clusters, "cluster", seen):
+            return audit_in_parallel(run, options=options, listener=killer), killer
 
 
 def same_verdict(report: AuditReport, run: Path) -> bool:
@@ -97,7 +110,7 @@ def same_verdict(report: AuditReport, run: Path) -> bool:
 def main() -> None:
     import ray
 
-    steps = int(sys.argv[1]) if sys.argv[1:] else 4800
+    steps = int(sys.argv[1]) if sys.argv[1:] else 9600
     with tempfile.TemporaryDirectory() as room:
         run = make_run(Path(room), steps)
         began = time.monotonic()

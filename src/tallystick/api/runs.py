@@ -15,14 +15,14 @@ from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
+from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.sample import check_secret, read_secret
-from tallystick.run.parallel.sample import size_of as sample_size
+from tallystick.run.parallel.sample import check_secret, read_secret, size_of
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
@@ -45,6 +45,7 @@ def train(
     compress_logs: bool = False,
     overwrite: bool = False,
     workers: int = 1,
+    check_workers: float | None = None,
     work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
@@ -65,8 +66,9 @@ def train(
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
     bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
-    a job, each with its share of the slots; `threads` are then those of each. Errors: see
-    `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
+    a job, each with its share of the slots; `threads` are then those of each. With `check_workers`
+    this share of what each of them computes is computed again by another one (docs/adr/0024).
+    Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
     if threads is None and workers > 1:
@@ -91,7 +93,11 @@ def train(
                 directory = given.path(out)
             else:
                 raise UsageError("work= is for a run at a URL.", "Leave it out.")
-            result = train_by(workers, made, directory, options, told, device)
+            checking = None
+            if check_workers is not None:
+                where = made.directory, Path(directory)
+                checking = checking_of(check_workers, *where, workers, called=str(out))
+            result = train_by(workers, made, directory, options, told, device, checking=checking)
     finally:
         if reporter is not None:
             reporter.close()
@@ -178,8 +184,8 @@ def audit(
                 threads=threads,
                 device=device,
                 ray=ray,
-                state=None if state is None else Path(state),
-                sample=None if sample is None else sample_size(sample),
+                state=None if state is None else given.path(state),
+                sample=None if sample is None else size_of(sample),
                 secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
             )
             return audit_in_parallel(

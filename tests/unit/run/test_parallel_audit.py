@@ -16,7 +16,7 @@ from replay_tools import forging, replay_job, some_more
 from unit.protocol.validated import make_validated_job
 
 from tallystick.cli import main
-from tallystick.errors import StorageError, UsageError
+from tallystick.errors import CannotCheckError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
@@ -322,6 +322,16 @@ def test_the_clients_job_is_the_workers_too(run: Path, job: Job, copy: Path) -> 
     report = audit_in_parallel(copy, own, options=ParallelOptions(workers=1, threads=1))
     assert found(report) == serial(copy, own)
     assert report.accepted and report.notices
+
+
+def test_a_cluster_that_is_not_there(run: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    for address, error, words in (
+        ("127.0.0.1:1", CannotCheckError, "no Ray cluster"),
+        ("ray://127.0.0.1:1", UsageError, "Ray's client"),
+    ):
+        with pytest.raises(error, match=words):
+            audit_in_parallel(run, options=ParallelOptions(ray=address))
 
 
 def test_without_ray_the_install_command_is_named(

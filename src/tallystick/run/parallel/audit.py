@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tallystick import _core
 from tallystick.commit.signing import PublicKey
+from tallystick.disk.mounts import url_of
 from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.environment import exact_environment
@@ -68,6 +69,11 @@ def audit_in_parallel(
     """
     options = options or ParallelOptions()
     _check(options, steps)
+    if options.ray is not None and (url := url_of(Path(directory))) is not None:
+        raise UsageError(
+            f"The run lies at {url}, and the nodes of a cluster must see it on a disk they share.",
+            "Copy it there, or use --workers.",
+        )
     told = listener or Silent()
     began = time.monotonic()
     with exact_environment():

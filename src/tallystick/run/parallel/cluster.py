@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tallystick.run.store.version import tallystick_version
 
 _TOLD_S = 1.0
 _NODE_S = 120.0
+_REACH_S = 10.0
 
 
 def _ray() -> Any:
@@ -65,7 +67,7 @@ def look(task: str) -> str:
 
 
 def attempt(task: str, first: int, last: int) -> Iterator[str]:
-    """Repeat a segment; progress as it goes, and the answer at the end."""
+    """Repeat a segment: first the node's identity, progress as it goes, the answer at the end."""
     heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     spoke = [time.monotonic()]
 
@@ -77,7 +79,7 @@ def attempt(task: str, first: int, last: int) -> Iterator[str]:
     def work() -> None:
         heard.put({"answer": _repeater(task).answer(Segment(first, last), told)})
 
-    yield json.dumps({"steps": 0})
+    yield json.dumps({"steps": 0, "node": _ray().get_runtime_context().get_node_id()})
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     while True:
@@ -98,13 +100,11 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
     ray = _ray()
     ours = not ray.is_initialized()
     if ours:
+        _reach(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="warning")
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise CannotCheckError(
-                f"There is no Ray cluster at {address}: {str(error)[:200]}",
-                "Start one with `ray start --head`, and give the address that it prints.",
-            ) from None
+            raise _no_cluster(address, error) from None
     try:
         nodes = {
             node["NodeID"]: node
@@ -128,6 +128,30 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         if ours:
             ray.shutdown()
         raise
+
+
+def _reach(address: str) -> None:
+    """Raise CannotCheckError where no process listens at HOST:PORT: Ray would wait for minutes.
+    Raises UsageError for an address of Ray's client, which has not all that is needed here."""
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"{address} is an address of Ray's client.",
+            "Run the audit on a node of the cluster, with HOST:6379 or `auto`.",
+        )
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # a word that Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from None
+
+
+def _no_cluster(address: str, error: Exception) -> CannotCheckError:
+    return CannotCheckError(
+        f"There is no Ray cluster at {address}: {str(error)[:200]}.",
+        "Start one with `ray start --head`, and give the address that it prints.",
+    )
 
 
 def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
@@ -180,6 +204,11 @@ class Cluster:
             attempt
         ).options(scheduling_strategy="SPREAD")
         self._live: dict[Any, int] = {}
+        self._nodes: dict[int, str] = {}  # of attempts that have begun
+
+    def busy(self) -> set[str]:
+        """The identities of the nodes that repeat a segment now."""
+        return {self._nodes[n] for n in self._live.values() if n in self._nodes}
 
     def start(self, attempt: int, segment: Segment) -> None:
         """As Executor.start."""
@@ -190,16 +219,26 @@ class Cluster:
         if not self._live:
             time.sleep(timeout)
             return []
-        waited = list(self._live)
-        try:
-            ready, _ = self._ray.wait(waited, num_returns=len(waited), timeout=0, fetch_local=False)
+        found: list[Event] = []
+        while self._live:
+            ready = self._ready(0.0) or ([] if found else self._ready(timeout))
             if not ready:
-                ready, _ = self._ray.wait(waited, num_returns=1, timeout=timeout, fetch_local=False)
+                break
+            for stream in ready:
+                found += self._next(stream)
+        return found
+
+    def _ready(self, timeout: float) -> list[Any]:
+        """The attempts that have said something; waits for the first one."""
+        waited = list(self._live)
+        many = 1 if timeout else len(waited)
+        try:
+            ready, _ = self._ray.wait(waited, num_returns=many, timeout=timeout, fetch_local=False)
         except self._ray.exceptions.RayError as error:
             raise MachineFaultError(
                 f"The Ray cluster does not answer: {_first_line(error)}.", "Audit again."
             ) from error
-        return [event for stream in ready for event in self._next(stream)]
+        return list(ready)
 
     def _next(self, stream: Any) -> list[Event]:
         number, errors = self._live[stream], self._ray.exceptions
@@ -216,7 +255,9 @@ class Cluster:
             return [Died(number, f"{type(error).__name__}: {_first_line(error)}")]
         if "answer" in value:
             del self._live[stream]
-            return [Ended(number, value["answer"], "a node of the cluster")]
+            return [Ended(number, value["answer"], f"node {self._nodes[number]}")]
+        if "node" in value:
+            self._nodes[number] = value["node"]
         return [Progress(number, value["steps"])]
 
     def stop(self, attempt: int) -> None:

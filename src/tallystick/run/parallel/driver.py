@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tallystick.errors import MachineFaultError, TallystickError
+from tallystick.errors import MachineFaultError, StoreError, TallystickError
 from tallystick.run.execute.outcome import Outcome, outcome_of
 from tallystick.run.parallel.executor import Died, Ended, Event, Executor, Progress
 from tallystick.run.parallel.segments import Segment
@@ -183,8 +183,9 @@ class Driver:
         result: Result
         if "error" in answer:
             result = error_of(answer["error"])
-            if isinstance(result, MachineFaultError):
-                self._again(segment, f"{event.where}: {result.message}", True, result)
+            if isinstance(result, (MachineFaultError, StoreError)):
+                memory = isinstance(result, MachineFaultError)
+                self._again(segment, f"{event.where}: {result.message}", memory, result)
                 return
         else:
             result = outcome_of(answer["outcome"])
@@ -200,7 +201,7 @@ class Driver:
             self.watcher.agreed(segment, result)
 
     def _again(
-        self, segment: Segment, why: str, memory: bool, error: MachineFaultError | None
+        self, segment: Segment, why: str, memory: bool, error: TallystickError | None
     ) -> None:
         """Repeat a segment whose attempt came to nothing, or give up."""
         if segment in self._results or any(a.segment == segment for a in self._live.values()):
