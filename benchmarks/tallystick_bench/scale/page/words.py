@@ -30,7 +30,7 @@ COSTS = """## What a run costs
 
 A *worker* holds all parameters and computes whole micro-batches. It sends each owner its partial
 sums of the tensors that the owner has; the owner folds them in the job's order, updates, and sends
-the new tensors to all. Everything is float32. States are hashed every {interval} steps. The
+the new tensors to all ([ADR 0020](adr/0020-many-machines.md)). Everything is float32. States are hashed every {interval} steps. The
 columns are 1B as people would train it; 70B with as many micro-batches as the format allows today;
 70B with V = 2,048, which it does not allow, as built; and the same *cut*: a tensor has several
 owners with equal shares of all, and each stores its own. The last one is not built.
@@ -149,7 +149,10 @@ UNSEEN = """## What was not seen
   whole run, and we give each GPU its share.
 - Slow machines that stay slow, silent faults of memory (digests catch those of transport, audits
   the others), and the time to notice them.
-- Liars that work together, and workers that refuse to answer.
+- Liars that work together, and workers that refuse to answer. Owners that fold or update falsely:
+  no check of a run sees them, an audit or a dispute does ([ADR 0024](adr/0024-lying-workers.md)).
+- The end of a run by a conviction: as built a person starts it again with fewer workers; the
+  simulation goes on by itself.
 - Dropped or late packets; a worker that is late for its disk.
 
 ## Repeat it
