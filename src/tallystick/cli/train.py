@@ -174,8 +174,8 @@ def train(
     try:
         with _place(out, work, loaded, options, reporter) as (directory, listener):
             if check_workers is not None:
-                where = loaded.directory, Path(directory)
-                checking = checking_of(check_workers, *where, count, called=out)
+                pair = loaded.directory, Path(directory)
+                checking = checking_of(check_workers, *pair, count, called=out)
             result = train_by(
                 count, loaded, directory, options, listener, device, timeout, checking
             )
