@@ -174,9 +174,8 @@ def train(
     try:
         with _place(out, work, loaded, options, reporter) as (directory, listener):
             if check_workers is not None:
-                checking = checking_of(
-                    check_workers, loaded.directory, Path(directory), count, called=out
-                )
+                pair = loaded.directory, Path(directory)
+                checking = checking_of(check_workers, *pair, count, called=out)
             result = train_by(
                 count, loaded, directory, options, listener, device, timeout, checking
             )

@@ -103,8 +103,8 @@ class FalseCheck(Hand):
 
 @dataclass
 class OtherBytes(Hand):
-    """In `step` the bytes of a sum with micro-batch `part` are sent otherwise than signed, so many
-    times."""
+    """In `step` the bytes of all sums with micro-batch `part` are sent otherwise than signed, so
+    many times. The sums that this worker folds itself it sends to nobody."""
 
     step: int
     part: int
@@ -113,4 +113,7 @@ class OtherBytes(Hand):
     def after_claim(self, checks: ShareChecks) -> None:
         if checks.step == self.step and self.times > 0:
             self.times -= 1
-            _flip(checks, self.part)
+            found = _tree_of(checks, self.part)
+            if found is not None and checks.section is not None:
+                for sums in checks.section.sums.values():
+                    _flip_bit(checks, sums[found[0]])
