@@ -67,7 +67,7 @@ class DistributedStep:
         self.micro_batches, self.rank = micro_batches, transport.rank
         self._device = context.device
         self._consent = Consent(transport)
-        self.state_intact = True
+        self.state_intact, self._shares_arena = True, False
         own = share(self.rank, transport.size, micro_batches)
         self.section = SectionShare(self.program, micro_batches, own, context)
         self.tail = Tail(owners, number, self.rank, numbering(self.program, micro_batches))
@@ -92,7 +92,8 @@ class DistributedStep:
     @property
     def arena_bytes(self) -> int:
         """The planned memory, in bytes, for all tensors that are neither state nor batch."""
-        return self.section.arena_bytes + sum(e.arena_bytes for e in self._phases)
+        arena = max(e.arena_bytes for e in (self.section, *self._phases))
+        return arena + self.section.sum_bytes
 
     # -- preparation -------------------------------------------------------------------------------
 
@@ -136,6 +137,18 @@ class DistributedStep:
             for rank in range(self.transport.size)
         ]
 
+    def _share_arena(self) -> None:
+        """Micro-batches and phases are never in memory together: folded values have their own. The
+        carrying has its own arena, as it comes before the sums are read."""
+        if self._shares_arena:
+            return
+        size = max(e.arena_bytes for e in (self.section, *self._phases))
+        arena = self._device.allocate(size)
+        self.section.use_arena(arena)
+        for executor in self._phases:
+            executor.use_arena(arena)
+        self._shares_arena = True
+
     # -- a step ------------------------------------------------------------------------------------
 
     def run_step(
@@ -162,6 +175,7 @@ class DistributedStep:
         scalars, consent = scalars or {}, self._consent
         with self.context.entered():
             self.state_intact = True
+            self._share_arena()
             consent.attempt(lambda: self.section.execute(state, batch, scalars, rng))
             consent.agree()
             if self.checks is not None:
