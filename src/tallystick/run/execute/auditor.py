@@ -23,7 +23,6 @@ from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
-    StorageError,
     StoreError,
     TallystickError,
     UsageError,
@@ -123,7 +122,7 @@ class _Audit:
         if step in self.traces:
             try:
                 theirs = self.store.load_trace(self.job, step)
-            except (CounterpartyError, StorageError) as error:
+            except CounterpartyError as error:  # a disk or a store that fails is no difference
                 self._bad_trace = self._bad_trace or (step, str(error))
         bits, _, mine = engine.run(trace=theirs is not None)
         if theirs is not None and mine is not None and self._node is None:
