@@ -25,7 +25,7 @@ from tallystick_bench.step_time import load
 
 def measure(threads: int, quick: bool, directory: Path) -> dict[str, Any]:
     """Every unit cost, by its name in `tallystick_bench.scale.units.Units`."""
-    mib, repeats = (4, 1) if quick else (512, 7)
+    mib, repeats = (4, 1) if quick else (256, 7)
     settings = games.QUICK if quick else games.SMALL
     steps, turns = (4, 1) if quick else (40, 5)
     before = load()

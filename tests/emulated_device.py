@@ -54,6 +54,7 @@ class Island:
     name = "island"
     architecture = ""
     takes_blocks = True
+    hashes_beside = False
 
     def __init__(self) -> None:
         self.crossed: Counter[str] = Counter()

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.job.save import save_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
+from tallystick.run.execute import checkpoints
 from tallystick.run.execute.trainer import Options, Silent, train_job
 from tallystick_bench.step_memory import memory_rows
 from tallystick_bench.step_side import TorchStep
@@ -33,8 +35,9 @@ from tallystick_bench.step_time import load, time_rows
 
 TIME_TARGET = 0.7
 MEMORY_TARGET = 1.0
-COMMIT_TARGET = 1.03
+COMMIT_TARGET = 1.005
 INTERVAL = 20
+SAMPLED = 4  # the interval of the measured run: a fourth of its steps have a checkpoint beside them
 _PARTS = ("time", "memory", "commit")
 
 
@@ -85,7 +88,7 @@ def job_for(built: Built, settings: Gpt2Settings, directory: Path, steps: int) -
         directory,
         {"tokens": tokens(settings, 8 * settings.batch_size)},
         steps=steps,
-        checkpoint_interval=INTERVAL,
+        checkpoint_interval=SAMPLED,
         schedules={"lr": settings.lr},
         initial_state=built.initial_state,
         compare_first_step=False,
@@ -122,69 +125,114 @@ def gpt2_memory_rows(model: Model, job: Path, threads: int, anchor: str) -> list
 
 # ---- committing ---------------------------------------------------------------------------------
 @dataclass
-class _Window(Silent):
-    """Wall time from before the first step until after the last checkpoint of a run."""
+class _Steps(Silent):
+    """Seconds of each step of a run: the whole of it, its execution, and how long the execution
+    waited for a checkpoint."""
 
-    began: float = 0.0
-    ended: float = 0.0
-    steps: int = 0
+    whole: list[float] = field(default_factory=list)
+    bare: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    last: float = 0.0
 
     def begin(self, job: Job, start: int) -> None:
-        self.began = time.perf_counter()
+        self.last = time.perf_counter()
 
     def step(self, step: int, loss: float, seconds: float) -> None:
-        self.ended = time.perf_counter()
-        self.steps += 1
+        now = time.perf_counter()
+        self.whole.append(now - self.last)
+        self.last = now
 
 
 @contextmanager
-def _timed_steps() -> Iterator[list[float]]:
-    """Seconds of every `Executor.run_step` in the block: the step without commitments."""
-    seconds: list[float] = []
-    original = Executor.run_step
+def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
+    """In the block, note every `Executor.run_step` in `steps`, and in `thread` the processor
+    seconds that each checkpoint took of the thread beside."""
+    original: Any = Executor.run_step
+    work = checkpoints._UnderWay.run
 
-    def timed(self: Executor, *args: Any, **named: Any) -> Any:
+    def timed(
+        self: Executor, *args: Any, before_write: Callable[[], None] | None = None, **named: Any
+    ) -> Any:
+        waited = 0.0
+
+        def hook() -> None:
+            nonlocal waited
+            begun = time.perf_counter()
+            if before_write is not None:
+                before_write()
+            waited = time.perf_counter() - begun
+
         start = time.perf_counter()
-        result = original(self, *args, **named)
-        seconds.append(time.perf_counter() - start)
+        result = original(self, *args, before_write=hook, **named)
+        steps.bare.append(time.perf_counter() - start - waited)
+        steps.waited.append(waited)
         return result
 
+    def counted(self: checkpoints._UnderWay) -> None:
+        begun = time.thread_time()
+        work(self)
+        thread.append(time.thread_time() - begun)
+
     Executor.run_step = timed  # type: ignore[method-assign]
+    checkpoints._UnderWay.run = counted  # type: ignore[method-assign]
     try:
-        yield seconds
+        yield
     finally:
         Executor.run_step = original  # type: ignore[method-assign]
+        checkpoints._UnderWay.run = work  # type: ignore[method-assign]
 
 
 def commit_row(
-    model: Model, job: Job, out: Path, context: ExecutionContext, target: float = COMMIT_TARGET
+    model: Model,
+    job: Job,
+    out: Path,
+    context: ExecutionContext,
+    target: float = COMMIT_TARGET,
+    keep: int = 1,
 ) -> dict[str, Any]:
-    """Time of a run through the trainer over the time of its bare steps, in one run.
+    """The cost of committing with a checkpoint every INTERVAL steps, from one run of `job`.
 
-    All time between the first step and the last checkpoint counts as committing, except the
-    program's execution: hashing, journal, storing with fsync, batches, chains. One run serves as
-    its own baseline, so that other work on the machine touches both sides alike.
+    The run is its own baseline, so that other work on the machine touches both sides alike. A
+    checkpoint begins at the end of one step and goes on beside the next: the medians of these two
+    and of the other steps give the value. All but the execution of the program counts as
+    committing: hashing, journal, storing, batches, chains, and what a step beside a checkpoint
+    takes longer. The storing of the final state after the last step is in `end_seconds`.
+    `accounted` is the same cost by adding up: the time that steps waited, and the thread's
+    processor time over the context's threads.
     """
-    window = _Window()
-    with _timed_steps() as bare:
-        summary = train_job(job, out, Options(context, keep=1), window)
-    whole, alone = window.ended - window.began, sum(bare)
-    stored = sorted((out / "checkpoints").glob("*.safetensors"))
+    steps, thread = _Steps(), list[float]()
+    with _timed(steps, thread):
+        summary = train_job(job, out, Options(context, keep=keep), steps)
+        end = time.perf_counter() - steps.last
+    interval, later = job.interval, range(1, len(steps.whole))
+    before = [n for n in later if (n + 1) % interval == 0 and n + 1 in later]
+    beside = [n for n in later if n % interval == 0]
+    alone = [n for n in later if n not in (*before, *beside)]
+    bare = median([steps.bare[n] for n in alone])
+    first, second, other = (median([steps.whole[n] for n in at]) for at in (before, beside, alone))
+    hidden = sum(steps.waited) + sum(thread[:-1]) / context.threads
     return {
         "name": f"commit/{model.name}/overhead_ratio",
-        "value": whole / alone,
+        "value": (first + second + (INTERVAL - 2) * other) / (INTERVAL * bare),
         "unit": "ratio",
         "target": target if model.name.startswith("gpt2-124m") else None,
-        "anchor": "the same steps without commitments",
+        "anchor": "the steps of the same run without a checkpoint beside them",
         "threads": context.threads,
         "isa": context.isa,
-        "steps": window.steps,
-        "interval": job.interval,
+        "steps": len(steps.whole),
+        "interval": INTERVAL,
+        "interval_of_run": interval,
         "hashed": len(summary.checkpoints) - 1,
-        "stored_at_end": len(stored),
-        "stored_bytes": stored[-1].stat().st_size if stored else 0,
-        "seconds": whole,
-        "anchor_seconds": alone,
+        "stored_at_end": len(list((out / "checkpoints").glob("*.safetensors"))),
+        "stored_bytes": max(p.stat().st_size for p in (out / "checkpoints").iterdir()),
+        "accounted": 1 + hidden / len(beside) / (INTERVAL * bare),
+        "seconds_before": first,
+        "seconds_beside": second,
+        "seconds_alone": other,
+        "seconds_bare": bare,
+        "waited": [steps.waited[n] for n in beside],
+        "thread_seconds": thread,
+        "end_seconds": end,
         "load": load(),
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tallystick import _core
@@ -41,6 +41,26 @@ def load() -> float | None:
         return round(os.getloadavg()[0], 1)
     except (AttributeError, OSError):
         return None
+
+
+def in_turns(
+    calls: Mapping[str, Callable[[], object]],
+    repeats: int,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, list[float]]:
+    """Seconds of `repeats` calls of each side, each after one that is not counted; before them a
+    turn to warm up. `between` is called after every round of all sides."""
+    seconds: dict[str, list[float]] = {side: [] for side in calls}
+    for repeat in range(repeats + 1):
+        for side, call in calls.items():
+            time.sleep(_PAUSE)
+            call()
+            began = time.perf_counter()
+            call()
+            if repeat:
+                seconds[side].append(time.perf_counter() - began)
+        between()
+    return seconds
 
 
 def _turn(call: Callable[[], object], steps: int = 1) -> tuple[float, float]:

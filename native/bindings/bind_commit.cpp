@@ -94,13 +94,13 @@ nb::bytes py_root_of_hashes(nb::handle hashes) {
 
 std::vector<std::string> py_implementations() {
   std::vector<std::string> names;
-  for (ShaImpl impl : {ShaImpl::portable, ShaImpl::sha_ni, ShaImpl::armv8})
+  for (ShaImpl impl : {ShaImpl::portable, ShaImpl::sha_ni, ShaImpl::armv8, ShaImpl::avx512})
     if (sha_supported(impl)) names.emplace_back(sha_name(impl));
   return names;
 }
 
 void py_set_implementation(const std::string& name) {
-  for (ShaImpl impl : {ShaImpl::portable, ShaImpl::sha_ni, ShaImpl::armv8})
+  for (ShaImpl impl : {ShaImpl::portable, ShaImpl::sha_ni, ShaImpl::armv8, ShaImpl::avx512})
     if (name == sha_name(impl) && set_sha_impl(impl)) return;
   throw std::invalid_argument("SHA-256 implementation '" + name + "' cannot run here");
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "sha256_lanes.hpp"
 #include "tallystick/sha256_numbers.hpp"
 #include "thread_pool.hpp"
 
@@ -254,6 +255,7 @@ bool cpu_has_sha() {
 
 ShaImpl best_sha() {
 #if defined(TS_SHA_X86)
+  if (has_sha_lanes()) return ShaImpl::avx512;
   if (cpu_has_sha()) return ShaImpl::sha_ni;
 #elif defined(TS_SHA_ARM)
   if (cpu_has_sha()) return ShaImpl::armv8;
@@ -269,15 +271,19 @@ std::atomic<int>& sha_choice() {
 struct Compressor {
   void (*one)(uint32_t*, const uint8_t*, size_t);
   void (*two)(uint32_t*, const uint8_t*, uint32_t*, const uint8_t*, size_t);
+  bool lanes;  // kShaLanes messages of one length go through compress_lanes
 };
 
 Compressor compressor() {
 #if defined(TS_SHA_X86)
-  if (active_sha() == ShaImpl::sha_ni) return {compress_ni, compress2_ni};
+  if (active_sha() == ShaImpl::avx512)
+    return cpu_has_sha() ? Compressor{compress_ni, compress2_ni, true}
+                         : Compressor{compress_portable, compress2_portable, true};
+  if (active_sha() == ShaImpl::sha_ni) return {compress_ni, compress2_ni, false};
 #elif defined(TS_SHA_ARM)
-  if (active_sha() == ShaImpl::armv8) return {compress_arm, compress2_arm};
+  if (active_sha() == ShaImpl::armv8) return {compress_arm, compress2_arm, false};
 #endif
-  return {compress_portable, compress2_portable};
+  return {compress_portable, compress2_portable, false};
 }
 
 // ---- whole messages --------------------------------------------------------------------------
@@ -357,6 +363,28 @@ void hash_prefixed2(const Compressor& c, uint8_t prefix, const uint8_t* d0, cons
   store_digest(sb, out1);
 }
 
+// Messages data, data + stride, ... of `nbytes` bytes each; their hashes follow each other in `out`,
+// which may lie in the messages' own memory.
+void hash_prefixed_lanes(uint8_t prefix, const uint8_t* data, size_t stride, size_t nbytes,
+                         uint8_t* out) {
+  Prefixed m[kShaLanes];
+  const uint8_t *head[kShaLanes], *body[kShaLanes], *tail[kShaLanes];
+  ShaLanes state;
+  for (size_t l = 0; l < kShaLanes; ++l) {
+    cut_prefixed(m[l], prefix, data + l * stride, nbytes);
+    head[l] = m[l].head, body[l] = m[l].body, tail[l] = m[l].tail;
+    for (int w = 0; w < 8; ++w) state.words[w][l] = kInit[w];
+  }
+  compress_lanes(state, head, m[0].head_blocks);
+  compress_lanes(state, body, m[0].body_blocks);
+  compress_lanes(state, tail, m[0].tail_blocks);
+  for (size_t l = 0; l < kShaLanes; ++l) {
+    uint32_t own[8];
+    for (int w = 0; w < 8; ++w) own[w] = state.words[w][l];
+    store_digest(own, out + l * kHashBytes);
+  }
+}
+
 constexpr uint8_t kLeafPrefix = 0x00;
 constexpr uint8_t kNodePrefix = 0x01;
 
@@ -364,6 +392,10 @@ constexpr uint8_t kNodePrefix = 0x01;
 void hash_leaves(const Compressor& c, const uint8_t* data, size_t nbytes, size_t leaf,
                  size_t first, size_t last, uint8_t* out) {
   size_t i = first;
+  for (; c.lanes && i + kShaLanes <= last && (i + kShaLanes) * leaf <= nbytes; i += kShaLanes) {
+    hash_prefixed_lanes(kLeafPrefix, data + i * leaf, leaf, leaf, out);
+    out += kShaLanes * kHashBytes;
+  }
   for (; i + 1 < last && (i + 2) * leaf <= nbytes; i += 2, out += 2 * kHashBytes)
     hash_prefixed2(c, kLeafPrefix, data + i * leaf, data + (i + 1) * leaf, leaf, out,
                    out + kHashBytes);
@@ -379,6 +411,8 @@ void reduce_in_place(const Compressor& c, uint8_t* h, size_t n) {
   while (n > 1) {
     const size_t pairs = n / 2;
     size_t i = 0;
+    for (; c.lanes && i + kShaLanes <= pairs; i += kShaLanes)
+      hash_prefixed_lanes(kNodePrefix, h + 64 * i, 64, 64, h + 32 * i);
     for (; i + 1 < pairs; i += 2)
       hash_prefixed2(c, kNodePrefix, h + 64 * i, h + 64 * (i + 1), 64, h + 32 * i,
                      h + 32 * (i + 1));
@@ -415,6 +449,9 @@ void root_task(void* ctx, size_t task) {
 }  // namespace
 
 bool sha_supported(ShaImpl impl) {
+#if defined(TS_SHA_X86)
+  if (impl == ShaImpl::sha_ni) return cpu_has_sha();
+#endif
   return impl == ShaImpl::portable || impl == best_sha();
 }
 
@@ -430,6 +467,8 @@ bool set_sha_impl(ShaImpl impl) {
 
 const char* sha_name(ShaImpl impl) {
   switch (impl) {
+    case ShaImpl::avx512:
+      return "avx512";
     case ShaImpl::sha_ni:
       return "sha_ni";
     case ShaImpl::armv8:

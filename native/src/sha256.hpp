@@ -11,7 +11,8 @@ namespace tallystick {
 
 constexpr size_t kHashBytes = 32;
 
-enum class ShaImpl { portable = 0, sha_ni = 1, armv8 = 2 };
+// avx512 hashes sixteen leaves or nodes at once, and single messages as sha_ni or portable.
+enum class ShaImpl { portable = 0, sha_ni = 1, armv8 = 2, avx512 = 3 };
 
 // True if this machine and this build can run `impl`.
 bool sha_supported(ShaImpl impl);

@@ -66,6 +66,10 @@ class StoreError(StorageError):
     """
 
 
+class StoreChangedError(StoreError):
+    """An object has another version than the one that was listed."""
+
+
 class StoreConflictError(StoreError):
     """Another process has written an object that we were about to write."""
 

@@ -14,17 +14,20 @@ from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.fsck import fsck
 
+# A clock that stands: how many states are worth their time does not depend on the machine's load.
+OPTIONS = Options(trace=(3, 4), clock=lambda: 0.0)
+
 
 def _count(job: Job, out: Path) -> int:
     with faults(0, "kill") as counted:
-        train_job(job, out, Options(trace=(3, 4)))
+        train_job(job, out, OPTIONS)
     return counted.calls
 
 
 def _interrupted(job: Job, out: Path, at: int, kind: str) -> Faults:
     with faults(at, kind) as installed:
         try:
-            train_job(job, out, Options(trace=(3, 4)))
+            train_job(job, out, OPTIONS)
         except KilledError:
             assert kind == "kill"
         except StorageError as error:
@@ -44,7 +47,7 @@ def test_resume_after_a_fault_at_any_write_gives_the_same_run(
     for at in range(1, total + 1, 1 if kind == "kill" else 3):
         out = tmp_path / f"run-{at}"
         assert _interrupted(logreg_job, out, at, kind).tripped
-        result = train_job(logreg_job, out, Options(trace=(3, 4)))
+        result = train_job(logreg_job, out, OPTIONS)
         assert result.finished, at
         assert result.run_root == logreg_run.run_root, at
         assert result.losses == logreg_run.losses, at

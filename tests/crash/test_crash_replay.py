@@ -62,7 +62,7 @@ def _interrupted(job: Job, out: Path, at: int, kind: str, options: Options) -> N
 def test_resume_after_a_fault_at_any_write_gives_the_same_run(
     kind: str, stride: int, follow: bool, job: Job, run: RunSummary, tmp_path: Path
 ) -> None:
-    options = Options(replay=run.directory if follow else None)
+    options = Options(replay=run.directory if follow else None, clock=lambda: 0.0)
     with faults(0, "kill") as counted:
         train_job(job, tmp_path / "counting", options)
     with faults(0, "kill") as before:  # the copy of the job: test_crash_every_write.py

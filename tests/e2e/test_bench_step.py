@@ -21,7 +21,7 @@ STEPS = 6
 
 def test_rows_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(step.MODELS, MODEL.name, MODEL)
-    monkeypatch.setattr(step, "INTERVAL", 2)
+    monkeypatch.setattr(step, "SAMPLED", 3)
     found = step.rows(1, 3, (MODEL.name,), commit_steps=STEPS, compiled=False)
     rows = {row["name"]: row for row in found}
     time = rows["step/gpt2-tiny/time_ratio"]
@@ -34,7 +34,10 @@ def test_rows_of_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert memory["bytes"] < 0.7 * memory["anchor_bytes"]
     commit = rows["commit/gpt2-tiny/overhead_ratio"]
     assert commit["value"] > 1
-    assert (commit["steps"], commit["hashed"], commit["stored_at_end"]) == (STEPS, 3, 1)
+    assert (commit["steps"], commit["hashed"], commit["stored_at_end"]) == (STEPS, 2, 1)
+    assert (commit["interval"], commit["interval_of_run"]) == (20, 3)
+    assert len(commit["waited"]) == 1 and len(commit["thread_seconds"]) == 2
+    assert commit["accounted"] > 1
 
 
 def test_an_unknown_model_or_part_is_refused() -> None:

@@ -31,7 +31,7 @@ PAIRS = {
     "features": "64",
     "classes": "10",
     "records": "512",
-    "hidden": "700",
+    "hidden": "1200",
     "layers": "2",
     "optimizer": "adamw",
     "batch_size": "8",
@@ -49,7 +49,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """States of 20 MB, so that they are put and read in parts; 200 steps, committed every 10."""
+    """States of 18 MB, so that they are put and read in parts; 200 steps, committed every 10."""
     directory = tmp_path_factory.mktemp("job") / "mlp"
     return new_job("mlp", directory, PAIRS, steps=200, checkpoint_interval=10)
 
@@ -116,7 +116,7 @@ def test_killed_taken_up_elsewhere_audited_and_disputed(
     evidence = str(tmp_path / "evidence")
     capsys.readouterr()
     assert command([*words, *keys, "--out", evidence, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["convicted"] == ["B"]
+    assert [c["party"] for c in json.loads(capsys.readouterr().out)["convicted"]] == ["B"]
     job_url = f"{url}/job"
     assert command(["judge", evidence, "--job", job_url]) == 1
     print("\nkilled at states", last, "requests", dict(server.requests))

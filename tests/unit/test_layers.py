@@ -168,6 +168,7 @@ CHEATS = f"{PACKAGE}.run.cheats", f"{PACKAGE}.prover.cheating"
 MAY_CHEAT = {
     "run/cheats/": CHEATS[:1],
     "prover/cheating.py": CHEATS[:1],
+    "prover/lying_worker.py": CHEATS,  # a worker of a run, started by tests and proofs only
     "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
     "cli/attack_list.py": CHEATS[:1],  # says what they are
     "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared

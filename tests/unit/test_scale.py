@@ -17,18 +17,25 @@ from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import split
 from tallystick_bench.scale import checking
 from tallystick_bench.scale.assumed import ASSUMED
-from tallystick_bench.scale.jobs import GROWTH, WIDE, ScaleJob
+from tallystick_bench.scale.jobs import GROWTH, WIDE_CUT, ScaleJob
 from tallystick_bench.scale.page.page import page
 from tallystick_bench.scale.simulate import ledger
 from tallystick_bench.scale.simulate.audits import audit
 from tallystick_bench.scale.simulate.cluster import Scenario, simulate
-from tallystick_bench.scale.split import most_subtrees, share, subtrees
+from tallystick_bench.scale.split import (
+    largest_share,
+    mean_subtrees,
+    most_subtrees,
+    share,
+    subtrees,
+    trees,
+)
 from tallystick_bench.scale.step_parts import StepParts, slowest
 from tallystick_bench.scale.units import Measured, read
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-SMALL = replace(WIDE, micro_batches=128)
+SMALL = replace(WIDE_CUT, micro_batches=128)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,18 @@ def test_shares_cover_the_micro_batches_and_aligned_ones_are_one_sum() -> None:
         assert [first for first, _ in ends] == [0, *(last for _, last in ends[:-1])]
         assert ends[-1][1] == 64
     assert most_subtrees(64, 8) == 1 < most_subtrees(64, 7)
+    for parts, workers in ((64, 1), (64, 5), (64, 8), (61, 7), (61, 60)):
+        found = trees(parts, workers)
+        assert [at for _, at, _ in found] == list(np.cumsum([0, *(n for _, _, n in found)]))[:-1]
+        counts = Counter(r for r, _, _ in found)
+        assert max(counts.values()) == most_subtrees(parts, workers)
+        assert mean_subtrees(parts, workers) == pytest.approx(len(found) / workers)
+        assert counts == {r: subtrees(parts, *share(parts, workers, r)) for r in range(workers)}
+
+
+def test_the_largest_tensor_goes_to_one_owner() -> None:
+    tensors = ((50, 1), (20, 2), (10, 3))
+    assert [largest_share(tensors, w) for w in (1, 2, 3, 100)] == [120, 60, 50, 50]
 
 
 # -- the cost of a step ----------------------------------------------------------------------------
@@ -103,7 +122,16 @@ def test_more_workers_compute_less_each_and_send_no_less(job: ScaleJob, found: M
     assert few.compute_s == pytest.approx(64 * many.compute_s)
     gradient = found.shapes[job.shape].gradient_bytes
     assert few.sent_bytes == pytest.approx(2 * 63 / 64 * gradient)
-    assert few.hash_s == many.hash_s and few.rank0_s < many.rank0_s
+    largest = max(size for size, _ in found.shapes[job.shape].tensors)
+    assert many.owned == (gradient / 4096 if job.cut else largest)
+    if job.cut:
+        assert few.spread_bytes + few.gathered_bytes == pytest.approx(few.sent_bytes)
+        assert few.network_s == pytest.approx(many.network_s, rel=0.02)
+    else:  # one owner of the largest tensor receives it from all, and sends it to all
+        assert many.network_s == pytest.approx(4095 / 63 * few.network_s, rel=0.1)
+    signed = StepParts(job, found, 64, checked=True)
+    assert signed.hash_s > few.hash_s and signed.rank0_s > few.rank0_s
+    assert signed.rank0_bytes > few.rank0_bytes
     # A worker too few: another one has one micro-batch more, and sends several partial sums.
     odd = StepParts(job, found, 4095)
     assert odd.compute_s == pytest.approx(1.25 * many.compute_s)
@@ -120,6 +148,13 @@ def test_the_formulas_of_drawing() -> None:
     assert checking.caught_within(steps, 0.01, share=0.1) >= 0.99
     assert checking.caught_within(steps - 1, 0.01, share=0.1) < 0.99
     assert checking.false_steps_before(0.01) == pytest.approx(100)
+    random = np.random.default_rng(0)
+    for q, workers in ((0.01, 8), (0.05, 64)):
+        most = [
+            np.bincount(random.integers(0, workers, random.binomial(workers, q)), minlength=1).max()
+            for _ in range(4000)
+        ]
+        assert 1 + np.mean(most) == pytest.approx(checking.longer(q, workers), abs=0.03)
 
 
 def test_what_a_sampled_audit_misses() -> None:
@@ -131,9 +166,10 @@ def test_what_a_sampled_audit_misses() -> None:
 
 def test_liars_are_caught_when_the_formula_says(found: Measured) -> None:
     """200 liars on one run: the mean lies in the interval of 99.9 %, and so do shares caught."""
-    job = replace(WIDE, micro_batches=512)
+    job = replace(WIDE_CUT, micro_batches=512)
     liars = Scenario(
-        "liars", job, 512, 4e5, liars=200, lies=0.5, drawn=0.1, fails=False, seed=1
+        "liars", job, 512, 1e7, liars=200, lies=0.5, drawn=0.1, fails=False, seed=1,
+        until_caught=True,
     )  # fmt: skip
     told = simulate(liars, found).told()
     steps = [liar["steps"] for liar in told["liars"]]

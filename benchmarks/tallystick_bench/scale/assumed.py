@@ -56,7 +56,7 @@ ASSUMED: dict[str, Assumption] = {
     ),
     "repair_s": Assumption(6 * HOUR, "s", "mean time until a failed machine is back", _OURS),
     "store_every_s": Assumption(
-        600.0, "s", "a state is stored about so often, and after every step if steps take longer",
+        600.0, "s", "a state is stored about so often, and not before the last one is",
         _OURS,
     ),
     "straggler_sigma": Assumption(

@@ -61,10 +61,6 @@ class Training:
         return math.ceil(self.steps / self.job.interval) + 1
 
     @property
-    def worker_hash_bytes_s(self) -> float:
-        return self.job.gpus * value("cores_a_gpu") * self.found.units.digest_of_one
-
-    @property
     def worker_memory(self) -> float:
         """Parameters, the gradients of one micro-batch, a partial sum for each power of two below
         V/W, and the share of the moments. Activations come on top."""
@@ -146,27 +142,22 @@ COSTS = (
     Cost(_HASH, "a state", "12 N bytes and its slots", "B", lambda t: t.shape.state_bytes),
     Cost(
         _HASH,
-        "a state, each worker its share",
-        "state / (W · cores · rate)",
+        "a state, each owner its slots",
+        "3 · largest owner's tensors / (cores · rate)",
         "s",
-        lambda t: t.shape.state_bytes / t.job.workers / t.worker_hash_bytes_s,
+        lambda t: t.parts.state_hash_s,
     ),
     Cost(
         _HASH,
         "the same, share of the run's time",
         "… / (interval · a step)",
         "share",
-        lambda t: (
-            t.shape.state_bytes
-            / t.job.workers
-            / t.worker_hash_bytes_s
-            / (t.job.interval * t.step_s)
-        ),
+        lambda t: t.parts.state_hash_s / (t.job.interval * t.step_s),
     ),
     Cost(
         _HASH,
-        "gradients, sent and received, a step",
-        "2 · partial sums · 4 N / (cores · rate)",
+        "messages of a step, at the largest owner",
+        "sent + received / (cores · rate)",
         "s",
         lambda t: t.parts.hash_s,
     ),
@@ -182,7 +173,7 @@ COSTS = (
         "all nodes of one micro-batch, in a dispute only",
         "output bytes / (cores · rate)",
         "s",
-        lambda t: t.job.records * t.shape.node_output_bytes / t.worker_hash_bytes_s,
+        lambda t: t.job.records * t.shape.node_output_bytes / t.parts.hash_rate,
     ),
     Cost(_STORE, "a stored state", "12 N bytes", "B", lambda t: t.shape.state_bytes),
     Cost(
@@ -195,7 +186,7 @@ COSTS = (
     Cost(
         _STORE,
         "writing one, beside the steps",
-        "hash + state / min(W · disk, store)",
+        "hash + state / (disk of worker 0; if cut min(W · disk, store))",
         "s",
         lambda t: t.parts.checkpoint_s,
     ),
@@ -215,12 +206,32 @@ COSTS = (
     ),
     Cost(
         _NET,
-        "a worker sends in a step",
+        "a worker sends in a step, mean",
         "(partial sums + 1) · (W − 1)/W · 4 N",
         "B",
         lambda t: t.parts.sent_bytes,
     ),
-    Cost(_NET, "its time", "… / (GPUs · network)", "s", lambda t: t.parts.network_s),
+    Cost(
+        _NET,
+        "gradients of the largest owner",
+        "whole tensors, or 4 N / W if cut",
+        "B",
+        lambda t: t.parts.owned,
+    ),
+    Cost(
+        _NET,
+        "the largest owner receives in a step",
+        "partial sums · (W − 1) · owned",
+        "B",
+        lambda t: t.parts.gathered_bytes,
+    ),
+    Cost(
+        _NET,
+        "time of both exchanges",
+        "(received + (W − 1) · owned) / (GPUs · network)",
+        "s",
+        lambda t: t.parts.network_s,
+    ),
     Cost(
         _NET,
         "all workers, the whole run",
@@ -230,14 +241,14 @@ COSTS = (
     ),
     Cost(
         _NET,
-        "rank 0 receives in a step",
-        "(W − 1) reports of 148 B",
+        "worker 0 receives in a step, beside tensors",
+        "(W − 1) · 72 B",
         "B",
         lambda t: t.parts.rank0_bytes,
     ),
     Cost(
         _NET,
-        "the same through gloo on loopback, for comparison",
+        "a worker's bytes through gloo on loopback, to compare",
         "sent / measured rate",
         "s",
         lambda t: t.parts.sent_bytes / t.found.units.gloo_bytes_s,

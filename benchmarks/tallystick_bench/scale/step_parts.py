@@ -1,8 +1,9 @@
 """The parts of one distributed step's time, by stated formulas. Nothing overlaps: an upper bound.
 
-Data parallel by gather-to-owner: each worker sends every owner of a share of the parameters its
-partial sums of that share; the owner folds them in the job's order, updates, and sends the new
-share to all.
+Data parallel by gather-to-owner: each worker sends every owner its partial sums of the owner's
+tensors; the owner folds them in the job's order, updates, and sends the new tensors to all
+(run/distributed). As built an owner has whole tensors. Where the job says `cut`, owners have equal
+shares, and each stores and loads its own.
 """
 
 from __future__ import annotations
@@ -14,26 +15,33 @@ from statistics import NormalDist, fmean
 
 from tallystick_bench.scale.assumed import value
 from tallystick_bench.scale.jobs import ScaleJob
-from tallystick_bench.scale.split import most_subtrees
-from tallystick_bench.scale.units import Measured
+from tallystick_bench.scale.split import largest_share, most_subtrees
+from tallystick_bench.scale.units import Measured, Shape
 
-# A worker's report of a step to rank 0: the digest of what it sent, that of what it received, the
-# loss of its share, step and rank, and a signature.
-REPORT_BYTES = 32 + 32 + 4 + 16 + 64
+# Of one exchange: what a message carries at most, and its digest.
+BUNDLE_BYTES = 4 << 20
+# Exchanges of one small message of every worker with every other one in a step, and their bytes.
+AGREEMENTS, AGREEMENT_BYTES = 9, 8
+# A signed claim about one share: job digest, signature, message digest, and one for each fold.
+CLAIM_BYTES, CLAIM_EACH = 32 + 64 + 32, 32
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """Seconds of a step of `job` with `workers` workers, part by part."""
+    """Seconds of a step of `job` with `workers` workers, part by part.
+
+    `checked`: shares are signed, so that some can be computed again.
+    """
 
     job: ScaleJob
     found: Measured
     workers: int
+    checked: bool = False
 
     @cached_property
     def micro_batch_s(self) -> float:
         """Seconds of one micro-batch on one worker: 6 N tokens / (GPUs x FLOP/s)."""
-        shape = self.found.shapes[self.job.shape]
+        shape = self._shape
         flops = value("flops_a_token") * shape.parameters * shape.tokens * self.job.records
         return flops / (self.job.gpus * value("gpu_flops"))
 
@@ -53,58 +61,109 @@ class StepParts:
         return most_subtrees(self.job.micro_batches, self.workers)
 
     @property
-    def _gradient(self) -> int:
-        return self.found.shapes[self.job.shape].gradient_bytes
+    def _shape(self) -> Shape:
+        return self.found.shapes[self.job.shape]
 
     @property
-    def _elsewhere(self) -> float:
-        return (self.workers - 1) / self.workers
+    def _gradient(self) -> int:
+        return self._shape.gradient_bytes
+
+    @cached_property
+    def owned(self) -> float:
+        """Bytes of the gradients that the largest owner folds."""
+        if self.job.cut:
+            return self._gradient / self.workers
+        return largest_share(tuple(map(tuple, self._shape.tensors)), self.workers)
+
+    @property
+    def gathered_bytes(self) -> float:
+        """Bytes that the largest owner receives: every other worker's partial sums."""
+        return self.partial_sums * (self.workers - 1) * self.owned
+
+    @property
+    def spread_bytes(self) -> float:
+        """Bytes that the largest owner sends: its new tensors, to every other worker."""
+        return (self.workers - 1) * self.owned
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that a worker sends in a step: partial sums to owners, its new share to all."""
-        return (self.partial_sums + 1) * self._elsewhere * self._gradient
+        """Bytes that a worker sends in a step, in the mean: partial sums to owners, its new tensors
+        to all. 2 (W - 1)/W of the parameters, and more with several partial sums."""
+        return (self.partial_sums + 1) * (self.workers - 1) / self.workers * self._gradient
+
+    @property
+    def network_rate(self) -> float:
+        """Bytes a second of a worker's network, each way."""
+        return self.job.gpus * value("nic_bytes_s") * value("network_share")
 
     @property
     def network_s(self) -> float:
-        rate = self.job.gpus * value("nic_bytes_s") * value("network_share")
-        return self.sent_bytes / rate
+        """The largest owner receives, then sends; nobody has more to do."""
+        return (self.gathered_bytes + self.spread_bytes) / self.network_rate
 
     @property
     def messages_s(self) -> float:
-        """A message to each other worker, and one from each; twice."""
-        return 2 * (self.workers - 1) * value("message_s")
+        """A message of at most 4 MiB after the other, from and to each other worker."""
+        rounds = 2 * math.ceil(self.owned / BUNDLE_BYTES) + AGREEMENTS
+        return rounds * (self.workers - 1) * value("message_s")
 
     @property
     def fold_s(self) -> float:
-        """The owner reads every worker's partial sums of its share: as many bytes for any W."""
-        cores = self.job.gpus * value("cores_a_gpu")
-        return self.partial_sums * self._gradient / (cores * self.found.units.fold_of_one)
+        """The largest owner reads every worker's partial sums."""
+        read = self.partial_sums * self.workers * self.owned
+        return read / (self.cores * self.found.units.fold_of_one)
+
+    @property
+    def cores(self) -> float:
+        """Host cores of a worker."""
+        return self.job.gpus * value("cores_a_gpu")
+
+    @property
+    def hash_rate(self) -> float:
+        """Bytes a second that a worker hashes."""
+        return self.cores * self.found.units.digest_of_one
 
     @property
     def hash_s(self) -> float:
-        """Digests before each update: a worker hashes what it sends, and what it receives."""
-        cores = self.job.gpus * value("cores_a_gpu")
-        hashed = 2 * self.partial_sums * self._gradient
-        return hashed / (cores * self.found.units.digest_of_one)
+        """Digests of messages: the largest owner hashes what it sends and what it receives. Where
+        shares are signed, also its claim, the parameters that it read, and the sums that arrive."""
+        own = self.partial_sums * self._gradient
+        hashed = own + self.gathered_bytes + self.owned + self._gradient
+        if self.checked:
+            hashed += own + self._gradient + self.gathered_bytes
+        return hashed / self.hash_rate
+
+    @property
+    def claim_bytes(self) -> int:
+        """Bytes of the claims of one worker, where shares are signed."""
+        return self.partial_sums * (CLAIM_BYTES + CLAIM_EACH * self._shape.folds)
 
     @property
     def rank0_s(self) -> float:
-        """Rank 0 verifies a signed report of each worker and appends one durable record."""
-        return self.workers * self.found.units.verify_s + self.found.units.journal_s
+        """Worker 0 verifies every claim, and appends one durable record."""
+        claims = self.workers * self.partial_sums if self.checked else 0
+        return claims * self.found.units.verify_s + self.found.units.journal_s
 
     @property
     def rank0_bytes(self) -> int:
-        """Bytes that rank 0 receives in a step."""
-        return (self.workers - 1) * REPORT_BYTES
+        """Bytes that worker 0 receives in a step, without gradients and parameters."""
+        each = AGREEMENTS * AGREEMENT_BYTES + (self.claim_bytes if self.checked else 0)
+        return (self.workers - 1) * each
+
+    @property
+    def state_hash_s(self) -> float:
+        """Seconds to hash a state, each owner its slots: 3 times the gradients' bytes."""
+        return 3 * self.owned / self.hash_rate
 
     @property
     def checkpoint_s(self) -> float:
-        """Seconds to hash and store a state, each worker its share, beside the steps."""
-        shape, units = self.found.shapes[self.job.shape], self.found.units
-        cores = self.job.gpus * value("cores_a_gpu")
-        hashing = shape.state_bytes / self.workers / (cores * units.digest_of_one)
-        return hashing + shape.state_bytes / self.store_bytes_s
+        """Seconds to hash and store a state, beside the steps."""
+        if self.job.cut:
+            return self.state_hash_s + self._shape.state_bytes / self.store_bytes_s
+        fetched = self._shape.state_bytes / self.network_rate
+        return (
+            self.state_hash_s + fetched + self._shape.state_bytes / self.found.units.write_bytes_s
+        )
 
     @property
     def store_bytes_s(self) -> float:
@@ -118,15 +177,19 @@ class StepParts:
 
     @property
     def interval(self) -> int:
-        """Steps between stored states."""
-        return max(1, round(value("store_every_s") / self._busy_s))
+        """Steps between stored states: the next one is stored when the last one is."""
+        return max(1, math.ceil(max(value("store_every_s"), self.checkpoint_s) / self._busy_s))
 
     @property
     def load_s(self) -> float:
-        """Seconds in which the workers load a state again: its share each, then all parameters."""
-        state = self.found.shapes[self.job.shape].state_bytes
-        rate = min(self.workers * self.found.units.read_bytes_s, value("store_bytes_s"))
-        return state / rate + self.network_s
+        """Seconds in which the workers have a state again. As built worker 0 reads it alone, and
+        sends every other worker all parameters."""
+        state = self._shape.state_bytes
+        if self.job.cut:
+            rate = min(self.workers * self.found.units.read_bytes_s, value("store_bytes_s"))
+            return state / rate + self.spread_bytes / self.network_rate
+        sent = (self.workers - 1) * self._gradient + state
+        return state / self.found.units.read_bytes_s + sent / self.network_rate
 
     @property
     def _busy_s(self) -> float:
@@ -138,7 +201,7 @@ class StepParts:
             "network": self.network_s,
             "messages": self.messages_s,
             "fold": self.fold_s,
-            "digests of gradients": self.hash_s,
+            "digests": self.hash_s,
             "rank 0": self.rank0_s,
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Shape:
     node_output_bytes: int
     product_elements: int
     largest_tensor_bytes: int
+    tensors: Sequence[tuple[int, int]]
 
     @property
     def gradient_bytes(self) -> int:

@@ -15,6 +15,7 @@ from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
+from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
@@ -44,6 +45,7 @@ def train(
     compress_logs: bool = False,
     overwrite: bool = False,
     workers: int = 1,
+    check_workers: float | None = None,
     work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
@@ -64,8 +66,9 @@ def train(
     rounding logs, `replay` is a finished run. The new run follows its logs, and the result's
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
     bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
-    a job, each with its share of the slots; `threads` are then those of each. Errors: see
-    `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
+    a job, each with its share of the slots; `threads` are then those of each. With `check_workers`
+    this share of what each of them computes is computed again by another one (docs/adr/0024).
+    Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
     if threads is None and workers > 1:
@@ -90,7 +93,11 @@ def train(
                 directory = given.path(out)
             else:
                 raise UsageError("work= is for a run at a URL.", "Leave it out.")
-            result = train_by(workers, made, directory, options, told, device)
+            checking = None
+            if check_workers is not None:
+                where = made.directory, Path(directory)
+                checking = checking_of(check_workers, *where, workers, called=str(out))
+            result = train_by(workers, made, directory, options, told, device, checking=checking)
     finally:
         if reporter is not None:
             reporter.close()

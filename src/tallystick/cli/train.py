@@ -31,6 +31,7 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
+from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
     as_launched,
@@ -89,6 +90,13 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     show_default=True,
     help="Seconds after which a silent worker counts as dead.",
 )
+@click.option(
+    "--check-workers",
+    type=float,
+    metavar="Q",
+    help="Of what each worker computes, the share that another one computes again (0 to 1), so "
+    "that a worker that lies is convicted (docs/adr/0024).",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -115,6 +123,7 @@ def train(
     device: str,
     workers: int | None,
     timeout: float,
+    check_workers: float | None,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -134,7 +143,11 @@ def train(
     torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
     count = workers_of(workers)
-    follower = as_launched(Path(job), threads, device, timeout)
+    checking = None
+    if check_workers is not None:
+        checking = checking_of(check_workers, Path(job), Path(out), count)
+    answering = None if checking is None else checking.answering
+    follower = as_launched(Path(job), threads, device, timeout, answering)
     if follower is not None:
         finish(follower())
     loaded = load_job(Path(job))
@@ -160,7 +173,12 @@ def train(
     reporter = Reporter("train", quiet)
     try:
         with _place(out, work, loaded, options, reporter) as (directory, listener):
-            result = train_by(count, loaded, directory, options, listener, device, timeout)
+            if check_workers is not None:
+                pair = loaded.directory, Path(directory)
+                checking = checking_of(check_workers, *pair, count, called=out)
+            result = train_by(
+                count, loaded, directory, options, listener, device, timeout, checking
+            )
     finally:
         reporter.close()
     if as_json:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 # A multiple of every disk's block, large enough that one request keeps the disk busy.
 BLOCK = 8 << 20
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
@@ -47,12 +49,14 @@ def write_chunks(
     """
     # Not closed by hand: an exception still holds parts of it.
     block = memoryview(mmap.mmap(-1, BLOCK))
+    place = np.frombuffer(block, np.uint8)
     filled = 0
     for chunk in chunks:
         view = memoryview(chunk).cast("B")
         while view.nbytes:
             part = view[: BLOCK - filled]
-            block[filled : filled + part.nbytes] = part
+            # numpy copies without holding the interpreter: another thread may execute a step.
+            place[filled : filled + part.nbytes] = np.frombuffer(part, np.uint8)
             filled += part.nbytes
             view = view[part.nbytes :]
             if filled == BLOCK:

@@ -131,6 +131,11 @@ class Replacement:
         with self._failing():
             write_chunks(self.descriptor, chunks, OS.write)
 
+    def sync(self) -> None:
+        """Make what is written durable."""
+        with self._failing():
+            OS.fsync(self.descriptor)
+
     def finish(self, durable: bool = True) -> None:
         """Give the file its name.
 

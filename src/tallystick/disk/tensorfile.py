@@ -22,6 +22,7 @@ from tallystick.commit.encoding import canonical_json
 from tallystick.commit.tensor import DTYPES, Array, canonical_array, dtype_name
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import map_file, open_beginning, open_file, os_errors
+from tallystick.disk.snapshot import Snapshot
 from tallystick.errors import CorruptFileError, UsageError, storage_error
 from tallystick.limits import LIMITS
 
@@ -77,9 +78,7 @@ def write_tensors(
     path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write `tensors` atomically and durably. Raises StorageError."""
-    arrays = {name: canonical_array(array) for name, array in tensors.items()}
-    types = {name: (dtype_name(a.dtype), tuple(map(int, a.shape))) for name, a in arrays.items()}
-    write_each(path, types, arrays.__getitem__, metadata)
+    write_file(path, tensor_chunks(Snapshot(tensors), metadata))
 
 
 def write_each(
@@ -100,6 +99,16 @@ def write_each(
                 yield array.reshape(-1).view(np.uint8)
 
     write_file(path, chunks())
+
+
+def tensor_chunks(
+    snapshot: Snapshot, metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | Array]:
+    """The bytes of the file that `write_tensors` writes, in pieces that are read as they are
+    asked for: each is valid until the next one."""
+    header, ranges = header_bytes(snapshot.types, metadata or {})
+    yield header
+    yield from snapshot.pieces(list(ranges))
 
 
 def file_size(tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> int:

@@ -43,6 +43,12 @@ class Device(Protocol):
         """True if nodes along large values are executed for some rows at a time
         (program/grouping.py)."""
 
+    @property
+    def hashes_beside(self) -> bool:
+        """True if a second thread may call `digest` and `host` while this device executes a step,
+        and `host` gives a tensor's own memory. Elsewhere a checkpoint is hashed and stored between
+        two steps."""
+
     def alone(self) -> AbstractContextManager[object]:
         """Held by a thread that computes on the device. Blocks may be nested.
 

@@ -47,6 +47,33 @@ class WholeSource:
         return array.reshape(-1)[flat]
 
 
+class Asked:
+    """Notes which elements of which operands are read; all operands have `dtype`. What it gives
+    has no meaning: only for quantities that read the same elements whatever they are."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self.places: dict[int, list[Index]] = {}
+
+    def read(self, operand: int, flat: Index) -> Array:
+        self.places.setdefault(operand, []).append(flat)
+        return np.zeros(np.shape(flat), VALUE_DTYPES[self._dtype])
+
+
+class Gathered:
+    """Elements of operands that were read before."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bytes], Array] = {}
+
+    def put(self, operand: int, flat: Index, values: Array) -> None:
+        """The elements of `operand` at `flat`."""
+        self._found[operand, np.asarray(flat).tobytes()] = np.array(values)
+
+    def read(self, operand: int, flat: Index) -> Array:
+        return self._found[operand, np.asarray(flat).tobytes()]
+
+
 def scalar(dtype: str, value: Any) -> Scalar:
     """`value` as a numpy scalar of the contract's dtype name, bits kept."""
     return cast(Scalar, np.asarray(value, dtype=VALUE_DTYPES[dtype])[()])

@@ -315,6 +315,7 @@ class Executor:
         tap: Tap | None = None,
         advance: bool = True,
         on_device: bool = False,
+        before_write: Callable[[], None] | None = None,
     ) -> StepResult:
         """Execute the program once; `state`'s tensors become the next state.
 
@@ -325,7 +326,9 @@ class Executor:
         inputs, outputs) with operands intact. The tensors are valid during the call only, and may
         be strided views. Later nodes read the values that a tap writes into outputs. Without
         `advance`, for tapped steps only, the state stays as it is. With `on_device` the outputs
-        stay on the device.
+        stay on the device. `before_write` is called once, before the first byte of the state
+        changes; until then other threads may read the state. A tapped step calls it at its start,
+        since a tap may write. An error of its own leaves the state as it is.
 
         Raises NodeError (a UsageError) where a kernel refuses the values of its operands,
         NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
@@ -342,8 +345,10 @@ class Executor:
             self.state_intact = True
             if tap is None:
                 bound = self._ready(tensors)
-                self._run(bound)
+                self._run(bound, before_write)
                 return self._result(bound, state, advance, on_device)
+            if before_write is not None:
+                before_write()
             options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
             plan = make_plan(self.program, options, self._device)
             arena = self._device.allocate(plan.arena_bytes)
@@ -374,8 +379,10 @@ class Executor:
         self.state_intact = True
         return StepResult(number, results, state)
 
-    def _run(self, bound: _Bound) -> None:
+    def _run(self, bound: _Bound, before_write: Callable[[], None] | None) -> None:
         self._run_stretch(bound.keeping)
+        if before_write is not None:
+            before_write()
         self.state_intact = not bound.writing.nodes
         self._run_stretch(bound.writing)
 

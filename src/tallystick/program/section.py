@@ -44,6 +44,23 @@ def carried_values(program: Program) -> set[Value]:
     return {value for _, value in program.carried}
 
 
+def reads_carried(program: Program, index: int) -> bool:
+    """True if node `index` of the section depends on what the micro-batch before has made."""
+    carried = {name for name, _ in program.carried}
+    waiting, seen = [index], {index}
+    while waiting:
+        for value in program.nodes[waiting.pop()].inputs:
+            if value is None:
+                continue
+            if value.is_input:
+                if program.inputs[value.out].name in carried:
+                    return True
+            elif value.node not in seen:
+                seen.add(value.node)
+                waiting.append(value.node)
+    return False
+
+
 def draws_of(section: Program) -> int:
     """R: one more than the largest draw id of the section's random nodes (PROGRAM 6.7)."""
     nodes = (section.nodes[i] for i in range(section.section))

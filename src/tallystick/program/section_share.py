@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
+from tallystick.kernels.device import Buffer, Tensor
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.carry import Carrying, zeros_of
 from tallystick.program.expand import ExpandedNodes, expand
@@ -53,9 +53,18 @@ class SectionShare:
 
     @property
     def arena_bytes(self) -> int:
-        """The planned memory for all tensors that are neither state nor batch."""
+        """The planned memory for all tensors of a micro-batch that are neither state nor batch."""
+        return self._section.arena_bytes
+
+    @property
+    def sum_bytes(self) -> int:
+        """The memory of the partial sums so far."""
         folded = sum(self.program.type_of(v).nbytes for v in self._partial)
-        return self._section.arena_bytes + folded * (len(self.parts).bit_length())
+        return folded * len(self.parts).bit_length()
+
+    def use_arena(self, arena: Buffer) -> None:
+        """As Executor.use_arena: free for others once the step's `sums` are read."""
+        self._section.use_arena(arena)
 
     def _body(self) -> Program:
         program, carried = self.program, dict(self.program.carried)

@@ -19,7 +19,7 @@ from tallystick.kernels.table import Run
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 from tallystick.program.executor import Executor, KernelHook, StepResult, Tap
-from tallystick.program.expand import ExpandedNodes, expand, numbering
+from tallystick.program.expand import Expanded, ExpandedNodes, expand, numbering
 from tallystick.program.faults import NodeFaultError
 from tallystick.program.ir import BATCH_PREFIX, Input, Node, Program, Value, op_spec
 from tallystick.program.layout import contiguous_strides, new_tensor
@@ -27,6 +27,8 @@ from tallystick.program.partial_sums import PartialSums
 from tallystick.program.pieces import Place, piece, slot_name, value_name
 from tallystick.program.pieces import given as given_input
 from tallystick.program.repeat import RepeatedSection
+from tallystick.program.section import reads_carried
+from tallystick.program.shown import ShownTail
 from tallystick.program.staging import item
 
 
@@ -102,6 +104,12 @@ class SectionedExecutor:
         # One result lies in the memory of a partial sum.
         sums = sum(size(v).nbytes for v in self._values) * (self.micro_batches.bit_length() - 1)
         return arena + sums + sum(size(f.value).nbytes for f in self._folds)
+
+    @property
+    def holds_folded(self) -> bool:
+        """True if every step holds the folded values of all micro-batches: folds then have kernels
+        of their own."""
+        return self._is_wide
 
     @property
     def state_intact(self) -> bool:
@@ -208,11 +216,15 @@ class SectionedExecutor:
         tap: Tap | None = None,
         advance: bool = True,
         on_device: bool = False,
+        before_write: Callable[[], None] | None = None,
+        shows_folded: bool = True,
     ) -> StepResult:
         """Execute the step over `batch`, the whole step's; `state`'s tensors become the next state.
 
         As Executor.run_step of the expanded program. A tapped step holds the folded values of all
-        micro-batches, and the other tensors of one.
+        micro-batches, and the other tensors of one. Without `shows_folded` it holds those of one
+        micro-batch only, and a tap gets None for the operands of folds (shown.py); where folds
+        have kernels of their own it holds all of them anyway, and shows them.
         """
         if tap is None and not advance:
             raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
@@ -226,8 +238,15 @@ class SectionedExecutor:
             self._device.prepare(self.contract)
             self._section.state_intact = True
             self._share_arena()
+            if tap is not None and before_write is not None:
+                before_write()  # a tap may write into what is a view of the state
+                before_write = None
+            if tap is not None and not shows_folded and not self._is_wide:
+                return self._run_shown(state, parts, scalars, rng, tap, advance, on_device)
             if tap is not None or self._is_wide:
-                return self._run_wide(state, parts, scalars, rng, tap, advance, on_device)
+                return self._run_wide(
+                    state, parts, scalars, rng, tap, advance, on_device, before_write
+                )
             try:
                 for part in range(self.micro_batches):
                     results = self._turn(part, state, parts, scalars, rng, None)
@@ -242,7 +261,9 @@ class SectionedExecutor:
             given = {name: self._tail.staged[name] for name in self._tail.staged}
             given |= {value_name(v): self._kept[slot] for slot, v in self.source.carried}
             self._running = self._tail
-            return self._tail.run_step(state, given, scalars, on_device=on_device)
+            return self._tail.run_step(
+                state, given, scalars, on_device=on_device, before_write=before_write
+            )
 
     def _run_wide(
         self,
@@ -253,6 +274,7 @@ class SectionedExecutor:
         tap: Tap | None,
         advance: bool,
         on_device: bool,
+        before_write: Callable[[], None] | None,
     ) -> StepResult:
         """A step whose folds are executed as nodes, on the values of all micro-batches."""
         tail = self._tail if self._is_wide else self._wide_tail()
@@ -267,13 +289,87 @@ class SectionedExecutor:
                         self._device.copy(results[value_name(value)], place)
         finally:
             self._section.end_tapped()
-        last = self.micro_batches - 1
-        given = dict(tail.staged)
-        for slot, value in self.source.carried:
-            given[value_name(self._numbers.value(value, last))] = self._kept[slot]
+        given = self._with_carried(tail.staged)
         self._running = tail
         seen = None if tap is None else _seen(tap, self._nodes)
-        return tail.run_step(state, given, scalars, None, seen, advance, on_device)
+        return tail.run_step(state, given, scalars, None, seen, advance, on_device, before_write)
+
+    def _run_shown(
+        self,
+        state: Mapping[str, Tensor],
+        parts: Mapping[str, Sequence[Any]],
+        scalars: Mapping[str, float],
+        rng: Sequence[int] | np.ndarray | None,
+        tap: Tap,
+        advance: bool,
+        on_device: bool,
+    ) -> StepResult:
+        """A tapped step whose folds are summed as the micro-batches come."""
+        assert isinstance(self.program, Expanded)
+        shown = ShownTail(self.program, self.context, self._hook, self._run)
+        tail = shown.executor
+        self._section.begin_tapped(state)
+        try:
+            for part in range(self.micro_batches):
+                results = self._turn(part, state, parts, scalars, rng, tap)
+                shown.add(part, self._sums, results)
+        except BaseException:
+            for sums in self._sums.values():
+                sums.forget()
+            raise
+        finally:
+            self._section.end_tapped()
+        given = self._with_carried(tail.staged)
+        self._running = tail
+        return tail.run_step(state, given, scalars, None, shown.tap(tap), advance, on_device)
+
+    def _with_carried(self, staged: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the tail of the expansion is given: the last micro-batch has made the carried
+        values."""
+        last = self.micro_batches - 1
+        carried = {
+            value_name(self._numbers.value(value, last)): self._kept[slot]
+            for slot, value in self.source.carried
+        }
+        return {**staged, **carried}
+
+    def show_part(
+        self,
+        state: Mapping[str, Tensor],
+        batch: Mapping[str, Tensor],
+        scalars: Mapping[str, float],
+        rng: Sequence[int] | np.ndarray | None,
+        node: int,
+        tap: Tap,
+    ) -> None:
+        """Execute only the micro-batch of the expanded program's `node`, a node of the section,
+        and show its nodes up to that one to `tap`. The state stays as it is.
+
+        `batch` is the whole step's. Where the node depends on a carried slot, the micro-batches
+        before are executed too, untapped. Else nodes beside it that read carried slots are shown
+        with other values than in the step, and one of them may refuse those: where this raises
+        NodeError, only the whole step says whether it can be executed. Raises as `run_step`.
+        """
+        at, part = self._nodes.original(node)
+        assert part is not None
+        self._running = self._section
+        with self.context.entered():
+            self._tail.check_state(state)
+            parts = self._slices(batch)
+            self._device.prepare(self.contract)
+            self._section.state_intact = True
+            self._share_arena()
+            if reads_carried(self.source, at):
+                for before in range(part):
+                    self._turn(before, state, parts, scalars, rng, None)
+            else:
+                for slot, kept in self._kept.items():
+                    self._device.copy(state[slot], kept)
+            self._section.begin_tapped(state)
+            try:
+                self._turn(part, state, parts, scalars, rng, tap)
+            finally:
+                self._section.end_tapped()
 
     def _turn(
         self,

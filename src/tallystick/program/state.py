@@ -50,10 +50,14 @@ class State:
     def digests(self) -> dict[str, bytes]:
         """The tensor digest of every slot of the committed state, chains included."""
         digests = self.device.digests(list(self.slots.values()))
-        found = dict(zip(self.slots, digests, strict=True))
-        found[LOSS_CHAIN_SLOT] = chain_digest(self.loss_chain)
-        found[LOG_CHAIN_SLOT] = chain_digest(self.log_chain)
-        return found
+        return {**dict(zip(self.slots, digests, strict=True)), **self.chain_digests()}
+
+    def chain_digests(self) -> dict[str, bytes]:
+        """The tensor digests of the two chains."""
+        return {
+            LOSS_CHAIN_SLOT: chain_digest(self.loss_chain),
+            LOG_CHAIN_SLOT: chain_digest(self.log_chain),
+        }
 
     def root(self) -> bytes:
         """The state root (COMMITMENTS 5.3)."""

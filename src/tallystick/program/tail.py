@@ -117,6 +117,14 @@ class Tail:
             return True
         return any(v == value and self._end_crosses(name, v) for name, v in self._outputs)
 
+    def _is_kept(self, value: Value, phase: int) -> bool:
+        """Whether its owner reads a value of `phase` later, or ends with it."""
+        later = [r for r in self._readers.get(value, ()) if self._late.get(r, 0) > phase]
+        if any(not self._crosses(value, reader) for reader in later):
+            return True
+        ends = any(v == value and not self._end_crosses(name, v) for name, v in self._outputs)
+        return ends and phase < self._count - 1
+
     def _made_in(self, phase: int) -> Iterable[Value]:
         """The values of all groups' nodes of a phase."""
         for i in self._tail:
@@ -132,15 +140,7 @@ class Tail:
             v for v in self._made_in(phase) if self.owners.node(self.number, v.node) == self.rank
         ]
         exchanged = [v for v in self._made_in(phase) if self._is_exchanged(v)]
-        kept = [
-            v
-            for v in own
-            if program.nodes[v.node].op != FOLD
-            and any(
-                self._late.get(r, 0) > phase and not self._crosses(v, r)
-                for r in self._readers.get(v, ())
-            )
-        ]
+        kept = [v for v in own if program.nodes[v.node].op != FOLD and self._is_kept(v, phase)]
         outputs = [(value_name(v), v) for v in own if v in kept or v in exchanged]
         if is_last:
             outputs += [

@@ -7,7 +7,7 @@ its owner, never by a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tallystick.prover.covered import Notice
 from tallystick.prover.logs import Logs
 from tallystick.prover.prover import Prover
 from tallystick.prover.states import RunStates
-from tallystick.prover.steps import Capture, Steps
+from tallystick.prover.steps import Place, Steps
 from tallystick.run.cheats.attacks import declared_override
 from tallystick.run.cheats.engine import CheatingEngine
 from tallystick.run.cheats.override import Override
@@ -110,6 +110,9 @@ class CheatingStates(RunStates):
         finally:
             self._live = False
 
+    def look_at(self, step: int, node: int, tap: Tap) -> None:
+        self.look(step, tap)
+
     def _genesis(self) -> State:
         state = super()._genesis()
         self._override.genesis(state)
@@ -147,7 +150,7 @@ class CheatingSteps(Steps):
         done.records = [self._override.record(step, index, record) for index, record in records]
         return done
 
-    def _confirm_operands(self, capture: Capture, new: set[tuple[int, int]]) -> None:
+    def _confirm_operands(self, step: int, node: int, found: Mapping[Place, bytes]) -> None:
         """Do nothing: the record of a cheat may state other operands."""
 
 

@@ -36,8 +36,9 @@ from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.own import OwnLogs, own_logs
-from tallystick.run.store.directory import SCRATCH_PREFIX, STATE_FORMAT, RunStore
+from tallystick.run.store.directory import SCRATCH_PREFIX, RunStore
 from tallystick.run.store.journal import JournalContent
+from tallystick.run.store.state_file import state_metadata
 
 # The largest number of scratch files, and the share of the free disk that one of them may take.
 SCRATCH_FILES = 256
@@ -70,7 +71,7 @@ class Scratch:
         if self._directory is None or full or step in self._roots:
             return
         with suppress(StorageError):  # without the file the prover executes more steps again
-            metadata, tensors = {"format": STATE_FORMAT, "step": str(step)}, state.tensors()
+            metadata, tensors = state_metadata(step), state.tensors()
             if file_size(tensors, metadata) <= SCRATCH_SHARE * free_bytes(self._directory):
                 write_tensors(self._path(step), tensors, metadata)
                 self._roots[step] = root
@@ -133,6 +134,16 @@ class RunStates:
         engine = self.at(step)
         self.executed += 1
         return engine.look(tap)
+
+    def look_at(self, step: int, node: int, tap: Tap) -> None:
+        """As `look`, for the operands of one node: the rest of the step need not be executed."""
+        engine = self.at(step)
+        self.executed += 1
+        engine.look_at(node, tap)
+
+    def shows_folded(self, step: int) -> bool:
+        """True if `look` shows the operands of folds over micro-batches."""
+        return self.at(step).shows_folded
 
     def repeat(self, step: int) -> int:
         """Execute the step after state[step]; return the bits of its loss, as the run commits to

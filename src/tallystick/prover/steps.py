@@ -1,13 +1,14 @@
 """Looks into one step of a run: its node tree, and the operands of one node at a time.
 
 The prover executes the step once for the digests of all nodes, which are small. It executes the
-step once more, up to the node in question, for the operands of that node. It keeps nothing else of
-a step in memory.
+step once more, up to the node in question, for the operands of that node. Of a step with
+micro-batches it executes only the one that the node belongs to. It keeps nothing else of a step in
+memory: of a fold over micro-batches one operand at a time, or the elements asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,15 +27,19 @@ from tallystick.commit.tensor import (
 )
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.device import Tensor
-from tallystick.opening.quantity import Quantity, opening_rule, rules
-from tallystick.opening.values import WholeSource
+from tallystick.opening.quantity import Index, Quantity, Source, opening_rule, rules
+from tallystick.opening.values import Asked, Gathered, WholeSource
 from tallystick.opening.views import Path, View, locate, view_dtypes, view_values
 from tallystick.program.executor import Tap
-from tallystick.program.ir import COMMIT, Node
+from tallystick.program.ir import COMMIT, Node, Value
+from tallystick.program.shown import first_fold
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
 from tallystick.prover.states import RunStates
 from tallystick.run.execute.nodes import NodeRecord, NodeTracer
+
+# (side, number) of an operand of a node.
+Place = tuple[int, int]
 
 _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickError)
 
@@ -88,7 +93,7 @@ class Capture:
 
     step: int
     node: int
-    tensors: dict[tuple[int, int], Operand] = field(default_factory=dict)
+    tensors: dict[Place, Operand] = field(default_factory=dict)
 
 
 class Steps:
@@ -142,7 +147,7 @@ class Steps:
         """One operand of a node as executed; `Facts.type_at` gives its type."""
         return self._captured(step, node, {(side, number)}).tensors[side, number]
 
-    def _captured(self, step: int, node: int, wanted: set[tuple[int, int]]) -> Capture:
+    def _captured(self, step: int, node: int, wanted: set[Place]) -> Capture:
         capture = self._capture
         if capture is not None and (capture.step, capture.node) == (step, node):
             if wanted <= set(capture.tensors):
@@ -152,28 +157,78 @@ class Steps:
         known = set(capture.tensors)
         if self._facts.at(step).program.nodes[node].op == COMMIT:
             self._capture_commit(capture, wanted)
+        elif not self._shows(step, node):
+            self._capture_fold(capture, wanted)
         else:
             self._capture_node(capture)
-        self._confirm_operands(capture, capture.tensors.keys() - known)
+        new = capture.tensors.keys() - known
+        found = {place: tensor_digest(capture.tensors[place].array) for place in new}
+        self._confirm_operands(step, node, found)
         self._capture = capture
         return capture
 
-    def _confirm_operands(self, capture: Capture, new: set[tuple[int, int]]) -> None:
-        """The operands are those of the node's record, which another execution has given.
-
-        Raises MachineFaultError.
-        """
-        record = self.tree(capture.step).records[capture.node]
-        present = (number for number, _, _ in self._facts.at(capture.step).operands(capture.node))
+    def _confirm_operands(self, step: int, node: int, found: Mapping[Place, bytes]) -> None:
+        """The operands are those of the node's record, which another execution has given: `found`
+        are the digests of some of them. Raises MachineFaultError."""
+        record = self.tree(step).records[node]
+        present = (number for number, _, _ in self._facts.at(step).operands(node))
         stated = {(INPUT, n): digest for n, digest in zip(present, record.inputs, strict=True)}
         stated |= {(OUTPUT, n): digest for n, digest in enumerate(record.outputs)}
-        for place in new:
-            if tensor_digest(capture.tensors[place].array) != stated[place]:
-                raise MachineFaultError(
-                    f"Two executions of step {capture.step} on this machine gave node "
-                    f"{capture.node} two operands.",
-                    "Nothing was signed. Try again with --threads 1, or on another machine.",
-                )
+        if any(digest != stated[place] for place, digest in found.items()):
+            raise MachineFaultError(
+                f"Two executions of step {step} on this machine gave node {node} two operands.",
+                "Nothing was signed. Try again with --threads 1, or on another machine.",
+            )
+
+    def _capture_fold(self, capture: Capture, wanted: set[Place]) -> None:
+        """Capture the wanted operands of a fold over micro-batches. One of those that it reads is
+        kept: all of them together may be more than there is memory for."""
+        inputs = self._facts.at(capture.step).program.nodes[capture.node].inputs
+        for place in [place for place in capture.tensors if place[0] == INPUT]:
+            del capture.tensors[place]
+        for side, number in sorted(wanted - capture.tensors.keys()):
+            value = inputs[number] if side == INPUT else Value(capture.node, number)
+            assert value is not None
+            self._look_at(
+                capture.step, value.node, _keep_output(value, self._host, capture, side, number)
+            )
+
+    def _shows(self, step: int, node: int) -> bool:
+        """True if a look into the step shows the operands of this node."""
+        if first_fold(self._facts.at(step).program, node) is None:
+            return True
+        return self.states.shows_folded(step)
+
+    def _gathered(self, step: int, node: int, wanted: Mapping[int, list[Index]]) -> Gathered:
+        """The elements of a fold's operands, by operand and place: one micro-batch after the other
+        is executed, and no other node."""
+        inputs = self._facts.at(step).program.nodes[node].inputs
+        made = {value: number for number, value in enumerate(inputs) if value is not None}
+        left, found, digests = set(wanted), Gathered(), {}
+
+        def tap(
+            index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+        ) -> None:
+            for out, tensor in enumerate(outputs):
+                number = made.get(Value(index, out))
+                if number in left:
+                    array = np.array(self._host(tensor), order="C")
+                    digests[INPUT, number] = tensor_digest(array)
+                    for flat in wanted[number]:
+                        found.put(number, flat, array.reshape(-1)[flat])
+                    left.remove(number)
+            if not left:
+                raise _DoneError
+
+        if len(wanted) == 1:
+            (only,) = wanted
+            value = inputs[only]
+            assert value is not None
+            self._look_at(step, value.node, tap)
+        else:
+            self._look(step, tap)
+        self._confirm_operands(step, node, digests)
+        return found
 
     def _capture_node(self, capture: Capture) -> None:
         """Capture all operands at once: a referee that asks for one asks for the others too."""
@@ -189,9 +244,9 @@ class Steps:
                             capture.tensors[side, number] = Operand(own)
                 raise _DoneError
 
-        self._look(capture.step, tap)
+        self._look_at(capture.step, capture.node, tap)
 
-    def _capture_commit(self, capture: Capture, wanted: set[tuple[int, int]]) -> None:
+    def _capture_commit(self, capture: Capture, wanted: set[Place]) -> None:
         """Capture only the wanted operands: all of them together are the whole state."""
         program = self._facts.at(capture.step).program
         count = len(program.nodes[capture.node].inputs)
@@ -226,6 +281,10 @@ class Steps:
         with suppress(_DoneError):
             self.states.look(step, tap)
 
+    def _look_at(self, step: int, node: int, tap: Tap) -> None:
+        with suppress(_DoneError):
+            self.states.look_at(step, node, tap)
+
     # -- below an element (PROTOCOL 6) -------------------------------------------------------------
 
     def quantity(self, step: int, node: int, output: int, element: int, path: Path) -> Quantity:
@@ -252,12 +311,9 @@ class Steps:
             view_dtypes(quantity, view)
         except LookupError as error:
             raise UsageError(f"Node {node}: {error}.", "Ask the rule.") from None
-        inputs = self._facts.at(step).program.nodes[node].inputs
-        there = {(INPUT, n) for n, value in enumerate(inputs) if value is not None}
-        tensors = self._captured(step, node, there).tensors
-        arrays = [tensors[INPUT, n].array if v is not None else None for n, v in enumerate(inputs)]
+        source = self._source(step, node, quantity, view)
         try:
-            values = view_values(quantity, view, WholeSource(arrays))
+            values = view_values(quantity, view, source)
         except CannotCheckError:
             raise
         except _RULE_FAULTS as error:
@@ -267,3 +323,32 @@ class Steps:
                 f"The opening rule of node {node} fails: {error}.", "Report it."
             ) from error
         return b"".join(np.asarray(value).tobytes() for value in values)
+
+    def _source(self, step: int, node: int, quantity: Quantity, view: View) -> Source:
+        """The operands of a node, as far as a view reads them."""
+        inputs = self._facts.at(step).program.nodes[node].inputs
+        if not self._shows(step, node):
+            asked = Asked(self._facts.at(step).type_at(node, OUTPUT, 0).dtype)
+            view_values(quantity, view, asked)
+            return self._gathered(step, node, asked.places)
+        there = {(INPUT, n) for n, value in enumerate(inputs) if value is not None}
+        tensors = self._captured(step, node, there).tensors
+        return WholeSource(
+            [tensors[INPUT, n].array if v is not None else None for n, v in enumerate(inputs)]
+        )
+
+
+def _keep_output(
+    value: Value, host: Callable[[Tensor], Array], capture: Capture, side: int, number: int
+) -> Tap:
+    """A tap that captures an output of a node, and then ends the step."""
+
+    def tap(
+        index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+    ) -> None:
+        if index == value.node:
+            own = np.array(host(outputs[value.out]), order="C")
+            capture.tensors[side, number] = Operand(own)
+            raise _DoneError
+
+    return tap

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ from tallystick.disk.objects.opening import opened_objects
 from tallystick.disk.objects.store import Objects
 from tallystick.errors import MismatchError, StoreConflictError, StoreError, UsageError
 from tallystick.job.job import Job
+from tallystick.job.job_file import load_job
+from tallystick.job.recipes import new_job
 from tallystick.run.execute import published as module
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.summary import RunSummary
+from tallystick.run.store import publish
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
-from tallystick.run.store.journal import read_journal
+from tallystick.run.store.journal import parse_journal, read_journal
 from tallystick.run.store.publish import Publisher
 
 URL = "s3://bucket/run"
@@ -51,11 +55,6 @@ class Recorded(Objects):
         super().delete(names)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLYSTICK_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     """The store that every URL of the test names."""
@@ -66,7 +65,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
 
 def _train(job: Job, work: Path, **options: Any) -> RunSummary:
     with published(URL, job, Silent(), work) as (directory, listener, _):
-        return train_job(job, directory, Options(keep=2, **options), listener)
+        return train_job(job, directory, Options(keep=6, **options), listener)
 
 
 @contextmanager
@@ -107,9 +106,18 @@ def test_a_plain_upload_is_a_run_to_go_on_with(
         assert audit_run(directory).accepted
 
 
-def test_the_order_is_the_disks(store: Recorded, mlp_job: Job, tmp_path: Path) -> None:
+def test_the_order_is_the_disks(
+    store: Recorded, mlp_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At every moment the objects are a run that another machine goes on with."""
-    _train(mlp_job, tmp_path / "work", trace=(6, 8))
+
+    class Slow(Silent):
+        def step(self, step: int, loss: float, seconds: float) -> None:
+            time.sleep(0.02)
+
+    monkeypatch.setattr(publish, "_LOOK_S", 0.001)
+    with published(URL, mlp_job, Slow(), tmp_path / "work") as (directory, listener, _):
+        train_job(mlp_job, directory, Options(keep=6, trace=(6, 8)), listener)
     order = [name for name, _ in store.order]
     assert order[-1] == "commitment.json"
     assert order.index("job/job.json") < order.index("run.json") < order.index("journal")
@@ -128,9 +136,82 @@ def test_the_order_is_the_disks(store: Recorded, mlp_job: Job, tmp_path: Path) -
             continue
         (tmp_path / "j").write_bytes(journal[: _size(replayed, "journal")])
         content = read_journal(tmp_path / "j")
-        assert not content.torn_bytes
+        assert not content.torn_bytes and len(content.losses) in content.roots
         assert {int(n[-20:-12]) for n in states} <= set(content.roots)
         assert "commitment.json" not in names(replayed) or content.finished
+
+
+def test_nothing_is_put_before_what_it_needs(
+    whole_run: RunSummary, copied: Callable[[Path], Path], mlp_job: Job
+) -> None:
+    """Rounds at chosen moments: the journal stands between two checkpoints, a state and the claim
+    are there before the journal that has them (as no trainer leaves them)."""
+    work = copied(whole_run.directory)
+    whole = (work / "journal").read_bytes()
+
+    def up_to(step: int) -> bytes:
+        """The shortest whole journal with the losses of `step` steps."""
+        for length in range(60, len(whole)):
+            content = parse_journal(whole[:length], work)[0]
+            if len(content.losses) == step and not content.torn_bytes:
+                return whole[:length]
+        raise AssertionError
+
+    objects = Objects(ADDRESS, memory())
+    publisher = Publisher(objects, {}, RunStore(work), mlp_job, print)
+
+    def states() -> list[int]:
+        return sorted(int(n[-20:-12]) for n in names(objects) if n.startswith("checkpoints/"))
+
+    def settle(final: bool = False) -> None:
+        publisher._round(final)
+        for put in list(publisher._states.values()):
+            put.result()
+        publisher._round(final)
+
+    (work / "journal").write_bytes(up_to(8) + whole[len(up_to(8)) :][:5])  # and half a record
+    settle()
+    listing = objects.listing()
+    published_journal = bytes(
+        objects.read("journal", 0, listing["journal"].size, listing["journal"])
+    )
+    content = parse_journal(published_journal, work)[0]
+    assert (len(content.losses), content.torn_bytes) == (5, 0)
+    assert states() == [5] and "commitment.json" not in names(objects)
+    (work / "journal").write_bytes(up_to(11))
+    settle(final=True)
+    assert states() == [5, 10] and "commitment.json" not in names(objects)
+    (work / "journal").write_bytes(whole)
+    settle(final=True)
+    assert states() == [5, 10, 12] and "commitment.json" in names(objects)
+    with opened_objects(objects) as directory:
+        assert fsck(directory).clean
+    (work / "checkpoints/step-00000005.safetensors").unlink()
+    settle(final=True)
+    assert states() == [10, 12]
+    publisher.close()
+
+
+def test_the_newest_state_stays_until_a_newer_one_is_there(
+    whole_run: RunSummary, copied: Callable[[Path], Path], mlp_job: Job
+) -> None:
+    work = copied(whole_run.directory)
+    later = [work / f"checkpoints/step-{step:08d}.safetensors" for step in (10, 12)]
+    held = [path.read_bytes() for path in later]
+    for path in later:
+        path.unlink()
+    objects = Objects(ADDRESS, memory())
+    publisher = Publisher(objects, {}, RunStore(work), mlp_job, print)
+    publisher._round(final=True)
+    (work / "checkpoints/step-00000005.safetensors").unlink()
+    publisher._round(final=True)
+    assert "checkpoints/step-00000005.safetensors" in names(objects)
+    later[0].write_bytes(held[0])
+    publisher._round(final=True)
+    assert {n for n in names(objects) if n.startswith("checkpoints/")} == {
+        "checkpoints/step-00000010.safetensors"
+    }
+    publisher.close()
 
 
 def _size(objects: Objects, name: str) -> int:
@@ -183,6 +264,7 @@ def test_a_published_run_with_other_bits_is_refused(
 def test_an_altered_state_is_passed_over(store: Recorded, mlp_job: Job, tmp_path: Path) -> None:
     _train(mlp_job, tmp_path / "a", stop_before=7)
     name = "checkpoints/step-00000007.safetensors"
+    assert "checkpoints/step-00000005.safetensors" in names(store)
     data = bytearray((tmp_path / "a" / name).read_bytes())
     data[-1] ^= 1
     store.put(name, bytes(data))
@@ -239,6 +321,28 @@ def test_a_put_whose_answer_was_lost_meets_itself(
         assert fsck(directory).clean
 
 
+def test_logs_are_published_before_the_journal_that_names_them(
+    store: Recorded, jobs: Path, tmp_path: Path
+) -> None:
+    pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
+    contract = "replay/1"
+    if not (jobs / "logged").exists():
+        new_job("logreg", jobs / "logged", pairs, steps=6, checkpoint_interval=2, contract=contract)
+    job = load_job(jobs / "logged")
+    _train(job, tmp_path / "a", stop_before=3)
+    order = [name for name, _ in store.order]
+    assert order.index("logs/0000000002.log") < len(order) - 1 - order[::-1].index("journal")
+    assert "logs/0000000003.log" not in order
+    shutil.rmtree(tmp_path / "a")
+    assert _train(job, tmp_path / "b").finished  # without the first logs, which are on the store
+    assert len([n for n in names(store) if n.startswith("logs/")]) == 6
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean and audit_run(directory).accepted
+    store.delete(["logs/0000000004.log"])
+    with opened_objects(store) as directory:
+        assert [p.path for p in fsck(directory).problems] == ["logs/0000000004.log"]
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "journal", "checkpoints/x"])
 def test_a_prefix_with_other_objects_is_refused(
     store: Recorded, mlp_job: Job, tmp_path: Path, name: str
@@ -292,7 +396,7 @@ def test_a_command_publishes_a_run_in_a_directory(
     assert "--sessions" in capsys.readouterr().err
 
 
-def test_a_process_that_we_start_reads_the_same_run(mlp_run: RunSummary, tmp_path: Path) -> None:
+def test_a_process_that_we_start_reads_the_same_run(whole_run: RunSummary, tmp_path: Path) -> None:
     import subprocess
     import sys
 
@@ -302,6 +406,6 @@ def test_a_process_that_we_start_reads_the_same_run(mlp_run: RunSummary, tmp_pat
         "import sys; from pathlib import Path; from tallystick.run.store.fsck import fsck\n"
         "sys.exit(not fsck(Path(sys.argv[1])).clean)"
     )
-    with opened(Path(mlp_run.directory).as_uri()) as directory:
+    with opened(Path(whole_run.directory).as_uri()) as directory:
         assert subprocess.run([sys.executable, "-c", code, str(directory)]).returncode == 0
         assert audit_run(directory).accepted

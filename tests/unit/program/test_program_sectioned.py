@@ -22,7 +22,9 @@ from tallystick.program.executor import Executor, StepResult
 from tallystick.program.expand import expand, split_batch
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import Node, Program
+from tallystick.program.repeat import RepeatedSection
 from tallystick.program.sectioned import SectionedExecutor, executor_of
+from tallystick.program.shown import first_fold
 from tallystick.program.text import parse_text
 
 STEP, SMALL = micro_step(), parse_text(MICRO_TEXT.encode())
@@ -133,6 +135,83 @@ def test_a_tap_sees_the_levels_of_a_fold() -> None:
     )
     SectionedExecutor(SMALL, parts).run_step(state, batch, tap=two, advance=False)
     assert one.seen == two.seen and len(one.seen) == 2 * parts + 2 + 2
+
+
+def _without_folded(seen: list[tuple[Any, ...]], program: Program) -> list[tuple[Any, ...]]:
+    """What `shown.py` shows of a trace: None for what a fold reads of the micro-batches."""
+    return [
+        (index, node, tuple(None for _ in read) if first_fold(program, index) else read, made)
+        for index, node, read, made in seen
+    ]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+@pytest.mark.parametrize("advance", [True, False])
+def test_a_step_is_shown_in_the_memory_of_one_micro_batch(parts: int, advance: bool) -> None:
+    (state, batch), (other, _) = micro_inputs(parts), micro_inputs(parts)
+    one, two = Trace(), Trace()
+    plain, ours = Executor(expand(STEP, parts)), SectionedExecutor(STEP, parts)
+    for _ in range(2):
+        a = plain.run_step(state, split_batch(batch, parts), LR, KEY, one, advance)
+        b = ours.run_step(other, batch, LR, KEY, two, advance, shows_folded=False)
+        same(a, state, b, other)
+    assert _without_folded(one.seen, plain.program) == two.seen
+    same(plain.run_step(state, split_batch(batch, parts), LR, KEY), state,
+         ours.run_step(other, batch, LR, KEY), other)  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [255, 256, 257, 300, 513])
+def test_levels_of_a_fold_shown_so(parts: int) -> None:
+    one, two = Trace(), Trace()
+    rng = np.random.default_rng(parts)
+    state = {"buffer.n": np.zeros(2, np.float32), "param.w": rng.standard_normal(2).astype("f")}
+    batch = {"x": rng.standard_normal(2 * parts).astype("f")}
+    plain = Executor(expand(SMALL, parts))
+    plain.run_step(state, split_batch(batch, parts), tap=one, advance=False)
+    SectionedExecutor(SMALL, parts).run_step(
+        state, batch, tap=two, advance=False, shows_folded=False
+    )
+    assert _without_folded(one.seen, plain.program) == two.seen
+
+
+class _StopError(Exception):
+    pass
+
+
+def test_a_node_of_a_micro_batch_is_shown_without_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the values of the whole step; others are executed where a carried slot comes from
+    them."""
+    parts, one = 4, Trace()
+    state, batch = micro_inputs(parts)
+    plain, ours = Executor(expand(STEP, parts)), SectionedExecutor(STEP, parts)
+    plain.run_step(state, split_batch(batch, parts), LR, KEY, one, advance=False)
+    turns: list[int] = []
+    honest = RepeatedSection.turn
+
+    def turn(self: RepeatedSection, part: int, *rest: Any) -> Any:
+        turns.append(part)
+        return honest(self, part, *rest)
+
+    monkeypatch.setattr(RepeatedSection, "turn", turn)
+    alone = 0
+    for node in range(parts * STEP.section):
+        trace = Trace()
+
+        def tap(index: int, *rest: Any, node: int = node, trace: Trace = trace) -> None:
+            if index == node:
+                trace(index, *rest)
+                raise _StopError
+
+        turns.clear()
+        with pytest.raises(_StopError):
+            ours.show_part(state, batch, LR, KEY, node, tap)
+        assert trace.seen == [one.seen[node]]
+        part = node // STEP.section
+        assert turns in ([part], list(range(part + 1)))
+        alone += turns == [part]
+    assert 2 * parts < alone < parts * STEP.section  # both kinds of nodes are there
 
 
 @pytest.mark.parametrize("lie", range(0, 2 * STEP.section + 12))

@@ -8,8 +8,6 @@ write and read logs as in a run, digests included, but no checkpoints (`bench st
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,9 @@ from tallystick_bench.ovt.models import MODELS
 from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
 from tallystick_bench.ovt.parties.party import Party, batch_of
 from tallystick_bench.ovt.results.store import PartFile
+from tallystick_bench.step_time import in_turns, load
 
 REPEATS, QUICK_REPEATS = 5, 2
-# Each side's wait before its turn, so that the other's worker threads are asleep.
-_PAUSE = 0.02
 # Group -> side -> (arm, contract). A side that follows names the side whose log it follows.
 Side = tuple[str, str, str | None]
 GROUPS: dict[str, dict[str, Side]] = {
@@ -103,27 +100,22 @@ def interleaved(
 
     for name, (_, _, follows) in sides.items():
         calls[name] = step_of(name, follows)
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
     log_bytes: dict[str, int] = {}
+
+    def remove_logs() -> None:
+        for name, paths in logs.items():
+            for path in paths:
+                log_bytes[name] = path.stat().st_size
+                path.unlink()
+            paths.clear()
+
     try:
-        for repeat in range(repeats + 1):
-            for name, call in calls.items():
-                time.sleep(_PAUSE)
-                call()
-                start = time.perf_counter()
-                call()
-                if repeat:
-                    seconds[name].append(time.perf_counter() - start)
-            for name, paths in logs.items():
-                for path in paths:
-                    log_bytes[name] = path.stat().st_size
-                    path.unlink()
-                paths.clear()
+        seconds = in_turns(calls, repeats, remove_logs)
     finally:
         for party in parties.values():
             party.arm.close()
     return {
         "seconds": seconds,
         "log_file_bytes": log_bytes,
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+        "load": load(),
     }

@@ -43,7 +43,8 @@ def saved(figure: Any, path: Path) -> Path:
     """Write `figure` to `path`, and close it."""
     from matplotlib import pyplot as plt
 
-    figure.tight_layout()
+    if figure.get_layout_engine() is None:  # a figure may have its own
+        figure.tight_layout()
     # The file depends on the drawing alone: it has no date and no version.
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)

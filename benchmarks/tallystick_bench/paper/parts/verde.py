@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,12 +29,10 @@ from tallystick_bench.paper import nets
 from tallystick_bench.paper.context import Context
 from tallystick_bench.step_models import Net
 from tallystick_bench.step_nets import TorchNet, captured
-from tallystick_bench.step_time import load
+from tallystick_bench.step_time import in_turns, load
 
 CONTRACTS = {"ordered": "ordered/1", "exact-b22": "exact/1;b=22", "rounded": "rounded/1"}
 REPEATS, QUICK_REPEATS = 7, 2
-# Each side's wait before its turn, so that the others' worker threads are asleep.
-_PAUSE = 0.02
 
 
 def measure(out: Path, context: Context) -> None:
@@ -71,15 +68,7 @@ def _measured(
     net, before = piece.net(), load()
     make = _inference if task == "inference" else _training
     calls = make(net, contract, threads)
-    seconds: dict[str, list[float]] = {side: [] for side in calls}
-    for repeat in range(repeats + 1):
-        for side, call in calls.items():
-            time.sleep(_PAUSE)
-            call()
-            began = time.perf_counter()
-            call()
-            if repeat:
-                seconds[side].append(time.perf_counter() - began)
+    seconds = in_turns(calls, repeats)
     return {
         "seconds": seconds,
         "ratio": statistics.median(seconds["ours"]) / statistics.median(seconds["plain"]),

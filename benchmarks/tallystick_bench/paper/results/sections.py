@@ -20,8 +20,6 @@ class Section:
     image: str = ""
 
 
-_GPU = "The paper's hardware is GPUs, and ours a small CPU: ratios compare, seconds do not."
-
 SECTIONS: dict[str, Section] = {
     "runs": Section(
         "Runs of the papers' sizes under every contract",
@@ -73,7 +71,7 @@ SECTIONS: dict[str, Section] = {
     ),
     "ovt-table-5": Section(
         "OVT, Table 5: a step's time with rounding and log",
-        "Over a plain PyTorch float64 step on the same threads. " + _GPU,
+        "Over a plain PyTorch float64 step on the same threads.",
     ),
     "ovt-figure-5-divergence": Section(
         "OVT, Figure 5 a and b: distance of the weights of two runs",
@@ -94,7 +92,7 @@ SECTIONS: dict[str, Section] = {
     "verde-tables": Section(
         "Verde, Tables 1 and 2: overhead over PyTorch",
         "A forward pass or a training step over plain PyTorch float32 (eager) in the same process. "
-        "A negative overhead is a step faster than PyTorch's. " + _GPU,
+        "A negative overhead is a step faster than PyTorch's.",
         (
             "Llama-1B and 8B do not fit in this machine's memory with Adam: one layer at its real "
             "shape is measured, and the embedding and head alone (at a quarter of the vocabulary "
@@ -109,7 +107,7 @@ SECTIONS: dict[str, Section] = {
     "verde-figure-3": Section(
         "Verde, Figure 3: overhead of square matrix products by dimension",
         "Over `torch.mm` in float32. The paper's figure is a plot; its text states about 200 % at "
-        "256, and 35 % (T4) and 60 to 70 % (RTX 3090) for large ones. " + _GPU,
+        "256, and 35 % (T4) and 60 to 70 % (RTX 3090) for large ones.",
         (
             "Small products under the contracts other than `ordered/1` go through an executor's "
             "step, whose fixed cost counts below about 512.",

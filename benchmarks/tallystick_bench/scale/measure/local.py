@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,15 +27,16 @@ Found = dict[str, Any]
 FOLDED = 8
 
 
-def median(call: Callable[[], object], repeats: int) -> float:
-    """Median seconds of a call, after one that is not counted."""
+def least(call: Callable[[], object], repeats: int) -> float:
+    """The least seconds of a call, after one that is not counted: other work on the machine only
+    adds to it."""
     call()
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return min(times)
 
 
 def digests(mib: int, repeats: int, threads: int) -> Found:
@@ -45,7 +45,7 @@ def digests(mib: int, repeats: int, threads: int) -> Found:
     found = {}
     for count in range(1, threads + 1):
         with ExecutionContext(count).entered():
-            seconds = median(partial(tensor_digest, array), repeats)
+            seconds = least(partial(tensor_digest, array), repeats)
         found[str(count)] = array.nbytes / seconds
     return {"digest_bytes_s": found, "sha256": _core.sha256_implementation()}
 
@@ -60,7 +60,7 @@ def folds(mib: int, repeats: int, threads: int) -> Found:
     out = np.empty_like(parts[0])
     with ExecutionContext(threads).entered():
         run = CPU.kernels(parse_contract(resolve_contract("ordered/1")))[FOLD].run
-        seconds = median(lambda: run({"mean": False}, parts, [out]), repeats)
+        seconds = least(lambda: run({"mean": False}, parts, [out]), repeats)
     return {"fold_bytes_s": FOLDED * out.nbytes / seconds, "fold_threads": threads}
 
 
@@ -69,7 +69,7 @@ def disk(mib: int, repeats: int, directory: Path) -> Found:
     the system was asked to drop it from its page cache."""
     array = np.random.default_rng(2).standard_normal(mib << 18, dtype=np.float32)
     path = directory / "checkpoint.safetensors"
-    written = median(lambda: write_tensors(path, {"slot": array}), repeats)
+    written = least(lambda: write_tensors(path, {"slot": array}), repeats)
     times = []
     for _ in range(repeats):
         _drop_cache(path)
@@ -78,7 +78,7 @@ def disk(mib: int, repeats: int, directory: Path) -> Found:
         times.append(time.perf_counter() - began)
     path.unlink()
     size = array.nbytes
-    return {"write_bytes_s": size / written, "read_bytes_s": size / statistics.median(times)}
+    return {"write_bytes_s": size / written, "read_bytes_s": size / min(times)}
 
 
 def _drop_cache(path: Path) -> None:
@@ -102,7 +102,7 @@ def records(count: int, repeats: int, directory: Path) -> Found:
             for _ in range(count):
                 call()
 
-        return median(loop, repeats) / count
+        return least(loop, repeats) / count
 
     journal = Journal.open(directory / "journal", digest)
     steps = iter(range(1 << 40))
@@ -117,6 +117,6 @@ def records(count: int, repeats: int, directory: Path) -> Found:
         journal.loss(next(steps), 0x3F800000)
         journal.sync()
 
-    found["journal_s"] = median(durable, 8 * repeats)
+    found["journal_s"] = least(durable, 8 * repeats)
     journal.close()
     return found

@@ -7,6 +7,7 @@ the machine. `most_micro_batches` is found by asking PROGRAM 6.8's own check.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ def shape(name: str) -> dict[str, Any]:
     program: Program = capture(module, loss, batch, optimizer, **step_options(s)).program
     section = range(program.section)
     types = {i: program.nodes[i].out_types for i in section}
+    weights = [t for name, t in program.state_types.items() if name.startswith("param.")]
     return {
         "parameters": sum(p.numel() for p in module.parameters()),
         "layers": s.n_layer,
@@ -68,6 +70,8 @@ def shape(name: str) -> dict[str, Any]:
             if op_spec(program.nodes[i].op).op_class == "dot"
             for t in types[i]
         ),
+        # Bytes of each trained tensor, and how many have that size.
+        "tensors": sorted(Counter(t.nbytes for t in weights).items(), reverse=True),
         "largest_tensor_bytes": max(t.nbytes for found in types.values() for t in found),
     }
 

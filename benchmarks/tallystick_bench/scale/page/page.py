@@ -52,10 +52,10 @@ def _measured(found: Measured) -> str:
     if found.about["quick"]:
         where += "; **a quick run: no figure to quote**"
     elif max(load) > 2.5:
-        where += "; **other work ran beside it**"
+        where += "; **other work ran beside it: no figures to quote**"
     return words.MEASURED.format(
         machine=where,
-        when=f"medians of {found.about['repeats']}, {found.about['mib']} MiB",
+        when=f"the least of {found.about['repeats']}, {found.about['mib']} MiB",
         steps=found.extra["audit_steps"],
     )
 
@@ -74,7 +74,7 @@ def _costs(found: Measured) -> str:
 
 
 def _liars() -> str:
-    return words.LIARS.format(checkers=math.ceil(0.01 * 1024), table=tables.caught())
+    return words.LIARS.format(checkers=math.ceil(0.01 * WIDE.workers), table=tables.caught())
 
 
 def _growth(found: Measured) -> str:

@@ -21,7 +21,7 @@ COLORS = {
     "network": "C0",
     "messages": "C9",
     "fold": "C2",
-    "digests of gradients": "C3",
+    "digests": "C3",
     "rank 0": "C4",
     "checkpoints": "C5",
     "failures": "C6",
@@ -52,8 +52,8 @@ def _parts(found: Measured, path: Path) -> Path:
     """Seconds of a step by part, over the workers."""
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(1, len(GROWTH), figsize=(11, 5), layout="constrained")
-    for axes, job in zip(grid, GROWTH, strict=True):
+    figure, grid = plt.subplots(2, 2, figsize=(11, 8.6), layout="constrained")
+    for axes, job in zip(grid.flat, GROWTH, strict=True):
         steps = {w: StepParts(job, found, w).parts() for w in WORKERS}
         for name, color in COLORS.items():
             line = [steps[w][name] for w in WORKERS]
@@ -65,10 +65,10 @@ def _parts(found: Measured, path: Path) -> Path:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(WORKERS[::2], WORKERS[::2])
-        axes.set_ylim(1e-3)
+        axes.set_ylim(1e-3, 1e5)
         gpus = "one GPU" if job.gpus == 1 else f"{job.gpus} GPUs"
-        axes.set(xlabel=f"workers W, each {gpus}", ylabel="seconds of a step", title=job.name)
-    _legend(figure, grid[0])
+        axes.set(xlabel=f"workers W, each {gpus}", ylabel="seconds of a step", title=_title(job))
+    _legend(figure, grid.flat[0])
     return saved(figure, path)
 
 
@@ -76,6 +76,10 @@ def _legend(figure: Any, axes: Any) -> None:
     """One legend under both halves, in room that is kept for it."""
     drawn, names = axes.get_legend_handles_labels()
     figure.legend(drawn, names, ncol=5, fontsize=8, loc="outside lower center")
+
+
+def _title(job: ScaleJob) -> str:
+    return job.name.split(",")[0] + (", tensors cut" if job.cut else ", as built")
 
 
 def _limit(axes: Any, found: Measured, job: ScaleJob) -> None:
@@ -90,8 +94,8 @@ def _growth(runs: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Shares of the simulated time, over the workers."""
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(1, len(GROWTH), figsize=(11, 5), sharey=True, layout="constrained")
-    for axes, job in zip(grid, GROWTH, strict=True):
+    figure, grid = plt.subplots(2, 2, figsize=(11, 8.6), sharey=True, layout="constrained")
+    for axes, job in zip(grid.flat, GROWTH, strict=True):
         mine = [run for run in runs if run["job"] == job.name]
         places, foot = range(len(mine)), [0.0] * len(mine)
         for cause, color in COLORS.items():
@@ -99,9 +103,10 @@ def _growth(runs: Sequence[Mapping[str, Any]], path: Path) -> Path:
             axes.bar(places, height, bottom=foot, color=color, label=cause, width=0.85)
             foot = [a + b for a, b in zip(foot, height, strict=True)]
         axes.set_xticks(places, [run["workers"] for run in mine], rotation=60, fontsize=8)
-        axes.set(xlabel="workers W", title=f"{job.name}, simulated", ylim=(0, 100))
-    grid[0].set_ylabel("share of the time, %")
-    _legend(figure, grid[0])
+        axes.set(xlabel="workers W", title=f"simulated: {_title(job)}", ylim=(0, 100))
+    for axes in grid[:, 0]:
+        axes.set_ylabel("share of the time, %")
+    _legend(figure, grid.flat[0])
     return saved(figure, path)
 
 

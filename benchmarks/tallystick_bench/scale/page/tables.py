@@ -81,9 +81,15 @@ def caught() -> str:
         found = [checking.steps_to_catch(0.99, q, 1, share) for share in LYING]
         before = checking.false_steps_before(q)
         rows.append(
-            [shown(q, "share"), shown(q, "share"), *(f"{n:,}" for n in found), f"{before:,.0f}"]
+            [
+                shown(q, "share"),
+                shown(q, "share"),
+                *(f"{checking.longer(q, workers):.2f}" for workers in (8, 1024)),
+                *(f"{n:,}" for n in found),
+                f"{before:,.0f}",
+            ]
         )
-    head = ["drawn q", "more computation"]
+    head = ["drawn q", "more computation", "a step with W = 8", "with W = 1,024"]
     head += [
         f"steps until caught with 99 %: lies in {shown(share, 'share')} of them" for share in LYING
     ]
@@ -108,16 +114,17 @@ def runs(outcomes: Mapping[str, Any]) -> str:
     given: Sequence[Mapping[str, Any]] = outcomes["runs"]
     causes = list(dict.fromkeys(cause for run in given for cause in run["lost"]))
     causes = [c for c in causes if any(run["lost"].get(c) for run in given)]
+    rank0 = [shown(r["rank0_bytes_a_step"], "B") for r in given]
     rows = [
-        ["machines: workers, spares, checkers",
-         *(f"{r['workers']:,}, {r['spares']}, {r['checkers']}" for r in given)],
+        ["machines: workers, spares",
+         *(f"{r['workers']:,}, {r['spares']}" for r in given)],
         ["failures of workers", *(str(r["failures"]) for r in given)],
         ["fewest workers", *(f"{r['least_workers']:,}" for r in given)],
         ["liars, caught",
          *(f"{len(r['liars'])}, {sum(x['caught'] for x in r['liars'])}" for r in given)],
         ["steps executed", *(f"{r['steps_executed']:,}" for r in given)],
         ["steps kept", *(f"{r['steps_kept']:,}" for r in given)],
-        ["rank 0 receives in a step", *(shown(r["rank0_bytes_a_step"], "B") for r in given)],
+        ["worker 0 receives in a step, without tensors", *rank0],
         ["**compute (goodput)**", *(shown(r["goodput"], "share") for r in given)],
     ]  # fmt: skip
     for cause in causes:

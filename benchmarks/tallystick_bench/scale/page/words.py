@@ -28,11 +28,12 @@ ASSUMED = """## What is assumed
 
 COSTS = """## What a run costs
 
-A *worker* holds all parameters and computes whole micro-batches. It sends each owner of a share
-of the parameters its partial sums of that share; the owner folds them in the job's order, updates
-its share, and sends it to all. Everything is float32. States are hashed every {interval} steps.
-Three jobs: 1B as people would train it; 70B with as many micro-batches as the format allows
-today; and 70B with V = 2,048, which it does not allow.
+A *worker* holds all parameters and computes whole micro-batches. It sends each owner its partial
+sums of the tensors that the owner has; the owner folds them in the job's order, updates, and sends
+the new tensors to all ([ADR 0020](adr/0020-many-machines.md)). Everything is float32. States are hashed every {interval} steps. The
+columns are 1B as people would train it; 70B with as many micro-batches as the format allows today;
+70B with V = 2,048, which it does not allow, as built; and the same *cut*: a tensor has several
+owners with equal shares of all, and each stores its own. The last one is not built.
 
 {table}
 Read it so:
@@ -47,33 +48,41 @@ Read it so:
   parameter take {steps} steps. Larger micro-batches need more memory for their activations.
 - **float32 is the price.** The contract's products are float32 products. Tensor cores do bfloat16
   some ten times as fast, and nothing here uses that.
-- Bytes of rounding logs assume that as many elements are doubtful as in GPT-2 124M, whose sums
-  have at most 50,257 terms.
-- Bytes of a dispute grow with logarithms of nodes, leaves and checkpoints; the rounds are a
-  bound, and a measured game had a fraction of them.
+- **An owner has whole tensors.** As built the largest tensor, the embedding, has one owner, who
+  receives it from every worker and sends it to every worker. So its bytes grow with W.
+  Of 1B the embedding is a fifth of all parameters.
+- Worker 0 alone stores and loads states, as built.
+- Contracts with rounding logs have one worker; the bytes assume that as many elements are doubtful
+  as in GPT-2 124M, whose sums have at most 50,257 terms.
+- Bytes of a dispute grow with logarithms of nodes, leaves and checkpoints; the rounds are a bound,
+  and a measured game had a fraction of them.
 """
 
 LIARS = """## Workers that lie
 
 Digests before each update catch what transport and fold do wrong. They say nothing about a
-gradient that was computed wrongly on purpose. For that, every micro-batch is drawn with
-probability q, by a secret that workers do not know before they have answered, and another worker
-computes it again. Where the two differ, the node game decides who was wrong.
+gradient that was computed wrongly on purpose. For that, each worker signs what it is about to
+send, share by share, and every share is drawn with probability q, by a secret that the others do
+not know before they have signed. Another worker computes it again before the update. Where the two
+differ, a game decides who was wrong.
 
-- *Cost:* q of the computation. It is also q in machines: {checkers} more machines for 1,024
-  workers at q = 1 %.
-- *Caught in one step:* p = f · (1 − (1 − q)^m), for a worker that falsifies m micro-batches in a
-  share f of its steps. For m = 1 that is f · q.
+- *Cost:* q of the computation. In machines that is {checkers} for 1,024 workers at q = 1 %. **In
+  time it is more:** all wait for the checker, and a checker begins after its own share. With W
+  workers a step has a drawn share with probability 1 − (1 − q)^W, and then takes twice as long, or
+  three times where one checker has two. Checking beside the next step would cost q; it is not
+  built.
+- *Caught in one step:* p = f · (1 − (1 − q)^m), for a worker that falsifies m shares in a fraction
+  f of its steps. For one share that is f · q.
 - *Caught within n steps:* 1 − (1 − p)^n.
-- If a share c of the checkers keeps silent for a liar, q becomes q · (1 − c). A checker that
+- If a part c of the checkers keeps silent for a liar, q becomes q · (1 − c). A checker that
   accuses an honest worker loses the game.
 
 {table}
 **Drawing finds liars; it does not clean the run.** When a liar is caught, 1/q of its false steps
-stand in the run, in the mean, however rarely it lies. The run has to go back behind the first of
-them, and only repeating segments shows where that is. A lie that is so rare that it is never
-drawn stays, until an audit meets its segment. The simulation lets the run go back to the right
-checkpoint at once, so its lost time is the least that any rule can have.
+stand in the run, in the mean, however rarely it lies (the last one is not in it). The run has to
+go back behind the first of them, and only repeating segments shows where that is. A lie that is so
+rare that it is never drawn stays, until an audit meets its segment. The simulation lets the run go
+back to the right checkpoint at once, so its lost time is the least that any rule can have.
 """
 
 GROWTH = """## Where it breaks first
@@ -89,11 +98,11 @@ In the order in which they come:
 
 {order}
 
-What would move them, and is not built: nodes of one micro-batch counted once instead of V times;
-a model split over the devices of one worker; gradients hashed while they are sent, or on the
-device; partial sums folded along the split of COMMITMENTS 2.3 in log₂ W exchanges, which keeps
-every bit where shares are aligned and makes W messages few; reports gathered in a tree instead of
-by rank 0 alone.
+What would move them, and is not built: several owners of one tensor, cut at multiples of 512
+elements (the columns and plots called *cut* assume it); nodes of one micro-batch counted once
+instead of V times; a model split over the devices of one worker; partial sums folded along the
+split of COMMITMENTS 2.3 in log₂ W exchanges, which keeps every bit where shares are aligned, and
+makes W messages few; messages hashed while they are sent, or on the device.
 """
 
 SIMULATION = """## The simulation
@@ -101,8 +110,8 @@ SIMULATION = """## The simulation
 Discrete events on one clock: exponential failures and repairs of single machines, a log-normal
 time for each worker's step (the step waits for the slowest), restarts from the newest state that
 was on the store, W smaller where no spare is ready and back at a checkpoint, at most two states
-on their way to the store, liars, drawn micro-batches, disputes, expulsion. Equal seeds give equal
-runs. The job is "70B, wide" on 1,024 machines of 8 GPUs.
+on their way to the store, liars, drawn shares, disputes, expulsion. Equal seeds give equal
+runs. The job is "70B, wide" on 1,024 machines of 8 GPUs, as built and cut.
 
 {table}
 - *Goodput* is the time of kept steps without any wait, over all time.
@@ -115,7 +124,7 @@ runs. The job is "70B, wide" on 1,024 machines of 8 GPUs.
 
 ![Liars caught over steps, beside the formula](images/scale-liars.png)
 
-The same machines, more and more of them, two days or 300 steps each, whichever is longer:
+The same machines, more and more of them, a day or 200 steps each, whichever is longer:
 
 ![Shares of the simulated time over the number of workers](images/scale-growth.png)
 
@@ -140,7 +149,10 @@ UNSEEN = """## What was not seen
   whole run, and we give each GPU its share.
 - Slow machines that stay slow, silent faults of memory (digests catch those of transport, audits
   the others), and the time to notice them.
-- Liars that work together, and workers that refuse to answer.
+- Liars that work together, and workers that refuse to answer. Owners that fold or update falsely:
+  no check of a run sees them, an audit or a dispute does ([ADR 0024](adr/0024-lying-workers.md)).
+- The end of a run by a conviction: as built a person starts it again with fewer workers; the
+  simulation goes on by itself.
 - Dropped or late packets; a worker that is late for its disk.
 
 ## Repeat it

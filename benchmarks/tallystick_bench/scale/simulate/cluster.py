@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from tallystick_bench.scale.assumed import value
 from tallystick_bench.scale.jobs import ScaleJob
 from tallystick_bench.scale.simulate import ledger
 from tallystick_bench.scale.simulate.ledger import Ledger
-from tallystick_bench.scale.split import share
+from tallystick_bench.scale.split import share, trees
 from tallystick_bench.scale.step_parts import StepParts, slowest
 from tallystick_bench.scale.units import Measured
 
@@ -25,8 +24,9 @@ class Scenario:
     """A run of `job` on `workers` machines for `seconds`, with `spares` machines that stand ready.
 
     `liars` of the workers falsify, each in a share `lies` of its steps, one of their micro-batches.
-    Every micro-batch is drawn with probability `drawn` and computed again, by other machines that
-    do nothing else. Of the stored states the two newest are kept, and every `archive`-th: for going
+    Every share is drawn with probability `drawn`, and another worker computes it again before the
+    step's update. `until_caught` ends the run with the last liar. Of the stored
+    states the two newest are kept, and every `archive`-th: for going
     back behind a lie.
     """
 
@@ -40,12 +40,8 @@ class Scenario:
     drawn: float = 0.0
     fails: bool = True
     archive: int = 50
+    until_caught: bool = False
     seed: int = 0
-
-    @property
-    def checkers(self) -> int:
-        """Machines that compute drawn micro-batches again: as many as the share drawn asks for."""
-        return math.ceil(self.drawn * self.workers)
 
 
 @dataclass
@@ -85,7 +81,8 @@ class Run:
         chosen = self._random.choice(s.workers, s.liars, replace=False)
         self.liars = {int(machine): Liar(int(machine)) for machine in sorted(chosen)}
         self.least_workers = s.workers
-        self._interval = StepParts(s.job, self.found, s.workers).interval
+        self._shares: dict[int, list[tuple[int, int, int]]] = {}
+        self._interval = StepParts(s.job, self.found, s.workers, s.drawn > 0).interval
         self._ideal = (
             s.job.micro_batches / s.workers * StepParts(s.job, self.found, 1).micro_batch_s
         )
@@ -106,10 +103,12 @@ class Run:
 
     def go(self) -> Run:
         """Runs to the end of the time."""
-        while self.now < self.scenario.seconds:
+        s = self.scenario
+        while self.now < s.seconds and not (s.until_caught and self._all_caught()):
             parts, fixed, after = self._of(len(self.ranks))
             slow = slowest(float(self._random.random()), len(self.ranks))
-            end = self.now + parts.compute_s * slow + after
+            drawn, again = self._drawn(parts) if s.drawn else (set(), 0.0)
+            end = self.now + parts.compute_s * slow + after + again
             if self._events and self._events[0][0] < end:
                 self._event(*heapq.heappop(self._events))
                 continue
@@ -121,11 +120,12 @@ class Run:
                     "compute": self._ideal,
                     "uneven shares": parts.compute_s - self._ideal,
                     "stragglers": parts.compute_s * (slow - 1),
+                    "checks": again,
                     **fixed,
                 }
             )
             self.step += 1
-            caught = self._lies() if self.liars else []
+            caught = self._lies(drawn) if self.liars else []
             if caught:
                 self._expel(caught)
             elif self.step % self._interval == 0:
@@ -134,7 +134,8 @@ class Run:
 
     def _of(self, workers: int) -> tuple[StepParts, dict[str, float], float]:
         if workers not in self._parts:
-            parts = StepParts(self.scenario.job, self.found, workers)
+            checked = self.scenario.drawn > 0
+            parts = StepParts(self.scenario.job, self.found, workers, checked)
             fixed = parts.fixed()
             self._parts[workers] = parts, fixed, sum(fixed.values())
         return self._parts[workers]
@@ -198,10 +199,28 @@ class Run:
 
     # -- lies --------------------------------------------------------------------------------------
 
-    def _lies(self) -> list[Liar]:
-        """The liars' turn: some falsify a micro-batch. Of those the drawn ones are caught."""
+    def _all_caught(self) -> bool:
+        return all(liar.caught for liar in self.liars.values())
+
+    def _drawn(self, parts: StepParts) -> tuple[set[int], float]:
+        """The micro-batches of the shares that are computed again in this step, and the seconds
+        until the checker with most of them has done so, after its own."""
+        workers = len(self.ranks)
+        if workers not in self._shares:
+            self._shares[workers] = trees(self.scenario.job.micro_batches, workers)
+        shares, found = self._shares[workers], set()
+        work: dict[int, int] = {}
+        for number in np.flatnonzero(self._random.random(len(shares)) < self.scenario.drawn):
+            rank, first, count = shares[number]
+            found |= set(range(first, first + count))
+            checker = int(self._random.integers(workers - 1))
+            checker += checker >= rank
+            work[checker] = work.get(checker, 0) + count
+        return found, max(work.values(), default=0) * parts.micro_batch_s
+
+    def _lies(self, drawn: set[int]) -> list[Liar]:
+        """The liars' turn: some falsify a micro-batch. Those whose share is drawn are caught."""
         s = self.scenario
-        drawn = self._random.random(s.job.micro_batches) < s.drawn
         caught = []
         for liar in self.liars.values():
             if liar.caught or liar.machine not in self.ranks:
@@ -215,7 +234,7 @@ class Run:
             rank = self.ranks.index(liar.machine)
             first, last = share(s.job.micro_batches, len(self.ranks), rank)
             false = int(self._random.integers(first, last))
-            if drawn[false]:
+            if false in drawn:
                 caught.append(liar)
         return caught
 
@@ -243,7 +262,6 @@ class Run:
             "job": s.job.name,
             "workers": s.workers,
             "spares": s.spares,
-            "checkers": s.checkers,
             "gpus": s.job.gpus,
             "micro_batches": s.job.micro_batches,
             "interval": self._interval,
@@ -252,7 +270,7 @@ class Run:
             "seed": s.seed,
             "seconds": self.now,
             "lost": {k: v for k, v in seconds.items() if k != "compute"},
-            "goodput": seconds["compute"] / self.now if self.now else 1.0,
+            "goodput": seconds.get("compute", 0.0) / self.now,
             "steps_kept": self.step,
             "steps_executed": self.executed,
             "failures": self.failures,

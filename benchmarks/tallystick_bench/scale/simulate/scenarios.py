@@ -10,31 +10,32 @@ from typing import Any
 
 from tallystick_bench.scale import assumed
 from tallystick_bench.scale.assumed import DAY
-from tallystick_bench.scale.jobs import GROWTH, WIDE
+from tallystick_bench.scale.jobs import GROWTH, WIDE, WIDE_CUT
 from tallystick_bench.scale.simulate.audits import audit
 from tallystick_bench.scale.simulate.cluster import Scenario, simulate
 from tallystick_bench.scale.step_parts import StepParts
 from tallystick_bench.scale.units import Measured
 
 _DAYS = 30 * DAY
-# One in a hundred machines lies, in a fifth of its steps, in one micro-batch; one micro-batch in a
+# One in a hundred machines lies, in a fifth of its steps, in one micro-batch; one share in a
 # hundred is drawn.
 RUNS = (
-    Scenario("machines never fail, none lies", WIDE, 1024, _DAYS, fails=False),
-    Scenario("failures, 16 spares", WIDE, 1024, _DAYS, spares=16),
-    Scenario("failures, no spare", WIDE, 1024, _DAYS),
+    Scenario("as built; failures, 16 spares", WIDE, 1024, _DAYS, spares=16),
+    Scenario("cut; machines never fail", WIDE_CUT, 1024, _DAYS, fails=False),
+    Scenario("cut; failures, 16 spares", WIDE_CUT, 1024, _DAYS, spares=16),
+    Scenario("cut; failures, no spare", WIDE_CUT, 1024, _DAYS),
     Scenario(
-        "failures, 16 spares, 10 liars", WIDE, 1024, _DAYS, spares=16, liars=10, lies=0.2,
+        "cut; failures, 16 spares, 10 liars", WIDE_CUT, 1024, _DAYS, spares=16, liars=10, lies=0.2,
         drawn=0.01,
     ),
 )  # fmt: skip
 # Many liars on one clock without failures: how many steps until each is caught.
 CATCHING = Scenario(
-    "400 liars", replace(WIDE, micro_batches=1024), 1024, 60 * DAY, liars=400, lies=0.5, drawn=0.05,
-    fails=False,
+    "400 liars", replace(WIDE_CUT, micro_batches=1024), 1024, 60 * DAY, liars=400, lies=0.5,
+    drawn=0.05, fails=False, until_caught=True,
 )  # fmt: skip
 WORKERS = tuple(2**k for k in range(3, 15))
-GROWN_FOR, GROWN_STEPS = 2 * DAY, 300
+GROWN_FOR, GROWN_STEPS = DAY, 200
 AUDITORS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SEGMENTS = 1000
 

@@ -2,10 +2,11 @@
 
 Theory of operation. One listing says what there is: names, sizes, tags. An object is fetched when a
 reader opens it, in ranges of PART_BYTES, PARTS at a time, into a file beside the mirror that gets
-its name when it is whole; each range must be of the version that the listing named. So a reader
-sees a whole object of one version, or an error. The files together have at most `budget` bytes, or
-those of the largest object: those that were opened longest ago go first, and an open or mapped one
-stays readable. A reader that goes through numbered files (rounding logs) finds the next ones there.
+its name when it is whole. All ranges must be of one version: the one that was listed, or where that
+one is gone, the one that is there when the object is opened. So a reader sees a whole object of one
+version, or an error. The files together have at most `budget` bytes, or those of the largest
+object: those that were opened longest ago go first, and an open or mapped one stays readable. A
+reader that goes through numbered files (rounding logs) finds the next ones there.
 
 What came is as little trusted as any file: the callers check it against the digests they know. The
 listing is not trusted either: an object that it hides is missing, one that it invents cannot be
@@ -25,7 +26,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tallystick.disk.objects.store import PART_BYTES, PARTS, Found, Objects
-from tallystick.errors import CorruptFileError, StorageError, TallystickError, storage_error
+from tallystick.errors import (
+    CorruptFileError,
+    StorageError,
+    StoreChangedError,
+    TallystickError,
+    storage_error,
+)
 
 _AHEAD = 8
 _AHEAD_BYTES = 1 << 20
@@ -113,21 +120,40 @@ class Mirror:
         if found is None:
             yield
             return
+        with self._lock:
+            self._users[name] += 1
+        try:
+            try:
+                self._require_few(name, found, what, limit)
+                self._come(name, found).result()
+            except StoreChangedError:  # written since the listing: the run may be under way
+                found = self._look_again(name)
+                self._require_few(name, found, what, limit)
+                self._come(name, found).result()
+            self._come_ahead(name)
+            yield
+        finally:
+            with self._lock:
+                self._users[name] -= 1
+
+    def _require_few(self, name: str, found: Found, what: str, limit: int | None) -> None:
         if limit is not None and found.size > limit:
             raise CorruptFileError(
                 f"The {what} {self.objects.address.key(name)} has {found.size} bytes, more than "
                 f"the limit of {limit}.",
                 "Ask its sender for an intact copy.",
             )
+
+    def _look_again(self, name: str) -> Found:
+        found = self.objects.head(name)
+        if found is None:
+            raise StoreChangedError(
+                f"{self.objects.address.key(name)} was removed while it was read.",
+                "Run the command again when nobody writes there.",
+            )
         with self._lock:
-            self._users[name] += 1
-        try:
-            self._come(name, found).result()
-            self._come_ahead(name)
-            yield
-        finally:
-            with self._lock:
-                self._users[name] -= 1
+            self._add(name, found)
+        return found
 
     def _find(self, name: str) -> Found | None:
         """The object of this name: as listed, or put there since; None for a file of ours."""

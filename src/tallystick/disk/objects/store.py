@@ -1,9 +1,9 @@
 """One prefix of an object store: list, read a range, put, delete, with our errors.
 
 Everything of `obstore` is in this file, and it is imported when the first store is opened. The
-library repeats what failed for a passing reason (`_RETRIES`). What then still fails is a
-StoreError: it says nothing about the run. No text of an error has the query of a URL, where Azure
-has its token.
+library repeats what failed for a passing reason (`_RETRIES`), and we repeat where an answer ended
+too early, which it does not always do. What then still fails is a StoreError: it says nothing about
+the run. No text of an error has the query of a URL, where Azure has its token.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tallystick.disk.objects.address import Address
-from tallystick.errors import CannotCheckError, StoreConflictError, StoreError
+from tallystick.errors import CannotCheckError, StoreChangedError, StoreConflictError, StoreError
 from tallystick.limits import LIMITS
 
 PART_BYTES = 8 << 20  # of a transfer in parts
 PARTS = 8  # parts of one object in flight
 _RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUTS = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10)}
+_AGAIN = 2
 _INSTALL = "pip install 'tallystick[objects]'."
+_Answer = TypeVar("_Answer")
 # The condition of a put on an object that must not be there yet.
 NEW = "new"
 
@@ -64,24 +66,36 @@ class Objects:
 
     def listing(self) -> dict[str, Found]:
         """Every object below the prefix, by name."""
-        found: dict[str, Found] = {}
         with self._errors("list", ""):
             try:
-                for chunk in self._obs.list(self._store, chunk_size=1000):
-                    self._count("list")
-                    for item in chunk:
-                        found[item["path"]] = _found(item)
-                    if len(found) > LIMITS.directory_entries:
-                        raise StoreError(
-                            f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
-                            "Name the prefix of one run or job.",
-                        )
+                return self._repeated(self._list)
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.address.url}: there is no such bucket or directory.",
                     "Check the name and the store's endpoint.",
                 ) from None
+
+    def _list(self) -> dict[str, Found]:
+        found: dict[str, Found] = {}
+        for chunk in self._obs.list(self._store, chunk_size=1000):
+            self._count("list")
+            for item in chunk:
+                found[item["path"]] = _found(item)
+            if len(found) > LIMITS.directory_entries:
+                raise StoreError(
+                    f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
+                    "Name the prefix of one run or job.",
+                )
         return found
+
+    def _repeated(self, ask: Callable[[], _Answer]) -> _Answer:
+        for _ in range(_AGAIN):
+            try:
+                return ask()
+            except self._obs.exceptions.GenericError as error:
+                if "body" not in str(error).split("\n\nDebug source", 1)[0]:
+                    raise
+        return ask()
 
     def head(self, name: str) -> Found | None:
         """An object's size and tag; None where there is no such object."""
@@ -102,23 +116,14 @@ class Objects:
         with self._errors("read", name):
             self._count("get", read=stop - start)
             try:
-                answer = self._obs.get(self._store, name, options=options)
-                size = int(answer.meta["size"])
-                if size != expected.size:
-                    raise StoreError(
-                        f"{self.address.key(name)} has {size} bytes, and the store's listing says "
-                        f"{expected.size}.",
-                        "Run the command again when nobody writes there; a store that goes on so "
-                        "is faulty.",
-                    )
-                data = memoryview(answer.bytes())
+                data = self._repeated(lambda: self._get(name, options, expected))
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.address.key(name)} is listed, and the store does not give it.",
                     "Run the command again; a store that goes on so is faulty.",
                 ) from None
             except self._obs.exceptions.PreconditionError:
-                raise StoreError(
+                raise StoreChangedError(
                     f"{self.address.key(name)} changed while it was read.",
                     "Run the command again when nobody writes there.",
                 ) from None
@@ -128,6 +133,18 @@ class Objects:
                 "Run the command again; a store that goes on so is faulty.",
             )
         return data
+
+    def _get(self, name: str, options: dict[str, Any], expected: Found) -> memoryview:
+        answer = self._obs.get(self._store, name, options=options)
+        size = int(answer.meta["size"])
+        if size != expected.size:
+            raise StoreError(
+                f"{self.address.key(name)} has {size} bytes, and the store's listing says "
+                f"{expected.size}.",
+                "Run the command again when nobody writes there; a store that goes on so is "
+                "faulty.",
+            )
+        return memoryview(answer.bytes())
 
     def put(self, name: str, data: bytes | Path, condition: str = "") -> str:
         """Put an object whole, in parts where it is large; its new tag.

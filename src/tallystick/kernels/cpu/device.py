@@ -67,6 +67,7 @@ class Processor:
     name = "cpu"
     architecture = ""
     takes_blocks = True
+    hashes_beside = True
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
         return _kernels(contract)

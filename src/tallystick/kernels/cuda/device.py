@@ -32,6 +32,8 @@ class Cuda:
 
     # One launch for a whole tensor costs less than one for each of its blocks.
     takes_blocks = False
+    # It has one queue of work: a digest would wait behind the step, and the step behind it.
+    hashes_beside = False
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver

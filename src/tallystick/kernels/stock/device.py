@@ -54,6 +54,7 @@ class TorchDevice:
 
     architecture = ""
     takes_blocks = True
+    hashes_beside = False
 
     def __init__(self, name: str) -> None:
         self.torch_device = _device_called(name)

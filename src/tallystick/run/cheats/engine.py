@@ -55,6 +55,7 @@ class CheatingEngine(Engine):
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         """Execute the next step, or skip it. A skipped step has no trace."""
         step = self.step
+        self.before_write()  # the hook may change the state
         self.override.before(step, self.state)
         found = super().run(trace and not self.override.skips(step))
         self.override.after(step, self.state)
@@ -68,6 +69,13 @@ class CheatingEngine(Engine):
         nodes are the job's."""
         self.override.before(self.step, self.state)
         return super().look(tap)
+
+    def look_at(self, node: int, tap: Tap) -> None:
+        """The whole step: a hook may count or change any node of it."""
+        self.look(tap)
+
+    def _changes_nodes(self) -> bool:
+        return self.override.watches(self.step)
 
     def root(self, digests: Mapping[str, bytes] | None = None) -> bytes:
         return self.override.root(self.step, super().root(digests))

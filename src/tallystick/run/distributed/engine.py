@@ -14,6 +14,7 @@ from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import piece
+from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
 from tallystick.run.execute.engine import Engine
@@ -30,12 +31,34 @@ class TeamEngine(Engine):
 
     team: Team = field(kw_only=True)
 
+    @property
+    def hashes_beside(self) -> bool:
+        """Each worker has a share of the state: all hash it together, between two steps."""
+        return False
+
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         if trace:
             raise UsageError("Several workers keep no node digests.", "Use one worker.")
+        try:
+            return self._once()
+        except PeerLostError:
+            raise
+        except WorkerError:
+            # Bytes that are not those signed are asked for once more, before anyone is named.
+            if self.team.rank or self.team.checks is None or not self._intact():
+                raise
+            return self._once()
+
+    def _once(self) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         self.team.give(Order.STEP, self.step)
+        if self.team.checks is not None:
+            self.team.checks.begin(self.step)
         with self.team.all_alike():
             return super().run()
+
+    def _intact(self) -> bool:
+        executor: Any = self._executor_at(self.step)
+        return bool(executor.state_intact)
 
     def _executor_at(self, step: int) -> Any:
         number = self.job.commitment.timetable.at(step).program
@@ -48,7 +71,7 @@ class TeamEngine(Engine):
         if not owners.programs[number].section:
             return Executor(held_part(owners, number), self.context)
         parts = self.job.commitment.timetable.programs[number].micro_batches
-        return DistributedStep(owners, number, parts, team.transport, self.context)
+        return DistributedStep(owners, number, parts, team.transport, self.context, team.checks)
 
     def batch(self, step: int) -> dict[str, Array]:
         """The records of this worker's micro-batches; the whole batch where a program has none."""

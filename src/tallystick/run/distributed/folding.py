@@ -25,6 +25,7 @@ from tallystick.run.distributed.messages import Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport
 
 Trees = Sequence[tuple[int, int]]  # (level, first micro-batch) of the sums that a worker has
+Seen = Callable[[int, int, Value, Bytes], None]
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,14 @@ class Folding:
             self._rounds.append(bundles(own.items()))
 
     def execute(
-        self, sums: Mapping[Value, Sequence[Tensor]], note: Callable[[TallystickError], None]
+        self,
+        sums: Mapping[Value, Sequence[Tensor]],
+        note: Callable[[TallystickError], None],
+        seen: Seen | None = None,
     ) -> None:
-        """Fold the values of all workers; `sums` are this worker's, which stay as they are."""
+        """Fold the values of all workers; `sums` are this worker's, which stay as they are. `seen`
+        is told of the bytes that arrive: their worker, the place of their subtree among its, their
+        value; those of one value come in order."""
         rank = self.transport.rank
         for number in range(max(map(len, self._rounds), default=0)):
             exchange = Round(self.transport, "partial sums")
@@ -76,7 +82,7 @@ class Folding:
                     exchange.send(self._parts(sums, listed[number]), [owner])
             found = exchange.finish(note)
             if number < len(self._rounds[rank]):
-                self._fold(sums, found, self._rounds[rank][number])
+                self._fold(sums, found, self._rounds[rank][number], seen)
 
     def _expect(self, exchange: Round, segments: Sequence[Segment]) -> None:
         size = sum(s.nbytes for s in segments)
@@ -99,6 +105,7 @@ class Folding:
         sums: Mapping[Value, Sequence[Tensor]],
         found: Mapping[int, Bytes],
         segments: Sequence[Segment],
+        seen: Seen | None,
     ) -> None:
         at = dict.fromkeys(found, 0)
         for segment in segments:
@@ -110,6 +117,8 @@ class Folding:
                         continue
                     data = found[source][at[source] : at[source] + segment.nbytes]
                     at[source] += segment.nbytes
+                    if seen is not None:
+                        seen(source, number, segment.key, data)
                     given.append((tree, on_device(self.device, data, segment.type.dtype)))
             total = merge(given, self._add)
             for fold in self.folds:

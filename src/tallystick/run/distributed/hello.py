@@ -16,7 +16,7 @@ _GO = "go"
 _WAIT_SECONDS = 0.02
 
 
-def introduction(job: Job) -> dict[str, str]:
+def introduction(job: Job, checks: bool = False) -> dict[str, str]:
     """What must be the same for all workers. Threads and instruction set may differ."""
     programs = job.commitment.timetable.programs
     return {
@@ -25,6 +25,7 @@ def introduction(job: Job) -> dict[str, str]:
         "job digest": job.digest.hex(),
         "programs": ", ".join(p.digest.hex() for p in programs),
         "micro-batches": ", ".join(str(p.micro_batches) for p in programs),
+        "check of workers": "on" if checks else "off",
     }
 
 
@@ -39,24 +40,26 @@ def difference(ours: Mapping[str, str], theirs: Mapping[str, str], rank: int) ->
     return None
 
 
-def join(meeting: Meeting, job: Job) -> Transport:
+def join(meeting: Meeting, job: Job, checks: bool = False) -> Transport:
     """Say what this worker executes, wait for worker 0's word, and connect.
 
     Raises PeerLostError, WorkerError where worker 0 refuses one of the workers."""
-    meeting.put(f"hello/{meeting.rank}", json.dumps(introduction(job)).encode())
+    meeting.put(f"hello/{meeting.rank}", json.dumps(introduction(job, checks)).encode())
     refusal = meeting.get(_GO).decode()
     if refusal:
         raise WorkerError(refusal, "Start all workers with the same job and the same version.")
     return meeting.connect()
 
 
-def welcome(meeting: Meeting, job: Job, check: Callable[[], None]) -> Transport:
+def welcome(
+    meeting: Meeting, job: Job, check: Callable[[], None], checks: bool = False
+) -> Transport:
     """Wait for all workers, compare them, and connect: worker 0's part of `join`.
 
     `check` raises where a worker is known to be dead already. Raises UnsupportedVersionError where
     a worker executes something else, WorkerError where one does not come within the timeout.
     """
-    ours, end = introduction(job), time.monotonic() + meeting.timeout
+    ours, end = introduction(job, checks), time.monotonic() + meeting.timeout
     for rank in range(1, meeting.size):
         while not meeting.has(f"hello/{rank}"):
             check()

@@ -12,23 +12,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from tallystick.errors import UsageError
+from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
+from tallystick.run.distributed.checks import ShareChecks
+from tallystick.run.distributed.false_share import FalseShareError
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.maker import TeamMaker
 from tallystick.run.distributed.team import Order, Team, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
-from tallystick.run.distributed.worker import FAULT, LOST, work
+from tallystick.run.distributed.worker import FAULT, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 DEFAULT_TIMEOUT = 1800.0
+_MODULE = "tallystick.run.distributed.worker"
 _LAST_WORDS_SECONDS = 3.0
 
 
@@ -64,12 +67,41 @@ def train_by(
     listener: Listener | None,
     device: str = "cpu",
     timeout: float = DEFAULT_TIMEOUT,
+    checking: Checking | None = None,
 ) -> RunSummary:
     """Train `job` with `workers` workers, one of them as `train_job` does. Raises as `train_with`
     and `train_job`."""
     if workers == 1:
+        if checking is not None:
+            raise UsageError(
+                "One worker alone has nobody to compute its shares again.",
+                "Use --workers 2 or more, or leave --check-workers out.",
+            )
         return train_job(job, out, options, listener)
-    return train_with(job, out, options, listener, workers, device, timeout)
+    return train_with(job, out, options, listener, workers, device, timeout, checking)
+
+
+@dataclass(frozen=True)
+class Checking:
+    """How shares of the workers are checked (checks.py): worker 0 draws `fraction` of them.
+
+    The other workers are started as `python -m module`, with `extra` in their arguments. Where two
+    have signed different things, `settle` gets worker 0's checks, and returns the error that ends
+    the run; the other workers answer by `answering`.
+    """
+
+    fraction: float
+    module: str
+    settle: Callable[[ShareChecks], TallystickError]
+    answering: Answering
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise UsageError(
+                f"{self.fraction} is no share of the work that is computed again.",
+                "Give a number above 0, at most 1 (--check-workers 0.1).",
+            )
 
 
 @dataclass
@@ -79,8 +111,10 @@ class Others:
     meeting: Meeting
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, job: Path, threads: int, device: str) -> None:
+    def start(self, job: Path, threads: int, device: str, checking: Checking | None = None) -> None:
         """Start the other workers on this machine."""
+        module = checking.module if checking is not None else _MODULE
+        extra = checking.extra if checking is not None else {}
         for rank in range(1, self.meeting.size):
             given = {
                 "rank": rank,
@@ -90,8 +124,9 @@ class Others:
                 "job": str(job),
                 "threads": threads,
                 "device": device,
+                **extra,
             }
-            command = [sys.executable, "-m", "tallystick.run.distributed.worker", json.dumps(given)]
+            command = [sys.executable, "-m", module, json.dumps(given)]
             self.processes[rank] = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def check(self) -> None:
@@ -112,10 +147,12 @@ class Others:
         raise error
 
     def _known(self) -> str | None:
-        for rank, process in self.processes.items():
-            code = process.poll()
+        """A sentence about a worker that is known to have failed by itself."""
+        codes = {rank: process.poll() for rank, process in self.processes.items()}
+        for rank, code in codes.items():
             if code is not None and code < 0:
-                return f"Worker {rank} (process {process.pid}) was killed by {_signal(-code)}."
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) was killed by {_signal(-code)}."
         for rank in range(1, self.meeting.size):
             fault = self._word(f"{FAULT}/{rank}")
             if fault:
@@ -124,10 +161,10 @@ class Others:
                 except (ValueError, IndexError, KeyError):
                     message = "it does not say why."
                 return f"Worker {rank} ended: {message}"
-        for rank, process in self.processes.items():
-            code = process.poll()
+        for rank, code in codes.items():
             if code is not None and not self._word(f"{LOST}/{rank}"):
-                return f"Worker {rank} (process {process.pid}) ended with exit code {code}."
+                pid = self.processes[rank].pid
+                return f"Worker {rank} (process {pid}) ended with exit code {code}."
         return None
 
     def _word(self, key: str) -> str:
@@ -164,11 +201,14 @@ def train_with(
     workers: int,
     device: str = "cpu",
     timeout: float = DEFAULT_TIMEOUT,
+    checking: Checking | None = None,
 ) -> RunSummary:
     """Train `job` with `workers` workers, of which this process is the first.
 
-    `options.context` is this worker's; the others get as many threads, and `device`. Raises as
-    `train_job`; WorkerError where a worker fails; UsageError where the job is not for so many.
+    `options.context` is this worker's; the others get as many threads, and `device`. With
+    `checking` they sign their shares, and compute some of each other's again. Raises as
+    `train_job`; WorkerError where a worker fails; UsageError where the job is not for so many; the
+    error of `checking.settle` where a worker has signed a false share.
     """
     owners_of(job, workers)
     if options.trace is not None:
@@ -181,16 +221,37 @@ def train_with(
     team: Team | None = None
     try:
         if launched() is None:
-            others.start(job.directory, options.context.threads, device)
-        transport = welcome(meeting, job, others.check)
-        team = Team(job, transport, options.context)
-        options.maker = TeamMaker(team)
-        return train_job(job, out, options, listener)
+            others.start(job.directory, options.context.threads, device, checking)
+        transport = welcome(meeting, job, others.check, checking is not None)
+        checks = None
+        if checking is not None:
+            checks = ShareChecks(job, transport, options.context, checking.fraction)
+        team = Team(job, transport, options.context, checks)
+        return lead(team, out, options, listener, checking)
     except PeerLostError as error:
         others.explain(error)
     finally:
         _dismiss(team)
         others.end()
+
+
+def lead(
+    team: Team,
+    out: Path,
+    options: Options,
+    listener: Listener | None = None,
+    checking: Checking | None = None,
+) -> RunSummary:
+    """Train as worker 0 of `team`, whose other workers follow. Raises as `train_with`."""
+    options.maker = TeamMaker(team)
+    try:
+        return train_job(team.job, out, options, listener)
+    except FalseShareError as error:
+        assert team.checks is not None and checking is not None
+        team.give(Order.DISPUTE)
+        with team.all_alike(), options.context.entered():
+            found = checking.settle(team.checks)
+        raise found from error
 
 
 def _dismiss(team: Team | None) -> None:
@@ -207,7 +268,11 @@ def _dismiss(team: Team | None) -> None:
 
 
 def as_launched(
-    job: Path, threads: int | None, device: str, timeout: float
+    job: Path,
+    threads: int | None,
+    device: str,
+    timeout: float,
+    answering: Answering | None = None,
 ) -> Callable[[], int] | None:
     """What this process is to do if torchrun started it as a worker other than the first: be that
     worker; the result is the exit code."""
@@ -221,6 +286,6 @@ def as_launched(
     verify = os.environ.get("LOCAL_RANK") == "0"
 
     def be() -> int:
-        return work(Meeting(rank, size, timeout), job, count, device, verify)
+        return work(Meeting(rank, size, timeout), job, count, device, verify, answering)
 
     return be

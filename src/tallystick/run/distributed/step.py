@@ -8,7 +8,7 @@ same error with the state as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,8 +30,9 @@ from tallystick.program.pieces import value_name
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
 from tallystick.run.distributed.bundles import bundles, part_of
+from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.faults import TransportFaultError
-from tallystick.run.distributed.folding import Fold, Folding, fold_small
+from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
 from tallystick.run.distributed.transport import Bytes, Transport
 
@@ -59,13 +60,14 @@ class DistributedStep:
         micro_batches: int,
         transport: Transport,
         context: ExecutionContext,
+        checks: ShareChecks | None = None,
     ) -> None:
-        self.program = owners.programs[number]
+        self.program, self.checks = owners.programs[number], checks
         self.owners, self.transport, self.context = owners, transport, context
         self.micro_batches, self.rank = micro_batches, transport.rank
         self._device = context.device
         self._consent = Consent(transport)
-        self.state_intact = True
+        self.state_intact, self._shares_arena = True, False
         own = share(self.rank, transport.size, micro_batches)
         self.section = SectionShare(self.program, micro_batches, own, context)
         self.tail = Tail(owners, number, self.rank, numbering(self.program, micro_batches))
@@ -90,7 +92,8 @@ class DistributedStep:
     @property
     def arena_bytes(self) -> int:
         """The planned memory, in bytes, for all tensors that are neither state nor batch."""
-        return self.section.arena_bytes + sum(e.arena_bytes for e in self._phases)
+        arena = max(e.arena_bytes for e in (self.section, *self._phases))
+        return arena + self.section.sum_bytes
 
     # -- preparation -------------------------------------------------------------------------------
 
@@ -134,6 +137,18 @@ class DistributedStep:
             for rank in range(self.transport.size)
         ]
 
+    def _share_arena(self) -> None:
+        """Micro-batches and phases are never in memory together: folded values have their own. The
+        carrying has its own arena, as it comes before the sums are read."""
+        if self._shares_arena:
+            return
+        size = max(e.arena_bytes for e in (self.section, *self._phases))
+        arena = self._device.allocate(size)
+        self.section.use_arena(arena)
+        for executor in self._phases:
+            executor.use_arena(arena)
+        self._shares_arena = True
+
     # -- a step ------------------------------------------------------------------------------------
 
     def run_step(
@@ -144,8 +159,10 @@ class DistributedStep:
         rng: Sequence[int] | np.ndarray | None = None,
         tap: Tap | None = None,
         advance: bool = True,
+        before_write: Callable[[], None] | None = None,
     ) -> StepResult:
-        """Execute the step; `batch` are the records of this worker's micro-batches.
+        """Execute the step; `batch` are the records of this worker's micro-batches. `before_write`
+        is called at the start: the workers hash the state between two steps.
 
         Raises UsageError for a tap: no worker has all nodes.
         """
@@ -153,13 +170,18 @@ class DistributedStep:
             raise UsageError(
                 "Several workers cannot show the nodes of a step.", "Use one worker (--workers 1)."
             )
+        if before_write is not None:
+            before_write()
         scalars, consent = scalars or {}, self._consent
         with self.context.entered():
             self.state_intact = True
+            self._share_arena()
             consent.attempt(lambda: self.section.execute(state, batch, scalars, rng))
             consent.agree()
+            if self.checks is not None:
+                self.checks.compare(self.section, state, scalars, rng, consent)
             given = self._exchange_small(state)
-            self._folding.execute(self.section.sums, consent.note)
+            self._folding.execute(self.section.sums, consent.note, self._seen())
             self.section.forget()
             result: list[StepResult] = []
             for phase, executor in zip(self.tail.phases, self._phases, strict=True):
@@ -177,6 +199,17 @@ class DistributedStep:
             self.state_intact = True
         (last,) = result
         return StepResult(last.loss, last.outputs, state)
+
+    def _seen(self) -> Seen | None:
+        """What is told of every sum that arrives, where shares are signed."""
+        checks = self.checks
+        if checks is None:
+            return None
+
+        def seen(source: int, place: int, value: Value, data: Bytes) -> None:
+            checks.seen(source, place, checks.sum_slot(value), data, self._consent.note)
+
+        return seen
 
     def _execute(
         self,
@@ -215,6 +248,12 @@ class DistributedStep:
             v: [take(r, 4 * len(tree)).view(np.float32) for r, tree in enumerate(trees)]
             for v in values
         }
+        seen = self._seen()
+        if seen is not None:
+            for v, bodies_of in sums.items():
+                for source, body in enumerate(bodies_of):
+                    for place in range(len(trees[source])):
+                        seen(source, place, v, as_bytes(body[place : place + 1]))
         given: dict[str, Any] = {}
         for small in self._small:
             total = fold_small(trees, sums[small.value], self._device, self._run, small.attrs)
@@ -231,11 +270,14 @@ class DistributedStep:
             self._device.copy(state[slot], tensor)
         slots = {**state, **self._carried}
         for rank, own in enumerate(parts):
-            for _ in own:
+            for part in own:
                 batch = {}
                 for value in self.section.carrying.sent:
                     type_ = self.program.type_of(value)
-                    data = take(rank, type_.nbytes).view(DTYPES[type_.dtype])
+                    body = take(rank, type_.nbytes)
+                    if self.checks is not None:
+                        self.checks.seen_statistic(rank, part, value, body, self._consent.note)
+                    data = body.view(DTYPES[type_.dtype])
                     batch[value_name(value)] = data.reshape(type_.shape)
                 self._link.run_step(slots, batch)
 

@@ -26,6 +26,7 @@ from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners, read_slots
 from tallystick.program.state import State
 from tallystick.run.distributed.bundles import bundles, part_of
+from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Transport
@@ -39,6 +40,7 @@ class Order(IntEnum):
     STEP = 2  # the next step (its number)
     DIGESTS = 3  # digests of the slots that one owns
     FETCH = 4  # a slot, for worker 0 (its number in the program)
+    DISPUTE = 5  # answer about the share that two workers have signed differently
 
 
 def owners_of(job: Job, workers: int) -> Owners:
@@ -73,6 +75,7 @@ class Team:
     job: Job
     transport: Transport
     context: ExecutionContext
+    checks: ShareChecks | None = None
     owners: Owners = field(init=False)
     idle: bool = True  # all other workers wait for an order
 

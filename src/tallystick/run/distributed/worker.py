@@ -11,24 +11,31 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
+from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.hello import join
 from tallystick.run.distributed.team import Order, Team, TeamState
 from tallystick.run.distributed.transport import Meeting
 
 LOST, FAULT = "lost", "fault"
+Answering = Callable[[ShareChecks], None]
+HandOf = Callable[[Mapping[str, Any]], Hand]
 
 
-def follow(team: Team) -> None:
-    """Follow orders until the end of the run, which may be a pause.
+def follow(team: Team, answering: Answering | None = None) -> None:
+    """Follow orders until the end of the run, which may be a pause. `answering` answers in a
+    dispute over a share of a step.
 
     Raises PeerLostError where worker 0 or another one is gone."""
     engine: TeamEngine | None = None
@@ -49,16 +56,28 @@ def follow(team: Team) -> None:
                 team.digests(engine.state)
             elif order == Order.FETCH:
                 team.fetch(engine.state, argument)
+            elif order == Order.DISPUTE:
+                assert team.checks is not None and answering is not None
+                answering(team.checks)
         except PeerLostError:
             raise
         except TallystickError:
             pass  # worker 0 has the same error, and decides
 
 
-def work(meeting: Meeting, job: Path, threads: int, device: str, verify: bool) -> int:
+def work(
+    meeting: Meeting,
+    job: Path,
+    threads: int,
+    device: str,
+    verify: bool,
+    answering: Answering | None = None,
+    hand: Hand | None = None,
+) -> int:
     """Be worker `meeting.rank` of a run of `job`; the exit code.
 
-    With `verify` the job's records are hashed: its directory is not worker 0's.
+    With `verify` the job's records are hashed: its directory is not worker 0's. With `answering`
+    this worker signs its shares, and computes others' again (checks.py); `hand` is the worker's.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # worker 0 decides where a run pauses
@@ -68,8 +87,11 @@ def work(meeting: Meeting, job: Path, threads: int, device: str, verify: bool) -
         if verify:
             loaded.verify_but_state()
         with context.entered():
-            transport = join(meeting, loaded)
-            follow(Team(loaded, transport, context))
+            transport = join(meeting, loaded, answering is not None)
+            checks = None
+            if answering is not None:
+                checks = ShareChecks(loaded, transport, context, hand=hand or Hand())
+            follow(Team(loaded, transport, context, checks), answering)
         transport.close()
         return 0
     except PeerLostError as error:
@@ -100,13 +122,16 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main() -> None:
-    """Be the worker that the arguments say: a JSON object (launch.py)."""
+def main(answering: Answering | None = None, hand_of: HandOf | None = None) -> None:
+    """Be the worker that the arguments say: a JSON object (launch.py). `hand_of` makes the worker's
+    hand of it."""
     given = json.loads(sys.argv[1])
     _die_with_parent()
     with exact_environment():
         meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
-        code = work(meeting, Path(given["job"]), given["threads"], given["device"], False)
+        hand = None if hand_of is None else hand_of(given)
+        place = Path(given["job"])
+        code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
     # Connections of a broken team could wait for the dead at an ordinary exit.
     os._exit(code)
 

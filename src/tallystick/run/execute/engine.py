@@ -8,7 +8,7 @@ the cheat's bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,8 @@ from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult, Tap
+from tallystick.program.expand import micro_batch_of
+from tallystick.program.faults import NodeError
 from tallystick.program.ir import Node
 from tallystick.program.sectioned import SectionedExecutor, executor_of
 from tallystick.program.state import State
@@ -98,12 +100,20 @@ class Engine:
         with self.context.entered():
             self.state.move_to(self.context.device)
         self.last_log: bytes | None = None  # the digest of the last step's log
+        # Called before a step changes the first byte of the state: until then a checkpoint's
+        # thread may read it (checkpoints.py).
+        self.before_write: Callable[[], None] = _nothing
         self.last_step = self.job.steps
 
     @property
     def arena_bytes(self) -> int:
         """Working memory of the programs executed so far, beside the state."""
         return sum(executor.arena_bytes for executor in self._executors.values())
+
+    @property
+    def hashes_beside(self) -> bool:
+        """True if another thread may hash the state until `before_write` is called."""
+        return self.context.device.hashes_beside
 
     def _executor_at(self, step: int) -> Executor | SectionedExecutor:
         """The executor of the program of `step`, made at its first use."""
@@ -177,6 +187,29 @@ class Engine:
         bits = _bits_of(self._execute(tap, advance=False))
         return bits, self._entered(bits)
 
+    def look_at(self, node: int, tap: Tap) -> None:
+        """As `look`, for a caller that wants the operands of one node, which is no fold over
+        micro-batches. Of a node of a micro-batch only that micro-batch is executed."""
+        executor = self._executor_at(self.step)
+        of_part = micro_batch_of(executor.program, node) is not None
+        if not of_part or self.log is not None or not isinstance(executor, SectionedExecutor):
+            self.look(tap)
+            return
+        batch, scalars, key = self._inputs()
+        try:
+            executor.show_part(self.state.slots, batch, scalars, key, node, tap)
+        except NodeError:
+            self.look(tap)
+
+    @property
+    def shows_folded(self) -> bool:
+        """True if `look` shows the operands of folds over micro-batches of the next step, which
+        then are in memory together."""
+        executor = self._executor_at(self.step)
+        if not isinstance(executor, SectionedExecutor):
+            return True
+        return executor.holds_folded or self._changes_nodes()
+
     # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
     def _advance(self, tap: Tap | None) -> tuple[int, Mapping[str, Array]]:
@@ -188,6 +221,11 @@ class Engine:
         """The loss that enters the chain for the computed loss `bits` (COMMITMENTS 5.5)."""
         return bits
 
+    def _changes_nodes(self) -> bool:
+        """True if a tap of the next step may change what nodes have made: it then has to see what
+        folds read."""
+        return False
+
     def _inputs(self) -> Inputs:
         """The next step's inputs beside the state: batch, scalars, random key."""
         step = self.step
@@ -198,11 +236,10 @@ class Engine:
         step, (batch, scalars, key) = self.step, self._inputs()
         executor = self._executor_at(step)
         if self.log is None:
-            return executor.run_step(self.state.slots, batch, scalars, key, tap, advance)
+            return self._stepped(executor, batch, scalars, key, tap, advance)
         self.log.begin(step)
         try:
-            slots = self.state.slots
-            result = executor.run_step(slots, batch, scalars, key, tap, advance)
+            result = self._stepped(executor, batch, scalars, key, tap, advance)
             self.last_log = self.log.finish()
         except BaseException as error:
             self.log.abort()
@@ -211,6 +248,23 @@ class Engine:
                 raise error.__cause__ from None
             raise
         return result
+
+    def _stepped(
+        self,
+        executor: Executor | SectionedExecutor,
+        batch: Mapping[str, Array],
+        scalars: Mapping[str, float],
+        key: tuple[int, int],
+        tap: Tap | None,
+        advance: bool,
+    ) -> StepResult:
+        slots, hook = self.state.slots, self.before_write
+        if not isinstance(executor, SectionedExecutor):
+            return executor.run_step(slots, batch, scalars, key, tap, advance, before_write=hook)
+        whole = self._changes_nodes()
+        return executor.run_step(
+            slots, batch, scalars, key, tap, advance, before_write=hook, shows_folded=whole
+        )
 
     @property
     def chained_log(self) -> bytes | None:
@@ -228,6 +282,10 @@ class Engine:
         if c.stop_on_non_finite and not is_finite(bits):
             return True
         return c.stop_on_slot and bool(self.context.device.host(self.state.slots[STOP_SLOT]))
+
+
+def _nothing() -> None:
+    return None
 
 
 def _bits_of(result: StepResult) -> int:

@@ -35,7 +35,8 @@ class NodeRecord:
 class NodeTracer:
     """Digests the nodes of a step: pass `tap` to the executor, then call `finish`.
 
-    The tracer hashes each tensor once, on its device. With `fresh` it hashes inputs anew: after a
+    The tracer hashes each tensor once, on its device. An operand that is not shown (program.shown)
+    was an output before. With `fresh` it hashes inputs anew: after a
     cheat has changed outputs, a node may read another value than the earlier node made.
     """
 
@@ -58,8 +59,8 @@ class NodeTracer:
         """Digest node `index` as executed (COMMITMENTS 4.1)."""
         # The program's text says which optional operands are absent.
         pairs = zip(node.inputs, inputs, strict=True)
-        read = [(v, t) for v, t in pairs if v is not None and t is not None]
-        anew = {v: t for v, t in read if self.fresh or v not in self._values}
+        read = [(v, t) for v, t in pairs if v is not None]
+        anew = {v: t for v, t in read if t is not None and (self.fresh or v not in self._values)}
         made = [] if node.op == COMMIT else list(outputs)
         digests = self.device.digests([*anew.values(), *made])
         found = digests[len(anew) :]

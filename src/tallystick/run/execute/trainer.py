@@ -1,18 +1,23 @@
 """The trainer: it trains a job into a run directory, commits, stores, resumes and signs.
 
 Theory of operation. The journal is the truth about how far a run got. From a stored state the
-trainer can resume. The trainer appends a step's loss after the step. It hashes the state of a
-checkpoint, appends the root, flushes the journal, and only then may store the state. So at any
-moment a stored state has its root in the journal, and a killed run loses at most the steps after
-the newest stored state. When the trainer resumes, it repeats those steps and demands the losses
-and roots that the journal already holds. A difference is a fault of the machine; the trainer never
-ignores it.
+trainer can resume. The trainer appends a step's loss after the step. The state of a checkpoint is
+hashed, and written to a temporary file where it is to be stored, beside the next step
+(checkpoints.py). Before that step changes the state, the trainer appends the root and flushes the
+journal; only then the file may get its name. So the journal has the records of a trainer that does
+one thing after the other, in the same order: the root of state[t] stands before the loss of step t.
+At any moment a stored state has its root in the journal, and a killed run loses at most the steps
+after the newest stored state. When the trainer resumes, it repeats those steps and demands the
+losses and roots that the journal already holds. A difference is a fault of the machine; the trainer
+never ignores it. On a device that cannot be read beside a step (Device.hashes_beside), the trainer
+hashes and stores between two steps.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +37,7 @@ from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
+from tallystick.run.execute.checkpoints import Checkpoints
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop, interrupts
@@ -95,6 +101,8 @@ class _Training:
     logs: TrainerLogs | None = None
     metrics: MetricLog | None = None
     wanted: frozenset[int] = frozenset()
+    checkpoints: Checkpoints = field(init=False)
+    waited: float = 0.0  # seconds that steps waited for the file under way
     best: int = 0  # the step after the best pass of committed validation, from which one exports
 
     def prepare(self) -> None:
@@ -114,6 +122,8 @@ class _Training:
         check_disk(self.store.directory, need, estimate.sentence())
         self.listener.notice(estimate.sentence())
         self.policy = StorePolicy(size, options.clock)
+        self.checkpoints = Checkpoints(options.context)
+        self.engine.before_write = self._settle
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
         if has_metrics(self.job.loose_terms.programs):
@@ -165,7 +175,9 @@ class _Training:
             began = self.options.clock()
             step = engine.step
             bits, outputs, trace = engine.run(traced(self.options.trace, step))
+            self._settle()  # a step that a cheat skips writes nothing
             self._loss(step, bits, engine.last_log)
+            self._collect(wait=False)
             if self.metrics is not None:
                 values = scalar_metrics(outputs)
                 self.metrics.add(step, loss_value(bits), values)
@@ -209,26 +221,88 @@ class _Training:
         )
 
     def _root(self) -> bytes:
-        """The root of the state. Every log that the root covers is on the disk afterwards."""
+        """The root of the state, hashed here and now. Every log that the root covers is on the
+        disk afterwards."""
         if self.logs is None:
             return self.engine.root()
         self.logs.flush()
-        digests = self.engine.state.digests()
-        found = self.logs.compare(self.engine.step, digests)
-        if found is not None and self.engine.step == len(self.journal.content.losses):
-            self.journal.followed(found)
+        return self._root_of(self.engine.state.digests())
+
+    def _root_of(self, digests: Mapping[str, bytes]) -> bytes:
+        """The root of the state whose slots have these digests."""
+        if self.logs is not None:
+            found = self.logs.compare(self.engine.step, digests)
+            if found is not None and self.engine.step == len(self.journal.content.losses):
+                self.journal.followed(found)
         return self.engine.root(digests)
 
     def _checkpoint(self, force: bool) -> None:
-        """Hash the state, commit to it in the journal, and store it if that is worth the time."""
-        step, root = self.engine.step, self._root()
+        """Commit to the state, and store it if that is worth the time: beside the next step where
+        the device allows it."""
+        step = self.engine.step
+        if not self.engine.hashes_beside:
+            self._commit(step, self._root())
+            if self._is_worth(force):
+                self._store(step)
+            return
+        if self.logs is not None:
+            self.logs.flush()
+        file = None
+        if self._is_worth(force) and step not in self.store.stored_steps():
+            self._collect(wait=True)
+            file = self.store.state_file(step)
+        self.checkpoints.begin(step, self.engine.state, file)
+        if self.logs is not None and self.logs.follows:
+            self._settle()
+
+    def _is_worth(self, force: bool) -> bool:
+        wanted = force or self.engine.step in self.wanted
+        return wanted or self._is_best() or self.policy.worth()
+
+    def _commit(self, step: int, root: bytes) -> None:
+        """Append the root of a checkpoint to the journal, or compare it with the one there."""
         done = self.journal.content.checkpoints
         if done and done[-1][0] >= step:
             self._expect_root(step, root)
         else:
             self.journal.checkpoint(step, root)
-        if force or step in self.wanted or self._is_best() or self.policy.worth():
-            self._store(step)
+
+    def _settle(self) -> None:
+        """Commit to the state that is hashed beside, if one is: afterwards the state may change."""
+        step = self.checkpoints.unsettled
+        if step is None:
+            return
+        self._commit(step, self._root_of(self.checkpoints.digests()))
+        began = self.options.clock()
+        self.checkpoints.journaled()
+        self.waited += self.options.clock() - began
+
+    def _collect(self, wait: bool) -> None:
+        """Give up a state for the one that is stored beside, once it is; with `wait`, wait for it.
+        Raises the errors of storing."""
+        began = self.options.clock()
+        spent = self.checkpoints.collect(wait)
+        if spent is not None:
+            self._drop_spare()
+            waited, self.waited = self.waited, 0.0
+            self.policy.wrote(spent + waited + self.options.clock() - began)
+
+    def _drain(self) -> None:
+        """Nothing is under way afterwards."""
+        self._settle()
+        self._collect(wait=True)
+
+    def close(self, failed: bool) -> None:
+        """End what goes on beside the steps. After an error of a step, what it found under way is
+        finished first, so that no checkpoint is lost by it."""
+        try:
+            if failed:
+                with suppress(Exception):
+                    self._drain()
+        finally:
+            self.checkpoints.close()
+            if self.metrics is not None:
+                self.metrics.close()
 
     def _is_best(self) -> bool:
         """True after the best pass of committed validation so far: that state stays stored."""
@@ -250,10 +324,14 @@ class _Training:
         began = self.options.clock()
         if step not in self.store.stored_steps():
             self.store.store_state(step, self.engine.state)
+        self._drop_spare()
+        self.policy.wrote(self.options.clock() - began)
+
+    def _drop_spare(self) -> None:
+        """Give up the stored states that are too many."""
         pauses = set(self.journal.content.pauses) - dict(self.journal.content.checkpoints).keys()
         while (drop := self._spare(pauses)) is not None:
             self.store.drop_state(drop)
-        self.policy.wrote(self.options.clock() - began)
 
     def _spare(self, pauses: set[int]) -> int | None:
         """The stored step to give up next. The best one stays beside the newest."""
@@ -265,6 +343,7 @@ class _Training:
 
     def _pause(self) -> None:
         """Store the state of any step, so that the same command goes on from here."""
+        self._drain()
         step = self.engine.step
         if step == 0 or len(self.journal.content.losses) > step:
             return  # nothing is new: a stored state serves already
@@ -282,13 +361,16 @@ class _Training:
         if any(s == step for s, _ in self.journal.content.evaluations):
             return
         loss = self.evaluator.loss(self.engine.state.slots)
+        self._settle()
         self.journal.evaluation(step, loss_bits(loss))
         self.listener.evaluated(step, loss)
 
     def _finish(self, bits: int) -> bool:
         step = self.engine.step
+        self._drain()
         if self.journal.content.checkpoints[-1][0] != step:
             self._checkpoint(force=True)
+            self._drain()
         if step and step not in self.store.stored_steps():
             self._store(step)
         reason = end_reason(self.job, step, bits)
@@ -377,12 +459,15 @@ def _train_locked(
     else:
         training = _Training(job, store, journal, options, listener, genesis)
         training.prepare()
+        failed = False
         try:
             with interrupts(stop):
                 finished = training.run(stop)
+        except Exception:
+            failed = True
+            raise
         finally:
-            if training.metrics is not None:
-                training.metrics.close()
+            training.close(failed)
     signer = ""
     if finished:
         signer = signed_already(store) or sign(store, job, journal, options.key)

@@ -60,6 +60,12 @@ class TrainerLogs(LoggedSteps):
             if step >= len(self._journal.content.losses):
                 remove(self._store.log_path(step))
 
+    @property
+    def follows(self) -> bool:
+        """True while another run's logs are followed: the next step then needs to know whether this
+        run's states are that run's (`compare`)."""
+        return self._other is not None and not self.differs
+
     def session(self) -> dict[str, Any]:
         """What the journal's session record says about logs."""
         if self._other is None:

@@ -70,6 +70,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
 from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
+from tallystick.run.store.state_file import StateFile, state_metadata
 from tallystick.run.store.trace import NodeTrace, load_trace
 from tallystick.run.store.version import tallystick_version
 
@@ -78,7 +79,6 @@ MANIFEST = "run.json"
 _STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
 _LOG = re.compile(r"([0-9]{10,13})\.log", re.ASCII)
 _TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
-STATE_FORMAT = "tallystick-state/1"
 SCRATCH_PREFIX = "scratch-"
 
 
@@ -355,8 +355,12 @@ class RunStore:
 
     def store_state(self, step: int, state: State) -> None:
         """Write state[step], either whole or not at all. Raises StorageError."""
-        metadata = {"format": STATE_FORMAT, "step": str(step)}
-        write_each(self.checkpoint_path(step), state.file_types(), state.tensor, metadata)
+        path, metadata = self.checkpoint_path(step), state_metadata(step)
+        write_each(path, state.file_types(), state.tensor, metadata)
+
+    def state_file(self, step: int) -> StateFile:
+        """The file of state[step], to be written while the run goes on."""
+        return StateFile(self.checkpoint_path(step), step)
 
     def load_state(self, job: Job, step: int, root: bytes, copy: bool = True) -> State:
         """Load state[step] from its file, and check it against its committed root.
@@ -395,7 +399,7 @@ class RunStore:
         path = self.checkpoint_path(step)
 
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
-            if metadata != {"format": STATE_FORMAT, "step": str(step)}:
+            if metadata != state_metadata(step):
                 raise CorruptFileError(
                     f"The checkpoint {path} is of another step or format.", "Restore it."
                 )
@@ -422,5 +426,5 @@ class RunStore:
 
 def state_file_bytes(state: State) -> int:
     """The size in bytes of a checkpoint file of `state`."""
-    header, ranges = header_bytes(state.file_types(), {"format": STATE_FORMAT, "step": "0" * 8})
+    header, ranges = header_bytes(state.file_types(), state_metadata(10**7))
     return len(header) + max((end for _, end in ranges.values()), default=0)

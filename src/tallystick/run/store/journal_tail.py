@@ -27,7 +27,6 @@ class JournalTail:
         self._content = JournalContent(b"")
         self.length = self.steps = self.logs = 0
         self.roots: dict[int, bytes] = {}
-        self.committed: set[int] = set()
         self.finished = False
 
     def advance(self) -> None:
@@ -51,12 +50,11 @@ class JournalTail:
                 why, count = _take(file, room, self._chain, content)
                 if why:  # being written: the next call reads it whole
                     self._chain.value = before
-                    return
+                    break
                 self._at += count
                 now = len(content.checkpoints), len(content.pauses), content.finished
                 if now != marks:
                     marks = now
                     self.length, self.steps = self._at, len(content.losses)
                     self.logs, self.finished = len(content.logs), content.finished
-        self.committed = {s for s, _ in content.checkpoints if s <= self.steps}
         self.roots = {s: r for s, r in content.roots.items() if s <= self.steps}

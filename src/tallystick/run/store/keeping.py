@@ -30,7 +30,8 @@ class StorePolicy:
         return self.spent + guess <= STORE_ALLOWANCE_S + STORE_SHARE * elapsed
 
     def wrote(self, seconds: float) -> None:
-        """Count a state that the trainer stored in `seconds`."""
+        """Count a state that the trainer stored. `seconds` are those that the steps lost: they
+        waited so long, or another thread took as much of the processor from them."""
         self.spent += seconds
         self.slowest = max(self.slowest, seconds)
 

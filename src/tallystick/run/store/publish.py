@@ -132,6 +132,8 @@ class Publisher:
             self._lay_out()
             self._laid_out = True
         self._tail.advance()
+        if self._put_at < 0 and self._is_published():
+            self._note_put()
         if self._due(final):
             self._put_journal()
         self._put_states(final)
@@ -163,7 +165,6 @@ class Publisher:
 
     def _put_journal(self) -> None:
         length, steps, logs = self._tail.length, self._tail.steps, self._tail.logs
-        roots = set(self._tail.roots)
         sync_path(self.store.journal_path)
         here = range(self._put_logs, logs)
         made = [self._name(self.store.log_path(step)) for step in here]
@@ -178,8 +179,19 @@ class Publisher:
         data = self._read(name)[:length]
         before = self._there.get(name)
         self._put_bytes(name, data, NEW if before is None else before.tag)
-        self._put_length, self._put_steps, self._put_logs = length, steps, logs
-        self._put_roots, self._put_at = roots, self._clock()
+        self._note_put()
+
+    def _is_published(self) -> bool:
+        """True if the journal on the store is this one already, as after a restart."""
+        found = self._there.get(name := self._name(self.store.journal_path))
+        if found is None or not 0 < found.size == self._tail.length:
+            return False
+        return self._get(name) == self._read(name)[: found.size]
+
+    def _note_put(self) -> None:
+        tail = self._tail
+        self._put_length, self._put_steps, self._put_logs = tail.length, tail.steps, tail.logs
+        self._put_roots, self._put_at = set(tail.roots), self._clock()
 
     def _traced(self, steps: int) -> list[int]:
         return [step for step in self.store.traced_steps() if self._put_steps <= step < steps]

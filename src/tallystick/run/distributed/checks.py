@@ -1,0 +1,453 @@
+"""Shares that another worker computes again, so that a false gradient is found (docs/adr/0024).
+
+In every step each worker signs, for every share that it is about to send, the run commitment of the
+share's job (job/share.py), before it learns what is drawn. Worker 0 has drawn in secret which
+shares are computed again, and by which other worker, who signs what it finds. Worker 0 compares the
+two claims before any update. Receivers compare the bytes that they get with the signed digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tallystick.commit.data import batch_columns
+from tallystick.commit.encoding import HASH_BYTES
+from tallystick.commit.signing import (
+    RUN_COMMITMENT_TYPE,
+    Envelope,
+    PrivateKey,
+    PublicKey,
+    Signature,
+    verify_run,
+)
+from tallystick.commit.tensor import TensorHeader, check_canonical, tensor_digest
+from tallystick.commit.tensor_stream import TensorStream
+from tallystick.errors import CounterpartyError, TallystickError, UsageError
+from tallystick.job.job import Job
+from tallystick.job.share import Shares, ShareTask
+from tallystick.kernels.context import ExecutionContext
+from tallystick.kernels.device import Tensor
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.operators.fold import FOLD
+from tallystick.program.ir import Value
+from tallystick.program.layout import new_tensor
+from tallystick.program.partial_sums import PartialSums, share, subtrees
+from tallystick.program.pieces import value_name
+from tallystick.program.section_share import SectionShare
+from tallystick.program.share import Share, Tree, parts_of, statistic_slot, sum_slot
+from tallystick.run.distributed.draws import Draws
+from tallystick.run.distributed.false_share import FalseShareError
+from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.hand import Hand
+from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
+from tallystick.run.distributed.transport import Bytes, Transport
+
+_SIGNATURE = 64
+Note = Callable[[TallystickError], None]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a worker has signed about a share: the digests of the slots that it makes."""
+
+    digest: bytes  # of the share job
+    made: Mapping[str, bytes]
+    signature: bytes
+
+    def to_bytes(self) -> Bytes:
+        data = self.digest + self.signature + b"".join(self.made.values())
+        return np.frombuffer(data, np.uint8)
+
+    @staticmethod
+    def from_bytes(data: bytes, share: Share) -> Claim:
+        """A claim of exactly `size_of(share)` bytes."""
+        at = HASH_BYTES + _SIGNATURE
+        names = {n: at + HASH_BYTES * k for k, n in enumerate(share.made)}
+        made = {name: data[start : start + HASH_BYTES] for name, start in names.items()}
+        return Claim(data[:HASH_BYTES], made, data[HASH_BYTES:at])
+
+    @staticmethod
+    def size_of(share: Share) -> int:
+        return HASH_BYTES + _SIGNATURE + HASH_BYTES * len(share.made)
+
+    def envelope(self, task: ShareTask, signer: PublicKey) -> Envelope:
+        """The signed run commitment of the share job of `task`, not yet verified."""
+        payload = task.statement(self.made, signer).payload()
+        return Envelope(RUN_COMMITMENT_TYPE, payload, (Signature(signer.key_id, self.signature),))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Share number `number` of a step, which is worker `owner`'s."""
+
+    number: int
+    owner: int
+    tree: Tree
+
+
+@dataclass
+class ShareChecks:
+    """One worker's part of the checks of a run of `job`, of which worker 0 draws `fraction`.
+
+    `key` signs this worker's claims; without one a new key does. All workers make it at once.
+    Raises UsageError for a job whose shares cannot be compared, or one worker alone.
+    """
+
+    job: Job
+    transport: Transport
+    context: ExecutionContext
+    fraction: float = 0.0
+    key: PrivateKey = field(default_factory=PrivateKey.generate)
+    hand: Hand = field(default_factory=Hand)
+    publics: list[PublicKey] = field(init=False)
+    step: int = -1
+    compared: int = 0  # shares computed again so far, as worker 0 knows
+    section: SectionShare | None = None  # of this step
+    false: FalseShareError | None = None
+
+    def __post_init__(self) -> None:
+        if self.transport.size < 2:
+            raise UsageError(
+                "One worker alone has nobody to compute its shares again.",
+                "Use --workers 2 or more, or leave --check-workers out.",
+            )
+        self.shares = Shares(self.job)
+        self._draws = None if self.rank else Draws(self.fraction, self.transport.size)
+        own = np.frombuffer(self.key.public.raw, np.uint8).copy()
+        try:
+            self.publics = [PublicKey(k.tobytes()) for k in self.transport.gather(own)]
+        except UsageError as error:
+            raise WorkerError(f"A worker has no key: {error.message}", "Train again.") from error
+        self._digests: dict[str, tuple[Tensor, bytes]] = {}
+        index = [text.input_index for text in self.job.texts]
+        self._changed = {
+            name
+            for text, places in zip(self.job.texts, index, strict=True)
+            for name, value in text.next_state.items()
+            if value != Value(-1, places[name])
+        }
+
+    @property
+    def rank(self) -> int:
+        return self.transport.rank
+
+    # -- a step ------------------------------------------------------------------------------------
+
+    def begin(self, step: int) -> None:
+        """The next step to be executed is `step`."""
+        self.step, self.section, self.false = step, None, None
+        timetable = self.job.commitment.timetable
+        entry = timetable.programs[timetable.at(step).program]
+        size, parts = self.transport.size, entry.micro_batches
+        self.own: list[list[Tree]] = [list(subtrees(share(r, size, parts))) for r in range(size)]
+        pairs = [(rank, tree) for rank, trees in enumerate(self.own) for tree in trees]
+        self.all = [Drawn(k, rank, tree) for k, (rank, tree) in enumerate(pairs)]
+        self.mine: list[Drawn] = []  # that this worker computes again
+        self.signed: dict[tuple[int, bool], Claim] = {}  # by share, and whether it is a check
+        self._streams: dict[tuple[int, int, str], TensorStream] = {}
+        self._tasks: dict[Tree, ShareTask] = {}
+
+    def _tell(self, consent: Consent) -> dict[int, int]:
+        """Tell each worker, and no other, what it computes again; worker 0 learns all checkers."""
+        exchange, size = Round(self.transport, "list of shares"), self.transport.size
+        checkers: dict[int, int] = {}
+        if self._draws is not None:
+            for drawn in self.all:
+                found = self._draws.checker(self.step, drawn.number, drawn.owner)
+                if found is not None:
+                    checkers[drawn.number] = found
+            for rank in range(1, size):
+                marks = [checkers.get(drawn.number) == rank for drawn in self.all]
+                exchange.send([np.array(marks, np.uint8)], [rank])
+            exchange.finish(consent.note)
+            self.mine = [d for d in self.all if checkers.get(d.number) == 0]
+        else:
+            exchange.expect(len(self.all), 0)
+            (marks_,) = exchange.finish(consent.note).values()
+            self.mine = [d for d in self.all if marks_[d.number] == 1]
+        return checkers
+
+    def compare(
+        self,
+        section: SectionShare,
+        state: Mapping[str, Tensor],
+        scalars: Mapping[str, float],
+        rng: Any,
+        consent: Consent,
+    ) -> None:
+        """Sign what this worker is about to send; compute again what is drawn; compare.
+
+        Raises FalseShareError, at every worker alike, where two claims about a share differ, and
+        WorkerError where a worker's claim is none.
+        """
+        self.section, self.state = section, state
+        checkers = self._tell(consent)
+        consent.agree()
+        if len(section.parts) == 1:  # the values lie where the next micro-batch's will
+            section.sums = {v: [self._copied(v, t)] for v, (t,) in section.sums.items()}
+        consent.attempt(lambda: self.hand.before_claim(self))
+        consent.attempt(lambda: self._sign(section, state))
+        consent.agree()
+        self.claims = self._gather(consent)
+        tasks = self._verified(consent) if self.rank == 0 else {}
+        consent.agree()
+        again: dict[int, Claim] = {}
+        consent.attempt(lambda: again.update(self._again(section, state, scalars, rng)))
+        consent.agree()
+        self.signed |= {(number, True): claim for number, claim in again.items()}
+        self._settle(again, checkers, tasks, consent)
+        self.hand.after_claim(self)
+
+    # -- claims ------------------------------------------------------------------------------------
+
+    def task(self, tree: Tree) -> ShareTask:
+        """The task that a share of this step is, by this worker's own state and records."""
+        if not self._tasks:  # all shares of a step read the same slots
+            self._known = self._read(self.shares.share(self.step, tree).reads, self.state)
+        if tree not in self._tasks:
+            self._tasks[tree] = self.shares.task(self.step, tree, self._known)
+        return self._tasks[tree]
+
+    def _read(self, names: Sequence[str], state: Mapping[str, Tensor]) -> dict[str, bytes]:
+        """The digests of slots, hashed once where no step changes them."""
+        known = {}
+        for name in names:
+            tensor, digest = self._digests.get(name, (None, b""))
+            if tensor is state[name] and name not in self._changed:
+                known[name] = digest
+        new = [name for name in names if name not in known]
+        found = self.context.device.digests([state[name] for name in new])
+        for name, digest in zip(new, found, strict=True):
+            self._digests[name] = state[name], digest
+        return {**known, **dict(zip(new, found, strict=True))}
+
+    def _sign(self, section: SectionShare, state: Mapping[str, Tensor]) -> None:
+        for number, tree in enumerate(self.own[self.rank]):
+            first = section.parts.start
+            statistics = [section.statistics[p - first] for p in parts_of(tree)]
+            sums = {v: tensors[number] for v, tensors in section.sums.items()}
+            drawn = next(d for d in self.all if (d.owner, d.tree) == (self.rank, tree))
+            self.signed[drawn.number, False] = self._claim(tree, sums, statistics)
+
+    def _claim(
+        self,
+        tree: Tree,
+        sums: Mapping[Value, Tensor],
+        statistics: Sequence[Mapping[Value, np.ndarray]],
+    ) -> Claim:
+        task, device = self.task(tree), self.context.device
+        slots: dict[str, Any] = task.share.slots(sums, statistics)
+        names = [sum_slot(k) for k in range(len(task.share.values))]
+        found = dict(zip(names, device.digests([slots[n] for n in names]), strict=True))
+        made = {n: found.get(n) or tensor_digest(slots[n]) for n in task.share.made}
+        (signature,) = task.claim(made, self.key).signatures
+        return Claim(task.digest, made, signature.signature)
+
+    def _gather(self, consent: Consent) -> dict[int, Claim]:
+        """The claims of all workers about their own shares, by number."""
+        sizes = {d.number: Claim.size_of(self.shares.share(self.step, d.tree)) for d in self.all}
+        of = [[d for d in self.all if d.owner == rank] for rank in range(self.transport.size)]
+        longest = max(sum(sizes[d.number] for d in drawn) for drawn in of)
+        own = [self.signed[d.number, False].to_bytes() for d in of[self.rank]]
+        filling = np.zeros(longest - sum(part.nbytes for part in own), np.uint8)
+        found: dict[int, Claim] = {}
+        for rank, message in enumerate(self.transport.gather(sealed([*own, filling]))):
+            try:
+                body = opened(message, rank, "claims")
+            except TallystickError as error:
+                consent.note(error)
+                body = message
+            found |= self._taken(body, of[rank])
+        return found
+
+    def _taken(self, body: Bytes, drawn: Sequence[Drawn]) -> dict[int, Claim]:
+        found, at = {}, 0
+        for one in drawn:
+            text = self.shares.share(self.step, one.tree)
+            size = Claim.size_of(text)
+            found[one.number] = Claim.from_bytes(body[at : at + size].tobytes(), text)
+            at += size
+        return found
+
+    def _verified(self, consent: Consent) -> dict[int, ShareTask]:
+        """Worker 0 checks every claim; the tasks by number."""
+        tasks = {}
+        for drawn in self.all:
+            tasks[drawn.number] = self.task(drawn.tree)
+            self._check(self.claims[drawn.number], tasks[drawn.number], drawn.owner, consent)
+        return tasks
+
+    def _check(self, claim: Claim, task: ShareTask, rank: int, consent: Consent) -> bool:
+        if claim.digest != task.digest:
+            consent.note(
+                WorkerError(
+                    f"Before step {self.step} worker {rank} has another state, or other records, "
+                    "than worker 0: the memory or the network of one of them is faulty.",
+                    "Nothing was updated. The same command goes on from the last stored "
+                    "checkpoint.",
+                )
+            )
+            return False
+        try:
+            verify_run(claim.envelope(task, self.publics[rank]))
+        except CounterpartyError as error:
+            why = f"The claim of worker {rank} in step {self.step} is not signed: {error.message}"
+            consent.note(WorkerError(why, "Nothing was updated. Train without that worker."))
+            return False
+        return True
+
+    # -- computed again ----------------------------------------------------------------------------
+
+    def _again(
+        self,
+        section: SectionShare,
+        state: Mapping[str, Tensor],
+        scalars: Mapping[str, float],
+        rng: Any,
+    ) -> dict[int, Claim]:
+        found = {}
+        for drawn in self.mine:
+            sums, statistics = self._computed(drawn.tree, section, state, scalars, rng)
+            self.hand.before_check(self, sums)
+            found[drawn.number] = self._claim(drawn.tree, sums, statistics)
+        return found
+
+    def _computed(
+        self,
+        tree: Tree,
+        section: SectionShare,
+        state: Mapping[str, Tensor],
+        scalars: Mapping[str, float],
+        rng: Any,
+    ) -> tuple[dict[Value, Tensor], list[dict[Value, np.ndarray]]]:
+        """Sums and statistics of any share of the step, in memory of their own."""
+        device, program = self.context.device, section.program
+        run = device.kernels(parse_contract(program.contract))[FOLD].run
+        sums = {v: PartialSums(device, run, program.type_of(v), []) for v in section.values}
+        statistics = []
+        for part in parts_of(tree):
+            results = section.turn(part, state, self._records(part), scalars, rng)
+            statistics.append(
+                {v: np.array(device.host(results[value_name(v)])) for v in section.carrying.sent}
+            )
+            for value, partial in sums.items():
+                partial.add(part, results[value_name(value)])
+        return {value: partial.held[0][1] for value, partial in sums.items()}, statistics
+
+    def _records(self, part: int) -> dict[str, np.ndarray]:
+        """The records of one micro-batch."""
+        timetable = self.job.commitment.timetable
+        occasion = timetable.at(self.step)
+        entry = timetable.programs[occasion.program]
+        if entry.data is None:
+            return {}
+        rows = entry.batch_size // entry.micro_batches
+        indices = timetable.indices(occasion)[part * rows : (part + 1) * rows]
+        columns = batch_columns(self.job.columns_of[entry.data], indices)
+        for name, array in columns.items():
+            check_canonical(array, f"batch tensor {name}")
+        return columns
+
+    def _copied(self, value: Value, tensor: Tensor) -> Tensor:
+        assert self.section is not None
+        made = new_tensor(self.context.device, self.section.program.type_of(value))
+        self.context.device.copy(tensor, made)
+        return made
+
+    def _settle(
+        self,
+        again: Mapping[int, Claim],
+        checkers: Mapping[int, int],
+        tasks: Mapping[int, ShareTask],
+        consent: Consent,
+    ) -> None:
+        """Worker 0 compares what was computed again with what was claimed."""
+        exchange = Round(self.transport, "claims of checks")
+        if self.rank:
+            if self.mine:
+                exchange.send([again[d.number].to_bytes() for d in self.mine], [0])
+            exchange.finish(consent.note)
+        else:
+            of = {
+                rank: [d for d in self.all if checkers.get(d.number) == rank]
+                for rank in sorted(set(checkers.values()))
+            }
+            for rank, listed in of.items():
+                texts = [self.shares.share(self.step, d.tree) for d in listed]
+                if rank:
+                    exchange.expect(sum(map(Claim.size_of, texts)), rank)
+            found = dict(again)
+            for rank, body in exchange.finish(consent.note).items():
+                found |= self._taken(body, of[rank])
+            self.checked = found
+            self._compare(found, checkers, tasks, consent)
+        consent.agree()
+        word = np.array([-1, 0], np.int64)
+        if self.false is not None:
+            word[:] = self.false.number, self.false.checker
+        self.transport.broadcast(as_bytes(word), 0)
+        if word[0] >= 0:
+            drawn = self.all[int(word[0])]
+            self.false = FalseShareError(
+                self.step, drawn.number, drawn.tree, drawn.owner, int(word[1])
+            )
+            raise self.false
+
+    def _compare(
+        self,
+        found: Mapping[int, Claim],
+        checkers: Mapping[int, int],
+        tasks: Mapping[int, ShareTask],
+        consent: Consent,
+    ) -> None:
+        for number, claim in sorted(found.items()):
+            drawn, checker = self.all[number], checkers[number]
+            if not self._check(claim, tasks[number], checker, consent):
+                continue
+            self.compared += 1
+            if claim.made != self.claims[number].made and self.false is None:
+                self.false = FalseShareError(self.step, number, drawn.tree, drawn.owner, checker)
+
+    # -- bytes that arrive -------------------------------------------------------------------------
+
+    def seen(self, source: int, place: int, slot: str, data: Bytes, note: Note) -> None:
+        """Compare the bytes of a slot of share `place` of worker `source`, as they arrive in
+        order, with the digest that it has signed."""
+        tree = self.own[source][place]
+        key = source, place, slot
+        stream = self._streams.get(key)
+        if stream is None:
+            type_ = self.shares.share(self.step, tree).made[slot]
+            stream = self._streams[key] = TensorStream(TensorHeader(type_.dtype, type_.shape))
+        stream.add(data)
+        if stream.missing:
+            return
+        drawn = next(d for d in self.all if (d.owner, d.tree) == (source, tree))
+        if self._streams.pop(key).digest() != self.claims[drawn.number].made[slot]:
+            note(
+                WorkerError(
+                    f"The bytes that worker {source} sent in step {self.step} are not those that "
+                    f"it signed ({slot}).",
+                    f"Nothing was updated. Train without worker {source}, or check its machine "
+                    "and its network.",
+                )
+            )
+
+    def seen_statistic(self, source: int, part: int, value: Value, data: Bytes, note: Note) -> None:
+        """The same for the whole statistic `value` of micro-batch `part`."""
+        place = next(k for k, tree in enumerate(self.own[source]) if part in parts_of(tree))
+        self.seen(source, place, self.statistic_slot(part, value), data, note)
+
+    def sum_slot(self, value: Value) -> str:
+        """The slot of a folded value."""
+        assert self.section is not None
+        return sum_slot(self.section.values.index(value))
+
+    def statistic_slot(self, part: int, value: Value) -> str:
+        """The slot of a statistic of a micro-batch."""
+        assert self.section is not None
+        return statistic_slot(part, sorted(self.section.carrying.sent).index(value))

@@ -1,0 +1,27 @@
+"""Two workers who have signed different things about one share of a step."""
+
+from __future__ import annotations
+
+from tallystick.errors import MismatchError
+from tallystick.program.share import Tree, parts_of
+
+
+class FalseShareError(MismatchError):
+    """Worker `owner` sent share `number` of `step`, and worker `checker` computed something else.
+
+    One of the two is wrong; which one, a dispute says. No state has changed.
+    """
+
+    def __init__(self, step: int, number: int, tree: Tree, owner: int, checker: int) -> None:
+        parts = parts_of(tree)
+        super().__init__(
+            f"In step {step} worker {owner} and worker {checker} have signed different values for "
+            f"micro-batches {parts.start} to {parts.stop - 1}.",
+            "Nothing was updated. Let a referee decide between the two.",
+        )
+        self.step, self.number, self.tree = step, number, tree
+        self.owner, self.checker = owner, checker
+
+
+class WorkerConvictedError(MismatchError):
+    """A worker was convicted by its own signed claim; the run stopped before the update."""

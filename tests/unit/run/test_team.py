@@ -1,0 +1,245 @@
+"""Several workers execute a run: the bits of one, whatever fails (docs/adr/0020)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from team_threads import root_by, with_team
+
+from tallystick.errors import UsageError
+from tallystick.job.job import Job
+from tallystick.job.recipes import new_job
+from tallystick.kernels.context import ExecutionContext
+from tallystick.program.faults import NodeError
+from tallystick.run.distributed.engine import TeamEngine
+from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.hello import difference, introduction
+from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
+from tallystick.run.distributed.team import TeamState, owners_of
+from tallystick.run.distributed.transport import launched
+from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
+
+ONE = ExecutionContext(1)
+MLP = {
+    "features": "6", "classes": "3", "records": "64", "hidden": "8", "layers": "1",
+    "batch_size": "8", "micro_batches": "4", "dropout": "0.25", "clip_norm": "1.0", "ema": "0.9",
+}  # fmt: skip
+RESNET = {
+    "blocks": "1", "width": "2", "bottleneck": "False", "image": "8", "records": "16",
+    "classes": "2", "batch_size": "8", "micro_batches": "4",
+}  # fmt: skip
+GPT2 = {
+    "n_layer": "1", "n_head": "2", "n_embd": "16", "block_size": "8", "batch_size": "6",
+    "micro_batches": "3", "text_bytes": "4000",
+}  # fmt: skip
+
+
+def made(jobs: Path, recipe: str, settings: dict[str, str], contract: str, **more: str) -> Job:
+    path = jobs / "-".join(["team", recipe, contract.partition("/")[0], *more.values()])
+    if not (path / "job.json").exists():
+        return new_job(
+            recipe, path, settings | more, steps=4, checkpoint_interval=2, contract=contract
+        )
+    from tallystick.job.job_file import load_job
+
+    return load_job(path)
+
+
+def alone(job: Job, steps: int) -> tuple[list[int], bytes]:
+    engine = Engine(job, job.genesis(), context=ONE)
+    return [engine.run()[0] for _ in range(steps)], engine.root()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "contract", "optimizer", "workers"),
+    [
+        ("mlp", MLP, "ordered/1", "lamb", 2),
+        ("mlp", MLP, "rounded/1", "adafactor", 3),
+        ("mlp", MLP, "exact/1", "muon", 4),
+        ("gpt2", GPT2, "ordered/1", "adamw", 2),
+        ("resnet50", RESNET, "ordered/1", "sgd", 3),
+    ],
+)
+def test_any_number_of_workers_makes_the_bits_of_one(
+    jobs: Path, recipe: str, settings: dict[str, str], contract: str, optimizer: str, workers: int
+) -> None:
+    job = made(jobs, recipe, settings, contract, optimizer=optimizer)
+    assert root_by(job, workers, 2) == alone(job, 2)
+
+
+def test_each_worker_holds_what_it_needs(jobs: Path) -> None:
+    """Moments and averages are with their owners only; every slot is stored, and has one owner."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+
+    def look(engine: TeamEngine) -> None:
+        engine.run()
+        state, owners = engine.state, owners_of(job, 2)
+        assert isinstance(state, TeamState)
+        assert list(state.slots) == owners.held_by(0)
+        moments = {n for n in owners.types if n.startswith(("opt.m", "opt.v", "ema"))}
+        assert moments - owners.held and {owners.slots[n] for n in moments} == {0, 1}
+        one = Engine(job, job.genesis(), context=ONE)
+        one.run()
+        ours = state.tensors()
+        assert list(ours) == list(one.state.tensors())
+        for name, array in one.state.tensors().items():
+            assert array.tobytes() == ours[name].tobytes(), name
+        assert state.digests() == one.state.digests()
+
+    with_team(job, 2, look)
+
+
+def test_operands_that_one_worker_refuses_are_refused_by_all(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is that of one worker, node and all, and the state is as it was."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    plain = TeamEngine.batch
+    bad = {"on": True}
+
+    def batch(self: TeamEngine, step: int) -> dict[str, np.ndarray]:
+        found = plain(self, step)
+        if self.team.rank == 1 and bad["on"]:
+            found["y"] = np.full_like(found["y"], 77)
+        return found
+
+    monkeypatch.setattr(TeamEngine, "batch", batch)
+
+    def refused(engine: TeamEngine) -> NodeError:
+        before = engine.root()
+        with pytest.raises(NodeError) as caught:
+            engine.run()
+        assert engine.root() == before and engine.step == 0
+        bad["on"] = False
+        engine.run()  # the workers wait, in step
+        assert engine.root() == alone(job, 1)[1]
+        return caught.value
+
+    error = with_team(job, 2, refused)
+    one = Engine(job, job.genesis(), context=ONE)
+    records = one.batch(0)
+    records["y"][4:] = 77
+    monkeypatch.setattr(one, "batch", lambda step: records)
+    with pytest.raises(NodeError) as caught:
+        one.run()
+    assert (str(error), error.node, error.state_lost) == (
+        str(caught.value), caught.value.node, False
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["partial sums", "new tensors"])
+def test_altered_bytes_are_named_with_their_sender(jobs: Path, which: str) -> None:
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    seen = {"count": -1}
+
+    def fault(sender: int, receiver: int, message: np.ndarray) -> None:
+        if sender != 2 or receiver != 1 or seen["count"] < 0:
+            return
+        seen["count"] += 1
+        if seen["count"] == (1 if which == "partial sums" else 2):
+            message[5] ^= 16
+
+    def step(engine: TeamEngine) -> None:
+        before = engine.root()
+        seen["count"] = 0
+        with pytest.raises(WorkerError, match=f"Worker 1: The {which} from worker 2 do not have"):
+            engine.run()
+        assert seen["count"] >= 1
+        if which == "partial sums":  # before any update
+            seen["count"] = -1
+            assert engine.root() == before
+
+    with_team(job, 3, step, fault)
+
+
+def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> None:
+    with pytest.raises(UsageError, match=r"each batch as a whole: 2 workers.*--micro-batches 2"):
+        owners_of(mlp_job, 2)
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    with pytest.raises(UsageError, match=r"in 4 micro-batches: 5 workers.*or use at most 4"):
+        owners_of(job, 5)
+    logged = made(jobs, "mlp", MLP, "replay/1", optimizer="lamb")
+    with pytest.raises(UsageError, match="cannot write the rounding logs"):
+        owners_of(logged, 2)
+    with pytest.raises(UsageError, match="keep no node digests"):
+        train_with(job, jobs / "nothing", Options(ONE, trace=(0, 1)), None, 2)
+
+
+def test_who_torchrun_says_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launched({}) is None
+    given = {"RANK": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert launched(given) == (2, 3) and launched(given | {"WORLD_SIZE": "1"}) is None
+    with pytest.raises(UsageError, match="no number"):
+        launched(given | {"RANK": "x"})
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert workers_of(None) == 3
+    with pytest.raises(UsageError, match="torchrun started 3 workers, and --workers says 2"):
+        workers_of(2)
+
+
+def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job: Job) -> None:
+    ours = introduction(mlp_job)
+    assert difference(ours, dict(ours), 1) is None
+    assert "Worker 3" in str(difference(ours, introduction(logreg_job), 3))
+    assert "version" in str(difference(ours, ours | {"version of Tallystick": "0"}, 1))
+    assert difference(ours, {}, 1) is not None
+
+
+def test_processes_and_another_number_of_them_afterwards(jobs: Path, tmp_path: Path) -> None:
+    """Two workers pause; one goes on: the root of one alone."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    expected = train_job(job, tmp_path / "one", Options(ONE))
+    paused = train_with(job, tmp_path / "run", Options(ONE, stop_before=3), None, 2)
+    assert (paused.steps, paused.finished, paused.workers) == (3, False, 2)
+    found = train_job(job, tmp_path / "run", Options(ONE))
+    assert found.run_root == expected.run_root and found.workers == 1
+    sessions = RunStore(tmp_path / "run").journal(job).sessions
+    assert [s.get("workers", 1) for s in sessions] == [2, 1]
+
+
+def workers_under(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, NotADirectoryError):
+            continue
+        if entry.name.isdigit() and int(words[1]) == pid and words[0] != "Z":
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize("who", ["worker", "first"])
+def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path, who: str) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=3000, checkpoint_interval=20)
+    command = [sys.executable, "-m", "tallystick", "train", str(job.directory), "--quiet"]
+    command += ["--out", str(tmp_path / "run"), "--workers", "3", "--threads", "1"]
+    began = subprocess.Popen(command, stderr=subprocess.PIPE)
+    journal = tmp_path / "run" / "journal"
+    while not (journal.exists() and journal.stat().st_size > 4000):
+        assert began.poll() is None
+        time.sleep(0.05)
+    others = workers_under(began.pid)
+    assert len(others) == 2
+    os.kill(others[1] if who == "worker" else began.pid, signal.SIGKILL)
+    _, said = began.communicate(timeout=60)
+    if who == "worker":
+        assert began.returncode == 2 and b"was killed by SIGKILL" in said
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in others):
+        assert time.monotonic() < end, "a worker outlived the first one"
+        time.sleep(0.1)
+    found = train_with(job, tmp_path / "run", Options(ONE), None, 2, timeout=DEFAULT_TIMEOUT)
+    assert found.run_root == train_job(job, tmp_path / "one", Options(ONE)).run_root
