@@ -133,8 +133,8 @@ def page(found: dict[str, Any]) -> str:
         "",
         "`benchmarks/many_machines.py` trains small jobs of 8 micro-batches with any number of",
         "workers (processes that gloo connects): each number once without a break, and once in six",
-        "sessions. Of those, three end by SIGKILL and two by Ctrl-C, and the same command takes the",
-        "run up with another number of workers. Every run of a job must have one root.",
+        "sessions. Of those, three end by SIGKILL and two by Ctrl-C, and the same command takes",
+        "the run up with another number of workers. Every run of a job must have one root.",
         "",
         "## Command",
         "",
@@ -146,7 +146,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         f"**{len(rows)} jobs, {runs} runs: {verdict}.**",
         "",
-        "| job | contract | parameters | steps | workers | sessions of the disturbed run | run root |",
+        "| job | contract | parameters | steps | workers | disturbed run: sessions | run root |",
         "|---|---|--:|--:|---|---|---|",
     ]
     for r in rows:
