@@ -30,8 +30,9 @@ COSTS = """## What a run costs
 
 A *worker* holds all parameters and computes whole micro-batches. It sends each owner its partial
 sums of the tensors that the owner has; the owner folds them in the job's order, updates, and sends
-the new tensors to all ([ADR 0020](adr/0020-many-machines.md)). Everything is float32. States are hashed every {interval} steps. The
-columns are 1B as people would train it; 70B with as many micro-batches as the format allows today;
+the new tensors to all ([ADR 0020](adr/0020-many-machines.md)). Everything is float32.
+States are hashed every {interval} steps. The columns are 1B as people would
+train it; 70B with as many micro-batches as the format allows today;
 70B with V = 2,048, which it does not allow, as built; and the same *cut*: a tensor has several
 owners with equal shares of all, and each stores its own. The last one is not built.
 

@@ -92,8 +92,11 @@ class DistributedStep:
     @property
     def arena_bytes(self) -> int:
         """The planned memory, in bytes, for all tensors that are neither state nor batch."""
-        arena = max(e.arena_bytes for e in (self.section, *self._phases))
-        return arena + self.section.sum_bytes
+        return self._arena_bytes() + self.section.sum_bytes
+
+    def _arena_bytes(self) -> int:
+        """Of micro-batches and phases, which are never in memory together."""
+        return max(self.section.arena_bytes, *(phase.arena_bytes for phase in self._phases))
 
     # -- preparation -------------------------------------------------------------------------------
 
@@ -138,12 +141,11 @@ class DistributedStep:
         ]
 
     def _share_arena(self) -> None:
-        """Micro-batches and phases are never in memory together: folded values have their own. The
+        """Micro-batches and phases share an arena: folded values have memory of their own. The
         carrying has its own arena, as it comes before the sums are read."""
         if self._shares_arena:
             return
-        size = max(e.arena_bytes for e in (self.section, *self._phases))
-        arena = self._device.allocate(size)
+        arena = self._device.allocate(self._arena_bytes())
         self.section.use_arena(arena)
         for executor in self._phases:
             executor.use_arena(arena)
