@@ -70,7 +70,7 @@ class _Audit:
 
     def start(self, first: int) -> tuple[State, int]:
         """The newest state at or before `first` that the commitment covers."""
-        step = start_step(self.store, self.claim, first)
+        step = self.began_at = start_step(self.store, self.claim, first)
         if not step:
             return self.genesis or self.job.genesis(), 0
         try:
@@ -83,7 +83,6 @@ class _Audit:
     def run(self, first: int, last: int) -> int:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
         state, step = self.start(first)
-        self.began_at = step
         self.logs = own_logs(self.store, self.job, self.claim.journal, count=True)
         engine = Engine(self.job, state, step, self.context, log=self.logs)
         self.traces = set(self.store.traced_steps())
