@@ -352,10 +352,12 @@ def _other_log(path: Path) -> bytes:
     return bytes(b ^ 1 for b in path.read_bytes())
 
 
+@pytest.mark.parametrize("parts", [publish.PART_BYTES, 10])
 def test_the_log_of_a_trainer_that_was_killed_is_replaced(
-    store: Recorded, logged_job: Job, tmp_path: Path
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
     """It has put the log of a step, and not the journal that names it."""
+    monkeypatch.setattr(publish, "PART_BYTES", parts)
     train_job(logged_job, tmp_path / "other", Options())
     _train(logged_job, tmp_path / "a", stop_before=2)
     store.put("logs/0000000003.log", _other_log(tmp_path / "other/logs/0000000003.log"))
@@ -364,8 +366,12 @@ def test_the_log_of_a_trainer_that_was_killed_is_replaced(
         assert fsck(directory).clean and audit_run(directory).accepted
 
 
-def test_a_log_of_another_trainer_stays(store: Recorded, logged_job: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [publish.PART_BYTES, 10])
+def test_a_log_of_another_trainer_stays(
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
     """Its journal may name it, and is put after it."""
+    monkeypatch.setattr(publish, "PART_BYTES", parts)
     train_job(logged_job, tmp_path / "other", Options())
     theirs = _other_log(tmp_path / "other/logs/0000000003.log")
     _train(logged_job, tmp_path / "a", stop_before=2)
@@ -377,6 +383,31 @@ def test_a_log_of_another_trainer_stays(store: Recorded, logged_job: Job, tmp_pa
         train_job(logged_job, directory, Options(), listener)
     found = store.listing()["logs/0000000003.log"]
     assert bytes(store.read("logs/0000000003.log", 0, found.size, found)) == theirs
+
+
+def test_a_large_log_whose_answer_was_lost_meets_itself(
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "PART_BYTES", 10)
+    real, lost = Recorded.put, []
+
+    def lose(self: Recorded, name: str, data: Any, condition: str = "") -> str:
+        tag = real(self, name, data, condition)
+        if name == "logs/0000000001.log" and not lost:
+            lost.append(name)
+            raise StoreError("The store failed to answer.", "Check the network.")
+        return tag
+
+    monkeypatch.setattr(Recorded, "put", lose)
+    train_job(logged_job, tmp_path / "a", Options())
+    publisher = Publisher(store, {}, None, RunStore(tmp_path / "a"), logged_job, print)
+    with pytest.raises(StoreError, match="failed to answer"):
+        publisher._round(final=True)
+    publisher._round(final=True)
+    publisher.close()
+    assert [name for name, _ in store.order].count("logs/0000000001.log") == 1
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean
 
 
 def test_files_of_another_job_without_a_run_are_replaced(

@@ -34,8 +34,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tallystick.disk.files import sync_path
-from tallystick.disk.objects.store import NEW, PARTS, Found, Objects
-from tallystick.disk.regular import present, read_file, size_of
+from tallystick.disk.objects.store import NEW, PART_BYTES, PARTS, Found, Objects
+from tallystick.disk.regular import open_file, os_errors, present, read_file, size_of
 from tallystick.errors import StoreConflictError, StoreError, TallystickError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
@@ -199,9 +199,31 @@ class Publisher:
         return not done and present(self._path(name))
 
     def _put_own(self, name: str) -> None:
+        """Put a log or trace unless another process has put that object since it was listed."""
         found = self._there.get(name)
-        self._put_bytes(name, self._read(name), NEW if found is None else found.tag)
+        if size_of(self._path(name), "file", self.store.directory) <= PART_BYTES:
+            self._put_bytes(name, self._read(name), NEW if found is None else found.tag)
+        else:  # in parts, which no store puts under a condition: it is looked at before
+            now = self.objects.head(name)
+            if now is None or (found is not None and found.tag == now.tag):
+                self._put_file(name)
+            elif self._is_whole(name, now):  # it is ours; the answer was lost
+                self._there[name] = now
+            else:
+                raise self.objects.conflict(name)
         self._ours.add(name)
+
+    def _is_whole(self, name: str, found: Found) -> bool:
+        """True if the object has the bytes of the file."""
+        path = self._path(name)
+        file, size = open_file(path, "file", self.store.directory)
+        with os_errors(path), file:
+            starts = range(0, size, PART_BYTES) if size == found.size else ()
+            return bool(starts) and all(
+                self.objects.read(name, at, min(at + PART_BYTES, size), found)
+                == file.read(PART_BYTES)
+                for at in starts
+            )
 
     def _is_published(self) -> bool:
         """True if the journal on the store is this one already, as after a restart."""
