@@ -87,10 +87,9 @@ def test_every_lie_is_convicted(job: Job, tmp_path: Path, kind: str, workers: in
 
 @pytest.mark.long
 def test_a_false_check_convicts_the_one_who_checked(job: Job, tmp_path: Path) -> None:
-    for workers, liar in ((2, 1), (3, 2)):
-        out, named = tmp_path / f"run-{workers}", rf"Convicted: worker {liar} \(key \w+\), in"
-        with pytest.raises(WorkerConvictedError, match=named):
-            lied(job, out, workers, rank=liar, kind="false-check", step=1)
+    """Of two workers the other one always checks; of more the draw decides which."""
+    with pytest.raises(WorkerConvictedError, match=r"Convicted: worker 1 \(key \w+\), in"):
+        lied(job, tmp_path / "run", 2, rank=1, kind="false-check", step=1)
 
 
 @pytest.mark.long
