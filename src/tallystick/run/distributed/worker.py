@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -127,12 +128,18 @@ def main(answering: Answering | None = None, hand_of: HandOf | None = None) -> N
     hand of it."""
     given = json.loads(sys.argv[1])
     _die_with_parent()
-    with exact_environment():
-        meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
-        hand = None if hand_of is None else hand_of(given)
-        place = Path(given["job"])
-        code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
-    # Connections of a broken team could wait for the dead at an ordinary exit.
+    code = CannotCheckError.exit_code
+    try:
+        with exact_environment():
+            meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
+            hand = None if hand_of is None else hand_of(given)
+            place = Path(given["job"])
+            code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+    # At an ordinary exit connections of a broken team could wait for the dead, and the thread that
+    # reads standard input would end Python with SIGABRT, which says nothing.
     os._exit(code)
 
 
