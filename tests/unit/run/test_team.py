@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
 from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _to_bytes
 from tallystick.run.distributed.team import TeamState, owners_of
-from tallystick.run.distributed.transport import launched
+from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
@@ -269,6 +270,14 @@ def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job
     assert "Worker 3" in str(difference(ours, introduction(logreg_job), 3))
     assert "version" in str(difference(ours, ours | {"version of Tallystick": "0"}, 1))
     assert difference(ours, {}, 1) is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has all of 127.0.0.0/8")
+def test_workers_of_one_machine_meet_on_no_network() -> None:
+    meeting = Meeting(0, 2, 5)
+    socket.create_connection(("127.0.0.1", meeting.port), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", meeting.port), 5)
 
 
 def test_another_evaluation_is_named(jobs: Path) -> None:
