@@ -25,12 +25,13 @@ from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.validation import StopRule
+from tallystick.run.distributed import worker
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import TransportFaultError, WorkerError
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
 from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _to_bytes
-from tallystick.run.distributed.team import TeamState, owners_of
+from tallystick.run.distributed.team import Order, TeamState, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
@@ -270,6 +271,21 @@ def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job
     assert "Worker 3" in str(difference(ours, introduction(logreg_job), 3))
     assert "version" in str(difference(ours, ours | {"version of Tallystick": "0"}, 1))
     assert difference(ours, {}, 1) is not None
+
+
+def test_a_worker_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends; worker 0 reads its last words (launch.Others)."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise StorageError("No room.", "Make some.")
+
+    monkeypatch.setattr(worker, "TeamEngine", refused)
+    orders = iter([(Order.LOAD, 0)])
+    team = SimpleNamespace(
+        next_order=lambda: next(orders), load=lambda step: step, job=None, context=None
+    )
+    with pytest.raises(StorageError, match="No room"):
+        worker.follow(team)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has all of 127.0.0.0/8")

@@ -44,11 +44,13 @@ def follow(team: Team, answering: Answering | None = None) -> None:
         order, argument = team.next_order()
         if order == Order.END:
             return
-        try:
-            if order == Order.LOAD:
-                state = team.load(argument)
+        if order == Order.LOAD:
+            engine, state = None, _loaded(team, argument)
+            if state is not None:
+                # An error of its own ends this worker, which says why.
                 engine = TeamEngine(team.job, state, argument, team.context, team=team)
-                continue
+            continue
+        try:
             assert engine is not None and isinstance(engine.state, TeamState)
             if order == Order.STEP:
                 assert engine.step == argument
@@ -64,6 +66,16 @@ def follow(team: Team, answering: Answering | None = None) -> None:
             raise
         except TallystickError:
             pass  # worker 0 has the same error, and decides
+
+
+def _loaded(team: Team, step: int) -> TeamState | None:
+    """state[`step`]; None where no worker gets it."""
+    try:
+        return team.load(step)
+    except PeerLostError:
+        raise
+    except TallystickError:
+        return None  # worker 0 has the same error, and decides
 
 
 def work(
