@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from share_samples import make_share_job
 
-from tallystick.errors import MachineFaultError
+from tallystick.errors import MachineFaultError, StorageError
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
+from tallystick.run.cheats.workers import FalseBytes, OtherBytes
 from tallystick.run.distributed.checks import ShareChecks
+from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.false_share import WorkerConvictedError
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.execute.trainer import RunSummary, train_job
@@ -59,16 +61,16 @@ def test_checks_change_no_bit(job: Job, one: RunSummary, tmp_path: Path, workers
     ],
 )
 def test_the_liar_alone_is_convicted(
-    job: Job, tmp_path: Path, kind: str, where: dict[str, int]
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: dict[str, int]
 ) -> None:
     """Nothing of the step is used: the journal ends before it."""
-    # Of three workers the draw decides who checks; of two it is always the other one.
-    workers = 2 if kind == "false-check" else 3
+    # By chance worker 1 would be nobody's checker in one step of four.
+    monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
     named = r"Convicted: worker 1 \(key \w+\), in phase"
     with pytest.raises(WorkerConvictedError, match=named) as why:
-        lied(job, tmp_path / "run", workers, rank=1, kind=kind, **where)
+        lied(job, tmp_path / "run", 3, rank=1, kind=kind, **where)
     assert len(RunStore(tmp_path / "run").journal(job).losses) == where["step"]
-    assert ("--workers 2 --check-workers 1.0" in str(why.value)) == (workers == 3)
+    assert "--workers 2 --check-workers 1.0" in str(why.value)
     if kind == "false-gradient":
         assert "in phase 3, case 3." in str(why.value)
 
@@ -84,6 +86,54 @@ def test_other_bytes_are_asked_for_once_more(job: Job, one: RunSummary, tmp_path
     assert lied(job, tmp_path / "run", 3, times=1, **lie).run_root == one.run_root
     with pytest.raises(MachineFaultError, match="bytes that worker 1 sent in step 2 are not"):
         lied(job, tmp_path / "again", 3, **lie)
+
+
+class _SecondThoughts(Hand):
+    """It sees how long the others take, and so whether it is drawn. Then it has the step repeated,
+    and lies."""
+
+    times = 0
+
+    def before_claim(self, checks: ShareChecks) -> None:
+        self.times += checks.step == 2
+        if self.times == 2:
+            FalseBytes(2, 3).before_claim(checks)
+
+    def after_claim(self, checks: ShareChecks) -> None:
+        if self.times == 1:
+            OtherBytes(2, 3).after_claim(checks)
+
+
+class _Retraction(Hand):
+    """It lies, sees that it is drawn, and has the step repeated before anything is compared."""
+
+    times = 0
+
+    def before_claim(self, checks: ShareChecks) -> None:
+        self.times += checks.step == 2
+        if self.times == 1:
+            FalseBytes(2, 3).before_claim(checks)
+
+    def before_check(self, checks: ShareChecks, sums: object) -> None:
+        if self.times == 1:
+            raise StorageError("Of course.", "Wait.")
+
+
+@pytest.mark.parametrize(("kind", "fraction"), [(_SecondThoughts, 1e-12), (_Retraction, 1.0)])
+def test_a_step_that_is_repeated_is_signed_as_before(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Hand], fraction: float
+) -> None:
+    if fraction == 1:
+        monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
+    out = tmp_path / "run"
+    checking = shares.checking_of(fraction, job.directory, out, 3)
+
+    def hand(rank: int) -> Hand:
+        return kind() if rank == 1 else Hand()
+
+    with pytest.raises(MachineFaultError, match="Worker 1 has signed two different values"):
+        train_in_threads(job, out, 3, checking, hand)
+    assert len(RunStore(out).journal(job).losses) == 2
 
 
 class _NoMemory(Hand):

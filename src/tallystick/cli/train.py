@@ -149,7 +149,7 @@ def train(
     answering = None if checking is None else checking.answering
     follower = as_launched(Path(job), threads, device, timeout, answering)
     if follower is not None:
-        finish(follower())
+        finish(0 if estimate else follower())
     loaded = load_job(Path(job))
     if threads is None and count > 1:
         threads = threads_each(count)

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from team_threads import root_by, with_team
 
-from tallystick.errors import UsageError
+from tallystick.cli.output import ExitError
+from tallystick.cli.train import train
+from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
-from tallystick.program.faults import NodeError
+from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.validation import StopRule
+from tallystick.run.distributed import worker
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.faults import TransportFaultError, WorkerError
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
-from tallystick.run.distributed.team import TeamState, owners_of
-from tallystick.run.distributed.transport import launched
+from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _to_bytes
+from tallystick.run.distributed.team import Order, TeamState, owners_of
+from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
@@ -136,6 +145,75 @@ def test_operands_that_one_worker_refuses_are_refused_by_all(
     )  # fmt: skip
 
 
+def test_records_that_one_worker_cannot_read_end_the_step_for_all(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    plain = TeamEngine.batch
+    bad = {"on": True}
+
+    def batch(self: TeamEngine, step: int) -> dict[str, np.ndarray]:
+        if self.team.rank == 1 and bad["on"]:
+            raise StorageError("The disk is gone.", "Look at it.")
+        return plain(self, step)
+
+    monkeypatch.setattr(TeamEngine, "batch", batch)
+
+    def refused(engine: TeamEngine) -> None:
+        with pytest.raises(WorkerError, match=r"Worker 1: The disk is gone\. Look at it\."):
+            engine.run()
+        bad["on"] = False
+        engine.run()
+        assert engine.root() == alone(job, 1)[1]
+
+    with_team(job, 2, refused)
+
+
+def test_a_step_that_each_worker_executes_ends_for_all_and_is_not_repeated(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worker 0 has changed its slots when it learns that worker 1 could not."""
+    settings = MLP | {"validation": "0.25"}
+    job = new_job(
+        "mlp", jobs / "team-validated", settings, steps=14, evaluate_every=3,
+        stop_rule=StopRule(1, 0), contract="ordered/1",
+    )  # fmt: skip
+    assert not job.texts[job.commitment.timetable.at(3).program].section
+    assert root_by(job, 3, 8) == alone(job, 8)
+    plain = TeamEngine.batch
+    asked = []
+
+    def batch(self: TeamEngine, step: int) -> dict[str, np.ndarray]:
+        asked.append((self.team.rank, step))
+        if (self.team.rank, step) == (1, 3):
+            raise StorageError("The disk is gone.", "Look at it.")
+        return plain(self, step)
+
+    monkeypatch.setattr(TeamEngine, "batch", batch)
+
+    def refused(engine: TeamEngine) -> None:
+        for _ in range(3):
+            engine.run()
+        engine.team.checks = SimpleNamespace(begin=lambda step: None)  # type: ignore[assignment]
+        with pytest.raises(WorkerError, match=r"Worker 1: The disk is gone\."):
+            engine.run()
+        assert asked.count((0, 3)) == 1
+
+    with_team(job, 2, refused)
+
+
+@pytest.mark.parametrize(
+    "words", [b"[" * 9000, b"7", b"{", b'{"kind":0,"message":0,"next_action":0,"node":1e999}']
+)
+def test_words_that_are_none_are_a_fault_of_their_sender(words: bytes) -> None:
+    assert isinstance(_from_bytes(words, 1), TransportFaultError)
+
+
+def test_the_longest_words_fit() -> None:
+    longest = "\U0001f600" * 1100
+    assert len(_to_bytes(NodeFaultError(longest, longest, 1 << 62, False))) <= _FAULT_BYTES
+
+
 @pytest.mark.parametrize("which", ["partial sums", "new tensors"])
 def test_altered_bytes_are_named_with_their_sender(jobs: Path, which: str) -> None:
     job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
@@ -193,6 +271,46 @@ def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job
     assert "Worker 3" in str(difference(ours, introduction(logreg_job), 3))
     assert "version" in str(difference(ours, ours | {"version of Tallystick": "0"}, 1))
     assert difference(ours, {}, 1) is not None
+
+
+def test_a_worker_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends; worker 0 reads its last words (launch.Others)."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise StorageError("No room.", "Make some.")
+
+    monkeypatch.setattr(worker, "TeamEngine", refused)
+    orders = iter([(Order.LOAD, 0)])
+    team = SimpleNamespace(
+        next_order=lambda: next(orders), load=lambda step: step, job=None, context=None
+    )
+    with pytest.raises(StorageError, match="No room"):
+        worker.follow(team)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has all of 127.0.0.0/8")
+def test_workers_of_one_machine_meet_on_no_network() -> None:
+    meeting = Meeting(0, 2, 5)
+    socket.create_connection(("127.0.0.1", meeting.port), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", meeting.port), 5)
+
+
+def test_another_evaluation_is_named(jobs: Path) -> None:
+    """It is outside the job digest; which slots all workers hold depends on it."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="adamw", validation="0.25")
+    other = replace(job, evaluation=None)
+    assert other.digest == job.digest
+    assert "its evaluation is none" in str(difference(introduction(job), introduction(other), 1))
+
+
+def test_an_estimate_waits_for_nobody(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun's other workers end at once."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    words = [str(job.directory), "--out", str(jobs / "none"), "--estimate", "--timeout", "1"]
+    found = CliRunner().invoke(train, words, env=given)
+    assert isinstance(found.exception, ExitError) and not found.exception.code, found.exception
 
 
 def test_processes_and_another_number_of_them_afterwards(jobs: Path, tmp_path: Path) -> None:

@@ -138,7 +138,9 @@ class ShareChecks:
     # -- a step ------------------------------------------------------------------------------------
 
     def begin(self, step: int) -> None:
-        """The next step to be executed is `step`."""
+        """The next step to be executed is `step`: a new one, or the same once more."""
+        if step != self.step:
+            self._first: dict[int, Claim] = {}  # of each share, what was signed first
         self.step, self.section, self.false = step, None, None
         timetable = self.job.commitment.timetable
         entry = timetable.programs[timetable.at(step).program]
@@ -278,7 +280,19 @@ class ShareChecks:
         tasks = {}
         for drawn in self.all:
             tasks[drawn.number] = self.task(drawn.tree)
-            self._check(self.claims[drawn.number], tasks[drawn.number], drawn.owner, consent)
+            claim = self.claims[drawn.number]
+            if not self._check(claim, tasks[drawn.number], drawn.owner, consent):
+                continue
+            # Whoever has seen a step once may know what is drawn in it.
+            if claim.made != self._first.setdefault(drawn.number, claim).made:
+                consent.note(
+                    WorkerError(
+                        f"Worker {drawn.owner} has signed two different values for one share of "
+                        f"step {self.step}, which was executed twice.",
+                        f"Nothing was updated. Train without worker {drawn.owner}, or check its "
+                        "machine.",
+                    )
+                )
         return tasks
 
     def _check(self, claim: Claim, task: ShareTask, rank: int, consent: Consent) -> bool:

@@ -8,16 +8,17 @@ from typing import Any
 
 from tallystick.commit.data import batch_columns
 from tallystick.commit.tensor import Array, check_canonical
-from tallystick.errors import UsageError
-from tallystick.program.executor import Executor
+from tallystick.errors import TallystickError, UsageError
+from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import piece
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
+from tallystick.run.distributed.messages import Consent
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
-from tallystick.run.execute.engine import Engine
+from tallystick.run.execute.engine import Engine, Inputs
 from tallystick.run.store.trace import NodeTrace
 
 
@@ -57,8 +58,30 @@ class TeamEngine(Engine):
             return super().run()
 
     def _intact(self) -> bool:
-        executor: Any = self._executor_at(self.step)
-        return bool(executor.state_intact)
+        """Whether no worker has changed its state in the step that failed."""
+        executor = self._executor_at(self.step)
+        return isinstance(executor, DistributedStep) and executor.state_intact
+
+    def _inputs(self) -> Inputs:
+        """What this worker cannot read, all learn of together, in the step."""
+        try:
+            return super()._inputs()
+        except TallystickError as error:
+            executor = self._executor_at(self.step)
+            if not isinstance(executor, DistributedStep):
+                raise
+            executor.consent.note(error)
+            return {}, {}, (0, 0)
+
+    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
+        if isinstance(self._executor_at(self.step), DistributedStep):
+            return super()._execute(tap, advance)
+        # Every worker executes this step by itself: what one of them cannot do ends it for all.
+        found: list[StepResult] = []
+        execute, consent = super()._execute, Consent(self.team.transport)
+        consent.attempt(lambda: found.append(execute(tap, advance)))
+        consent.agree()
+        return found[0]
 
     def _executor_at(self, step: int) -> Any:
         number = self.job.commitment.timetable.at(step).program

@@ -17,14 +17,17 @@ _WAIT_SECONDS = 0.02
 
 
 def introduction(job: Job, checks: bool = False) -> dict[str, str]:
-    """What must be the same for all workers. Threads and instruction set may differ."""
-    programs = job.commitment.timetable.programs
+    """What must be the same for all workers. Threads and instruction set may differ.
+
+    The job digest says nothing of an evaluation, whose slots all workers hold."""
+    programs, evaluation = job.commitment.timetable.programs, job.evaluation
     return {
         "version of Tallystick": tallystick_version(),
         "contract": job.commitment.contract,
         "job digest": job.digest.hex(),
         "programs": ", ".join(p.digest.hex() for p in programs),
         "micro-batches": ", ".join(str(p.micro_batches) for p in programs),
+        "evaluation": "none" if evaluation is None else evaluation.program_digest.hex(),
         "check of workers": "on" if checks else "off",
     }
 
@@ -71,7 +74,7 @@ def welcome(
             time.sleep(_WAIT_SECONDS)
         try:
             theirs = json.loads(meeting.get(f"hello/{rank}"))
-        except ValueError:
+        except (ValueError, RecursionError):
             theirs = {}
         refusal = difference(ours, theirs if isinstance(theirs, dict) else {}, rank)
         if refusal is not None:

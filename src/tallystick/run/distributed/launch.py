@@ -158,7 +158,7 @@ class Others:
             if fault:
                 try:
                     message = str(json.loads(fault)[0])
-                except (ValueError, IndexError, KeyError):
+                except (ValueError, LookupError, TypeError, RecursionError):
                     message = "it does not say why."
                 return f"Worker {rank} ended: {message}"
         for rank, code in codes.items():
@@ -169,7 +169,8 @@ class Others:
 
     def _word(self, key: str) -> str:
         try:
-            return self.meeting.get(key).decode() if self.meeting.has(key) else ""
+            words = self.meeting.get(key) if self.meeting.has(key) else b""
+            return words.decode(errors="replace")
         except (RuntimeError, PeerLostError):
             return ""
 

@@ -20,9 +20,9 @@ from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.run.distributed.faults import TransportFaultError, WorkerError
 from tallystick.run.distributed.transport import Bytes, Pending, Transport
 
-# A worker's fault: of each of its two sentences, and as a message; JSON may need 6 bytes a letter.
+# A worker's fault: of each of its two sentences, and as a message; JSON may need 12 bytes a letter.
 _WORDS = 1000
-_FAULT_BYTES = 16 * _WORDS
+_FAULT_BYTES = 25 * _WORDS
 
 
 def as_bytes(array: np.ndarray) -> Bytes:
@@ -151,7 +151,7 @@ def _from_bytes(data: bytes, rank: int) -> TallystickError:
         found = json.loads(data)
         kind, message, action = (str(found[k]) for k in ("kind", "message", "next_action"))
         node, lost = int(found["node"]), bool(found["state_lost"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return TransportFaultError(rank, "words")
     if kind == "NodeError":
         return NodeError(message, action, node, lost)

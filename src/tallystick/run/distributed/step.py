@@ -66,7 +66,7 @@ class DistributedStep:
         self.owners, self.transport, self.context = owners, transport, context
         self.micro_batches, self.rank = micro_batches, transport.rank
         self._device = context.device
-        self._consent = Consent(transport)
+        self.consent = Consent(transport)
         self.state_intact, self._shares_arena = True, False
         own = share(self.rank, transport.size, micro_batches)
         self.section = SectionShare(self.program, micro_batches, own, context)
@@ -174,7 +174,7 @@ class DistributedStep:
             )
         if before_write is not None:
             before_write()
-        scalars, consent = scalars or {}, self._consent
+        scalars, consent = scalars or {}, self.consent
         with self.context.entered():
             self.state_intact = True
             self._share_arena()
@@ -209,7 +209,7 @@ class DistributedStep:
             return None
 
         def seen(source: int, place: int, value: Value, data: Bytes) -> None:
-            checks.seen(source, place, checks.sum_slot(value), data, self._consent.note)
+            checks.seen(source, place, checks.sum_slot(value), data, self.consent.note)
 
         return seen
 
@@ -261,7 +261,7 @@ class DistributedStep:
             total = fold_small(trees, sums[small.value], self._device, self._run, small.attrs)
             given[value_name(Value(small.node, 0))] = total
         if self._link is not None:
-            self._consent.attempt(lambda: self._carry(state, parts, take))
+            self.consent.attempt(lambda: self._carry(state, parts, take))
             for slot, value in self.program.carried:
                 given[value_name(value)] = self._carried[slot]
         return given
@@ -278,7 +278,7 @@ class DistributedStep:
                     type_ = self.program.type_of(value)
                     body = take(rank, type_.nbytes)
                     if self.checks is not None:
-                        self.checks.seen_statistic(rank, part, value, body, self._consent.note)
+                        self.checks.seen_statistic(rank, part, value, body, self.consent.note)
                     data = body.view(DTYPES[type_.dtype])
                     batch[value_name(value)] = data.reshape(type_.shape)
                 self._link.run_step(slots, batch)
@@ -294,7 +294,7 @@ class DistributedStep:
             try:
                 found.append(opened(message, rank, what))
             except TransportFaultError as error:
-                self._consent.note(error)
+                self.consent.note(error)
                 found.append(message)
         return found
 
@@ -339,7 +339,7 @@ class DistributedStep:
                     exchange.send([as_bytes(host(part)) for part in parts], others)
                 else:
                     exchange.expect(sum(s.nbytes for s in listed[number]), owner)
-            for owner, body in exchange.finish(self._consent.note).items():
+            for owner, body in exchange.finish(self.consent.note).items():
                 at = 0
                 for segment in self._sent[owner][number]:
                     data = body[at : at + segment.nbytes].view(DTYPES[segment.type.dtype])

@@ -7,6 +7,7 @@ all-reduce depend on sizes, channels and algorithms, so none may decide a bit.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from tallystick.errors import CannotCheckError, UsageError
 from tallystick.run.distributed.faults import PeerLostError
 
 Bytes = np.ndarray  # u8[n], C-contiguous
-_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+_LOOPBACK, _LOCAL = {"linux": "lo", "darwin": "lo0"}, "127.0.0.1"
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -57,6 +58,13 @@ def _torch() -> Any:
     return torch
 
 
+def _listening() -> tuple[int, int]:
+    """A free port of this machine and a socket that listens there, for this machine only: the
+    table's own would listen on all of its networks."""
+    with socket.create_server((_LOCAL, 0)) as made:
+        return made.getsockname()[1], made.detach()
+
+
 class Meeting:
     """The table of keys at which workers meet before they are connected, and leave last words.
 
@@ -74,10 +82,11 @@ class Meeting:
         else:
             if sys.platform in _LOOPBACK:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK[sys.platform])
+            self.port, descriptor = _listening() if rank == 0 else (port or 0, None)
             self.store = torch.distributed.TCPStore(
-                "127.0.0.1", port or 0, size, rank == 0, span, wait_for_workers=False
-            )
-            self.port = int(self.store.port)
+                _LOCAL, self.port, size, rank == 0, span, wait_for_workers=False,
+                master_listen_fd=descriptor,
+            )  # fmt: skip
 
     def put(self, key: str, value: bytes) -> None:
         self.store.set(f"tallystick/{key}", value)

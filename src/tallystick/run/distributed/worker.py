@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,11 +44,13 @@ def follow(team: Team, answering: Answering | None = None) -> None:
         order, argument = team.next_order()
         if order == Order.END:
             return
-        try:
-            if order == Order.LOAD:
-                state = team.load(argument)
+        if order == Order.LOAD:
+            engine, state = None, _loaded(team, argument)
+            if state is not None:
+                # An error of its own ends this worker, which says why.
                 engine = TeamEngine(team.job, state, argument, team.context, team=team)
-                continue
+            continue
+        try:
             assert engine is not None and isinstance(engine.state, TeamState)
             if order == Order.STEP:
                 assert engine.step == argument
@@ -63,6 +66,16 @@ def follow(team: Team, answering: Answering | None = None) -> None:
             raise
         except TallystickError:
             pass  # worker 0 has the same error, and decides
+
+
+def _loaded(team: Team, step: int) -> TeamState | None:
+    """state[`step`]; None where no worker gets it."""
+    try:
+        return team.load(step)
+    except PeerLostError:
+        raise
+    except TallystickError:
+        return None  # worker 0 has the same error, and decides
 
 
 def work(
@@ -127,12 +140,18 @@ def main(answering: Answering | None = None, hand_of: HandOf | None = None) -> N
     hand of it."""
     given = json.loads(sys.argv[1])
     _die_with_parent()
-    with exact_environment():
-        meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
-        hand = None if hand_of is None else hand_of(given)
-        place = Path(given["job"])
-        code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
-    # Connections of a broken team could wait for the dead at an ordinary exit.
+    code = CannotCheckError.exit_code
+    try:
+        with exact_environment():
+            meeting = Meeting(given["rank"], given["size"], given["timeout"], given["port"])
+            hand = None if hand_of is None else hand_of(given)
+            place = Path(given["job"])
+            code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+    # At an ordinary exit connections of a broken team could wait for the dead, and the thread that
+    # reads standard input would end Python with SIGABRT, which says nothing.
     os._exit(code)
 
 
