@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -148,7 +147,7 @@ def main(answering: Answering | None = None, hand_of: HandOf | None = None) -> N
             place = Path(given["job"])
             code = work(meeting, place, given["threads"], given["device"], False, answering, hand)
     except Exception:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # as if nothing had caught it
         sys.stderr.flush()
     # At an ordinary exit connections of a broken team could wait for the dead, and the thread that
     # reads standard input would end Python with SIGABRT, which says nothing.
