@@ -132,6 +132,8 @@ def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
                 for kind in lying_worker.LIES:
                     if number and kind not in ("false-gradient", "false-bytes"):
                         continue
+                    if kind == "false-check" and count > 2:
+                        continue  # which worker checks is drawn
                     out = directory / f"{kind}-{count}-{step}"
                     yield {**about, **lie(job, out, count, kind, step, part)}
 

@@ -20,6 +20,8 @@ def test_all_are_there() -> None:
 
 # Members that a later version added to what `inspect --json` says. No other one is new.
 ADDED = {
+    "audit": {"confidence", "sampled", "segments"},
+    "audit of a segment": {"confidence", "sampled", "segments"},
     "inspect": {"loss_of", "step_seconds", "workers"},
     "inspect job": {"continues", "format_version", "programs", "schedule", "stop_on_slot"},
 }

@@ -33,9 +33,10 @@ def steps_to_catch(
 
 
 def false_steps_before(q: float, false: int = 1, colluding: float = 0.0) -> float:
-    """The mean number of false steps that stand in the run when a liar is caught, the last one
-    included: 1/(probability that a false step is caught). It does not depend on their share."""
-    return 1 / caught_in_a_step(q, false, 1.0, colluding)
+    """The mean number of false steps that stand in the run when a liar is caught: 1/p - 1 for the
+    probability p that a false step is caught, since that step ends before its update. It does not
+    depend on the share of steps that are false."""
+    return 1 / caught_in_a_step(q, false, 1.0, colluding) - 1
 
 
 def missed_by_sample(segments: int, false: int, drawn: int) -> float:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tallystick.disk.objects.address import is_url
-from tallystick.disk.objects.opening import opened
 from tallystick.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ class _Place(_Type):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_url(value) or ctx is None:
             return value
+        # Here, since it loads numpy, whose threads must begin within the bracket of cli/main.py.
+        from tallystick.disk.objects.opening import opened
+
         return str(ctx.find_root().with_resource(opened(value)))
 
 

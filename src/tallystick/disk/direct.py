@@ -13,8 +13,6 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 # A multiple of every disk's block, large enough that one request keeps the disk busy.
 BLOCK = 8 << 20
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
@@ -47,6 +45,9 @@ def write_chunks(
     `write` is the system's write. Whole blocks go to the disk directly. Where the system refuses
     that, the rest goes through the page cache. Raises OSError.
     """
+    # Here: the command line loads this module before numpy may be loaded (cli/main.py).
+    import numpy as np
+
     # Not closed by hand: an exception still holds parts of it.
     block = memoryview(mmap.mmap(-1, BLOCK))
     place = np.frombuffer(block, np.uint8)

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [
     "native/tools/check_sha256.cpp",
     "native/src/sha256.cpp",
+    "native/src/sha256_lanes.cpp",
     "native/src/thread_pool.cpp",
     "native/src/dispatch.cpp",
     "native/src/environment.cpp",

@@ -20,7 +20,6 @@ from tallystick.disk.objects.opening import opened_objects
 from tallystick.disk.objects.store import Objects
 from tallystick.errors import MismatchError, StoreConflictError, StoreError, UsageError
 from tallystick.job.job import Job
-from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute import published as module
 from tallystick.run.execute.auditor import audit_run
@@ -158,7 +157,7 @@ def test_nothing_is_put_before_what_it_needs(
         raise AssertionError
 
     objects = Objects(ADDRESS, memory())
-    publisher = Publisher(objects, {}, RunStore(work), mlp_job, print)
+    publisher = Publisher(objects, {}, None, RunStore(work), mlp_job, print)
 
     def states() -> list[int]:
         return sorted(int(n[-20:-12]) for n in names(objects) if n.startswith("checkpoints/"))
@@ -201,7 +200,7 @@ def test_the_newest_state_stays_until_a_newer_one_is_there(
     for path in later:
         path.unlink()
     objects = Objects(ADDRESS, memory())
-    publisher = Publisher(objects, {}, RunStore(work), mlp_job, print)
+    publisher = Publisher(objects, {}, None, RunStore(work), mlp_job, print)
     publisher._round(final=True)
     (work / "checkpoints/step-00000005.safetensors").unlink()
     publisher._round(final=True)
@@ -322,25 +321,106 @@ def test_a_put_whose_answer_was_lost_meets_itself(
 
 
 def test_logs_are_published_before_the_journal_that_names_them(
-    store: Recorded, jobs: Path, tmp_path: Path
+    store: Recorded, logged_job: Job, tmp_path: Path
 ) -> None:
-    pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
-    contract = "replay/1"
-    if not (jobs / "logged").exists():
-        new_job("logreg", jobs / "logged", pairs, steps=6, checkpoint_interval=2, contract=contract)
-    job = load_job(jobs / "logged")
-    _train(job, tmp_path / "a", stop_before=3)
+    _train(logged_job, tmp_path / "a", stop_before=3)
     order = [name for name, _ in store.order]
     assert order.index("logs/0000000002.log") < len(order) - 1 - order[::-1].index("journal")
     assert "logs/0000000003.log" not in order
     shutil.rmtree(tmp_path / "a")
-    assert _train(job, tmp_path / "b").finished  # without the first logs, which are on the store
+    assert _train(
+        logged_job, tmp_path / "b"
+    ).finished  # without the first logs, which are on the store
     assert len([n for n in names(store) if n.startswith("logs/")]) == 6
     with opened_objects(store) as directory:
         assert fsck(directory).clean and audit_run(directory).accepted
     store.delete(["logs/0000000004.log"])
     with opened_objects(store) as directory:
         assert [p.path for p in fsck(directory).problems] == ["logs/0000000004.log"]
+
+
+@pytest.fixture(scope="session")
+def logged_job(jobs: Path) -> Job:
+    pairs = {"features": "2", "classes": "2", "records": "16", "batch_size": "2"}
+    return new_job(
+        "logreg", jobs / "logged", pairs, steps=6, checkpoint_interval=2, contract="replay/1"
+    )
+
+
+def _other_log(path: Path) -> bytes:
+    """As many bytes as the log at `path`, of another machine's rounding."""
+    return bytes(b ^ 1 for b in path.read_bytes())
+
+
+@pytest.mark.parametrize("parts", [publish.PART_BYTES, 10])
+def test_the_log_of_a_trainer_that_was_killed_is_replaced(
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """It has put the log of a step, and not the journal that names it."""
+    monkeypatch.setattr(publish, "PART_BYTES", parts)
+    train_job(logged_job, tmp_path / "other", Options())
+    _train(logged_job, tmp_path / "a", stop_before=2)
+    store.put("logs/0000000003.log", _other_log(tmp_path / "other/logs/0000000003.log"))
+    assert _train(logged_job, tmp_path / "a").finished
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean and audit_run(directory).accepted
+
+
+@pytest.mark.parametrize("parts", [publish.PART_BYTES, 10])
+def test_a_log_of_another_trainer_stays(
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """Its journal may name it, and is put after it."""
+    monkeypatch.setattr(publish, "PART_BYTES", parts)
+    train_job(logged_job, tmp_path / "other", Options())
+    theirs = _other_log(tmp_path / "other/logs/0000000003.log")
+    _train(logged_job, tmp_path / "a", stop_before=2)
+    with (
+        pytest.raises(StoreConflictError, match=r"has written .*logs/0000000003\.log"),
+        published(URL, logged_job, Silent(), tmp_path / "a") as (directory, listener, _),
+    ):
+        store.put("logs/0000000003.log", theirs)
+        train_job(logged_job, directory, Options(), listener)
+    found = store.listing()["logs/0000000003.log"]
+    assert bytes(store.read("logs/0000000003.log", 0, found.size, found)) == theirs
+
+
+def test_a_large_log_whose_answer_was_lost_meets_itself(
+    store: Recorded, logged_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "PART_BYTES", 10)
+    real, lost = Recorded.put, []
+
+    def lose(self: Recorded, name: str, data: Any, condition: str = "") -> str:
+        tag = real(self, name, data, condition)
+        if name == "logs/0000000001.log" and not lost:
+            lost.append(name)
+            raise StoreError("The store failed to answer.", "Check the network.")
+        return tag
+
+    monkeypatch.setattr(Recorded, "put", lose)
+    train_job(logged_job, tmp_path / "a", Options())
+    publisher = Publisher(store, {}, None, RunStore(tmp_path / "a"), logged_job, print)
+    with pytest.raises(StoreError, match="failed to answer"):
+        publisher._round(final=True)
+    publisher._round(final=True)
+    publisher.close()
+    assert [name for name, _ in store.order].count("logs/0000000001.log") == 1
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean
+
+
+def test_files_of_another_job_without_a_run_are_replaced(
+    store: Recorded, mlp_job: Job, tmp_path: Path
+) -> None:
+    """A trainer of another job was killed before it put the run's manifest."""
+    name = "job/data/train.safetensors"
+    data = bytearray((mlp_job.directory / "data/train.safetensors").read_bytes())
+    data[-1] ^= 1
+    store.put(name, bytes(data))
+    assert _train(mlp_job, tmp_path / "a").finished
+    with opened_objects(store) as directory:
+        assert fsck(directory).clean
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "journal", "checkpoints/x"])
@@ -365,7 +445,7 @@ def test_the_bytes_of_a_long_run_are_not_quadratic(mlp_job: Job, tmp_path: Path)
     a constant number of bytes a second."""
     now = [0.0]
     publisher = Publisher(
-        Objects(ADDRESS, memory()), {}, RunStore(tmp_path), mlp_job, print, lambda: now[0]
+        Objects(ADDRESS, memory()), {}, None, RunStore(tmp_path), mlp_job, print, lambda: now[0]
     )
     total, puts, checkpoint = 0, 0, 1000
     for length in range(checkpoint, 20_000_000, checkpoint):

@@ -17,6 +17,7 @@ from unit.objects.stores import ADDRESS, Lying, filled, memory
 
 from tallystick.cli.main import run as command
 from tallystick.disk import mounts
+from tallystick.disk.objects.mirror import Mirror
 from tallystick.disk.objects.opening import opened, opened_objects
 from tallystick.disk.objects.store import PART_BYTES, Found, Objects
 from tallystick.disk.regular import names as listed
@@ -30,7 +31,9 @@ from tallystick.errors import (
     StoreError,
     UsageError,
 )
+from tallystick.job.job_file import load_job
 from tallystick.run.execute.auditor import audit_run
+from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.fsck import fsck
 
@@ -197,6 +200,65 @@ def test_an_object_that_changes_while_it_is_read_is_refused(run: Path) -> None:
         audit_run(directory)
 
 
+@pytest.mark.parametrize("name", ["job/data/train.safetensors", "b"])
+def test_what_is_fetched_again_has_the_bytes_that_were_checked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An auditor hashes the records, and opens their file again to execute with them."""
+    large = np.random.default_rng(1).bytes(2 * PART_BYTES)
+
+    class Altering(Objects):
+        reads = 0
+
+        def read(self, asked: str, start: int, stop: int, expected: Found) -> memoryview:
+            data = bytearray(super().read(asked, start, stop, expected))
+            Altering.reads += asked == name and start == 0
+            if asked == name and Altering.reads > 1:
+                data[-1] ^= 1  # under the same tag
+            return memoryview(bytes(data))
+
+    monkeypatch.setenv("TALLYSTICK_CACHE_BYTES", "1000")
+    objects = filled(run)
+    objects.put("b", large)
+    with (
+        opened_objects(Altering(ADDRESS, objects._store)) as directory,
+        pytest.raises(StoreError, match=f"{name} was read twice, and its bytes differ"),
+    ):
+        if name != "b":
+            audit_run(directory)
+        for other in (name, "journal", name):
+            read_file(directory / other, 1 << 30, "file", directory)
+
+
+def test_processes_that_share_a_mirror_have_the_same_bytes(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = filled(run)
+    monkeypatch.setenv("TALLYSTICK_CACHE_BYTES", "1000")
+    with opened_objects(objects) as directory:
+        data = read_file(directory / "journal", 1 << 20, "file", directory)
+        read_file(directory / "run.json", 1 << 20, "file", directory)  # the journal goes
+        objects.put("journal", data[:-1] + b"?")
+        other = Mirror(Objects(ADDRESS, objects._store), directory, directory.parent, 1000)
+        with pytest.raises(StoreError, match="read twice"), other.held("journal", "file", None):
+            pass
+        other.close()
+
+
+def test_a_trace_that_a_store_does_not_give_is_no_difference(run: Path) -> None:
+    class Away(Objects):
+        def read(self, name: str, start: int, stop: int, expected: Found) -> memoryview:
+            if name.startswith("nodes/"):
+                raise StoreError("The store failed to read it.", "Check the network.")
+            return super().read(name, start, stop, expected)
+
+    with (
+        opened_objects(Away(ADDRESS, filled(run)._store)) as directory,
+        pytest.raises(StoreError, match="failed to read"),
+    ):
+        audit_run(directory)
+
+
 def test_a_hidden_object_is_missing(run: Path) -> None:
     objects = Lying(filled(run), lambda found: found.pop("commitment.json") and None)
     with opened_objects(objects) as directory:
@@ -230,6 +292,20 @@ def test_a_refused_store_is_no_problem_of_the_run(run: Path) -> None:
         pytest.raises(StoreError),
     ):
         fsck(directory)
+
+
+@pytest.mark.parametrize("what", ["run", "job"])
+def test_a_cluster_is_not_given_a_mirror(run: Path, tmp_path: Path, what: str) -> None:
+    shutil.copytree(run / "job", tmp_path / "job")
+    with (
+        pytest.raises(UsageError, match=f"The {what} lies at s3://bucket/run, and the nodes"),
+        opened_objects(filled(run if what == "run" else run / "job")) as directory,
+    ):
+        audit_in_parallel(
+            directory if what == "run" else run,
+            load_job(tmp_path / "job" if what == "run" else directory),
+            options=ParallelOptions(ray="127.0.0.1:1"),
+        )
 
 
 # -- the files of a mirror -------------------------------------------------------------------------

@@ -194,6 +194,13 @@ DAMAGES = [
 
 
 @pytest.mark.usefixtures("inline")
+def test_no_step_is_said_to_be_executed_before_a_damaged_state(copy: Path) -> None:
+    _weight(copy)
+    for report in (audit_run(copy, steps=(6, 8)), audit_in_parallel(copy, steps=(6, 8))):
+        assert (report.accepted, report.first_step, report.last_step) == (False, 6, 6)
+
+
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run(copy: Path, damage: Callable[[Path], None]) -> None:
     damage(copy)
@@ -332,6 +339,14 @@ def test_a_cluster_that_is_not_there(run: Path) -> None:
     ):
         with pytest.raises(error, match=words):
             audit_in_parallel(run, options=ParallelOptions(ray=address))
+
+
+def test_a_cluster_is_not_given_a_directory_to_import_from(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run / "job")
+    with pytest.raises(UsageError, match="in the run's directory"):
+        audit_in_parallel(run, options=ParallelOptions(ray="127.0.0.1:1"))
 
 
 def test_without_ray_the_install_command_is_named(

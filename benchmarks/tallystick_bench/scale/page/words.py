@@ -79,11 +79,12 @@ differ, a game decides who was wrong.
   accuses an honest worker loses the game.
 
 {table}
-**Drawing finds liars; it does not clean the run.** When a liar is caught, 1/q of its false steps
-stand in the run, in the mean, however rarely it lies (the last one is not in it). The run has to
-go back behind the first of them, and only repeating segments shows where that is. A lie that is so
-rare that it is never drawn stays, until an audit meets its segment. The simulation lets the run go
-back to the right checkpoint at once, so its lost time is the least that any rule can have.
+**Drawing finds liars; it does not clean the run.** When a liar is caught, 1/q − 1 of
+its false steps stand in the run, in the mean, however rarely it lies (the last one is not in it).
+The run has to go back behind the first of them, and only repeating segments shows where that is. A
+lie that is so rare that it is never drawn stays, until an audit meets its segment. The simulation
+lets the run go back to the right checkpoint at once, so its lost time is the least that any
+rule can have.
 """
 
 GROWTH = """## Where it breaks first

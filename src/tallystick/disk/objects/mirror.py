@@ -4,9 +4,11 @@ Theory of operation. One listing says what there is: names, sizes, tags. An obje
 reader opens it, in ranges of PART_BYTES, PARTS at a time, into a file beside the mirror that gets
 its name when it is whole. All ranges must be of one version: the one that was listed, or where that
 one is gone, the one that is there when the object is opened. So a reader sees a whole object of one
-version, or an error. The files together have at most `budget` bytes, or those of the largest
-object: those that were opened longest ago go first, and an open or mapped one stays readable. A
-reader that goes through numbered files (rounding logs) finds the next ones there.
+version, or an error. An object that is fetched again, by whatever process, must have the bytes that
+it had first: a caller may have checked those, and use these. The files together have at most
+`budget` bytes, or those of the largest object: those that were opened longest ago go first, and an
+open or mapped one stays readable. A reader that goes through numbered files (rounding logs) finds
+the next ones there.
 
 What came is as little trusted as any file: the callers check it against the digests they know. The
 listing is not trusted either: an object that it hides is missing, one that it invents cannot be
@@ -23,6 +25,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from tallystick.disk.objects.store import PART_BYTES, PARTS, Found, Objects
@@ -30,10 +33,13 @@ from tallystick.errors import (
     CorruptFileError,
     StorageError,
     StoreChangedError,
+    StoreError,
     TallystickError,
     storage_error,
 )
 
+# The directory beside the mirror that notes the digest of what was first fetched of each object.
+FIRST = "first"
 _AHEAD = 8
 _AHEAD_BYTES = 1 << 20
 
@@ -49,6 +55,7 @@ class Mirror:
 
     def __init__(self, objects: Objects, directory: Path, beside: Path, budget: int) -> None:
         self.objects, self._place, self._beside, self._budget = objects, directory, beside, budget
+        self._first = directory.with_name(FIRST)
         self._listing: dict[str, Found] = {}
         self._tree: dict[str, dict[str, int | None]] = {"": {}}
         for name, found in sorted(objects.listing().items()):
@@ -196,7 +203,7 @@ class Mirror:
                 part = self._beside / f"{self._number}.part"
             target = self._place / name
             try:
-                self._fill(part, name, found)
+                self._require_first(name, self._fill(part, name, found))
                 self._make_directory(name.rpartition("/")[0])
                 os.replace(part, target)
             except OSError as error:
@@ -210,24 +217,37 @@ class Mirror:
             with self._lock:
                 self._coming.pop(name, None)
 
-    def _fill(self, path: Path, name: str, found: Found) -> None:
+    def _require_first(self, name: str, digest: str) -> None:
+        """Raise StoreError where the object had another digest when it was fetched first."""
+        note = self._first / sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+        try:
+            os.symlink(digest, note)  # its target is the note: made at once, and only once
+        except FileExistsError:
+            if os.readlink(note) != digest:
+                raise StoreError(
+                    f"{self.objects.address.key(name)} was read twice, and its bytes differ.",
+                    "Run the command again when nobody writes there.",
+                ) from None
+
+    def _fill(self, path: Path, name: str, found: Found) -> str:
+        """Fetch the object into a new file; a digest of its bytes."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o644)
 
-        def bring(start: int) -> None:
+        def bring(start: int) -> bytes:
             data = self.objects.read(name, start, min(start + PART_BYTES, found.size), found)
+            digest = sha256(data).digest()
             while data.nbytes:
                 written = os.pwrite(descriptor, data, start)
                 data, start = data[written:], start + written
+            return digest
 
         try:
             if found.size <= PART_BYTES:
-                bring(0)
-                return
+                return bring(0).hex()
             started = [self._parts.submit(bring, at) for at in range(0, found.size, PART_BYTES)]
             try:
-                for part in started:
-                    part.result()
+                return sha256(b"".join(part.result() for part in started)).hexdigest()
             finally:
                 for part in started:
                     part.cancel()

@@ -12,7 +12,7 @@ from tallystick.disk.files import make_directory, new_directory
 from tallystick.disk.mounts import INHERITED, mounted, named
 from tallystick.disk.objects.address import is_url, parse_address, refuse_flat
 from tallystick.disk.objects.cache import cache_bytes, mirror_directory
-from tallystick.disk.objects.mirror import Mirror
+from tallystick.disk.objects.mirror import FIRST, Mirror
 from tallystick.disk.objects.store import Objects
 from tallystick.errors import TallystickError
 
@@ -67,6 +67,7 @@ def opened_objects(objects: Objects) -> Iterator[Path]:
     with mirror_directory() as own:
         make_directory(own / "files")
         make_directory(own / "coming")
+        make_directory(own / FIRST)
         mirror = Mirror(objects, own / "files", own / "coming", cache_bytes())
         try:
             with mounted(mirror):

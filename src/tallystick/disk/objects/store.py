@@ -165,13 +165,14 @@ class Objects:
         except NotImplementedError:  # a directory knows no conditions but `create`
             now = self.head(name)
             if now is None or now.tag != tag:
-                raise self._conflict(name) from None
+                raise self.conflict(name) from None
             del options["mode"]
             return self._obs.put(self._store, name, data, **options)
         except (self._obs.exceptions.PreconditionError, self._obs.exceptions.AlreadyExistsError):
-            raise self._conflict(name) from None
+            raise self.conflict(name) from None
 
-    def _conflict(self, name: str) -> StoreConflictError:
+    def conflict(self, name: str) -> StoreConflictError:
+        """The error of a trainer that meets what another process has written."""
         return StoreConflictError(
             f"Another process has written {self.address.key(name)}.",
             "One trainer writes a run: stop one of them, then run the same command again.",

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from tallystick.run.distributed.team import Order, Team, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.distributed.worker import FAULT, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.started import command_of
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 DEFAULT_TIMEOUT = 1800.0
@@ -126,7 +126,7 @@ class Others:
                 "device": device,
                 **extra,
             }
-            command = [sys.executable, "-m", module, json.dumps(given)]
+            command = command_of(module, json.dumps(given))
             self.processes[rank] = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def check(self) -> None:

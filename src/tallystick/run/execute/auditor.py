@@ -23,7 +23,6 @@ from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.errors import (
     CounterpartyError,
-    StorageError,
     StoreError,
     TallystickError,
     UsageError,
@@ -71,7 +70,7 @@ class _Audit:
 
     def start(self, first: int) -> tuple[State, int]:
         """The newest state at or before `first` that the commitment covers."""
-        step = start_step(self.store, self.claim, first)
+        step = self.began_at = start_step(self.store, self.claim, first)
         if not step:
             return self.genesis or self.job.genesis(), 0
         try:
@@ -84,7 +83,6 @@ class _Audit:
     def run(self, first: int, last: int) -> int:
         """Repeat from before `first` to the checkpoint at or after `last`; the step reached."""
         state, step = self.start(first)
-        self.began_at = step
         self.logs = own_logs(self.store, self.job, self.claim.journal, count=True)
         engine = Engine(self.job, state, step, self.context, log=self.logs)
         self.traces = set(self.store.traced_steps())
@@ -123,7 +121,7 @@ class _Audit:
         if step in self.traces:
             try:
                 theirs = self.store.load_trace(self.job, step)
-            except (CounterpartyError, StorageError) as error:
+            except CounterpartyError as error:  # a disk or a store that fails is no difference
                 self._bad_trace = self._bad_trace or (step, str(error))
         bits, _, mine = engine.run(trace=theirs is not None)
         if theirs is not None and mine is not None and self._node is None:

@@ -68,8 +68,8 @@ def published(
     with locked(directory.with_name(directory.name + ".lock")):
         store = RunStore(directory)
         with exact_environment():
-            there = join(objects, store, job)
-        publisher = Publisher(objects, there, store, job, listener.notice)
+            there, journal = join(objects, store, job)
+        publisher = Publisher(objects, there, journal, store, job, listener.notice)
         publisher.start()
         try:
             yield directory, Watched(listener, publisher.check), objects.counts

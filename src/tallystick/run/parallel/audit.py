@@ -14,6 +14,7 @@ from pathlib import Path
 from tallystick import _core
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.mounts import url_of
+from tallystick.disk.regular import lies_in
 from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.environment import exact_environment
@@ -69,11 +70,8 @@ def audit_in_parallel(
     """
     options = options or ParallelOptions()
     _check(options, steps)
-    if options.ray is not None and (url := url_of(Path(directory))) is not None:
-        raise UsageError(
-            f"The run lies at {url}, and the nodes of a cluster must see it on a disk they share.",
-            "Copy it there, or use --workers.",
-        )
+    if options.ray is not None:
+        _check_shared(Path(directory), job)
     told = listener or Silent()
     began = time.monotonic()
     with exact_environment():
@@ -134,6 +132,22 @@ def _check(options: ParallelOptions, steps: tuple[int, int] | None) -> None:
         raise UsageError(
             f"Segments on a Ray cluster are repeated on processors, not on {options.device}.",
             "Leave out --device, or use --workers on a machine with a GPU.",
+        )
+
+
+def _check_shared(run: Path, job: Job | None) -> None:
+    """Raise UsageError where a cluster is not to be given what the auditor has."""
+    for what, path in (("run", run), ("job", None if job is None else job.directory)):
+        if path is not None and (url := url_of(path)) is not None:
+            raise UsageError(
+                f"The {what} lies at {url}, and the nodes of a cluster must see it on a disk they "
+                "share.",
+                "Copy it there, or use --workers.",
+            )
+    if lies_in(Path.cwd(), run):
+        raise UsageError(
+            "You are in the run's directory, and Ray lets its workers import from there.",
+            "Change to another directory, and name the run from there.",
         )
 
 

@@ -12,13 +12,13 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import IO, Any
 
 from tallystick.errors import MachineFaultError
+from tallystick.run.execute.started import command_of
 from tallystick.run.parallel.executor import Died, Ended, Event, Progress
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Task
@@ -104,7 +104,7 @@ class _Worker:
         self._said: deque[bytes] = deque(maxlen=_KEPT_LINES)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tallystick.run.parallel.worker"],
+                command_of("tallystick.run.parallel.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -20,8 +20,11 @@ from tallystick.run.store.directory import MANIFEST, RunStore
 from tallystick.run.store.journal import JournalContent, journal_limit
 
 
-def join(objects: Objects, store: RunStore, job: Job) -> dict[str, Found]:
-    """Make `store` a directory of `job`'s run that has at least what `objects` has; the objects.
+def join(
+    objects: Objects, store: RunStore, job: Job
+) -> tuple[dict[str, Found], JournalContent | None]:
+    """Make `store` a directory of `job`'s run that has at least what `objects` has; the objects,
+    and the journal among them.
 
     Raises UsageError where a run of another job or other files are there, MismatchError where both
     differ, CounterpartyError for altered objects, StoreError.
@@ -35,7 +38,8 @@ def join(objects: Objects, store: RunStore, job: Job) -> dict[str, Found]:
                 "Choose a new or empty prefix.",
             )
         store.create(job)
-        return there
+        return there, None
+    theirs = None
     with opened_objects(objects) as directory:
         published = RunStore(directory)
         if published.job_digest() != job.digest:
@@ -50,7 +54,7 @@ def join(objects: Objects, store: RunStore, job: Job) -> dict[str, Found]:
                 _require_agreement(objects.address.url, store.directory, mine, theirs)
             if mine is None or _is_ahead(theirs, mine):
                 _take_up(published, store, job, theirs)
-    return there
+    return there, theirs
 
 
 def _is_ahead(theirs: JournalContent, mine: JournalContent) -> bool:

@@ -8,6 +8,12 @@ whose roots that journal has; at the end the signed claim. So at any moment the 
 each state has its root in the journal, each log is there before its digest, and a plain copy of
 the prefix is a run directory that resumes. (`signer.pem`, `lock` and scratch states stay here.)
 
+A log's object may be there although no journal on the store names it: a trainer that was killed has
+put it, or another one is putting its own. The first is replaced, since another machine may round
+otherwise and fill as many bytes; the second stays, and stops this trainer. So the puts of logs and
+traces are conditional, as the journal's are. The job's files are only taken to be there once the
+run's manifest is, which is put after them.
+
 No store can append, so the journal is put whole: when it has grown by a sixteenth, or when the last
 put is `_PACE` seconds a byte ago. Over a run the puts are therefore at most 17 journals, and
 1/_PACE bytes a second, whatever its length. A journal replaces the version that this trainer put
@@ -28,12 +34,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tallystick.disk.files import sync_path
-from tallystick.disk.objects.store import NEW, PARTS, Found, Objects
-from tallystick.disk.regular import present, read_file, size_of
+from tallystick.disk.objects.store import NEW, PART_BYTES, PARTS, Found, Objects
+from tallystick.disk.regular import open_file, os_errors, present, read_file, size_of
 from tallystick.errors import StoreConflictError, StoreError, TallystickError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.run.store.directory import MANIFEST, RunStore
+from tallystick.run.store.journal import JournalContent
 from tallystick.run.store.journal_tail import JournalTail
 
 _LOOK_S = 0.2
@@ -44,13 +51,14 @@ _STATES = 2
 
 
 class Publisher:
-    """Puts the run in `store` on `objects`, which holds `there`. Start it when the run's manifest
-    and job stand in the directory."""
+    """Puts the run in `store` on `objects`, which holds `there`, `journal` being the journal there.
+    Start it when the run's manifest and job stand in the directory."""
 
     def __init__(
         self,
         objects: Objects,
         there: dict[str, Found],
+        journal: JournalContent | None,
         store: RunStore,
         job: Job,
         notice: Callable[[str], None],
@@ -58,6 +66,9 @@ class Publisher:
     ) -> None:
         self.objects, self.store, self.job = objects, store, job
         self._there = dict(there)
+        # The journal on the store names the files of these steps, and was put after them.
+        self._named = range(0 if journal is None else max(journal.roots, default=0))
+        self._ours: set[str] = set()  # logs and traces that this publisher has put
         self._notice, self._clock = notice, clock
         self._tail = JournalTail(store.journal_path)
         self._put_length = self._put_steps = self._put_logs = 0
@@ -157,20 +168,21 @@ class Publisher:
     def _lay_out(self) -> None:
         """The job, its manifest last, and the run's manifest, which the first trainer puts."""
         files = [f"job/{name}" for name in self.job.files()]
-        self._each([n for n in files[:-1] if not self._same_size(n)], self._put_file)
-        if not self._same_size(files[-1]):
+        begun = MANIFEST in self._there  # else what is there may be of another job
+        missing = [n for n in files if not (begun and self._same_size(n))]
+        self._each([n for n in missing if n != files[-1]], self._put_file)
+        if files[-1] in missing:
             self._put_file(files[-1])
-        if MANIFEST not in self._there:
+        if not begun:
             self._put_bytes(MANIFEST, self._read(MANIFEST), NEW)
 
     def _put_journal(self) -> None:
         length, steps, logs = self._tail.length, self._tail.steps, self._tail.logs
         sync_path(self.store.journal_path)
-        here = range(self._put_logs, logs)
-        made = [self._name(self.store.log_path(step)) for step in here]
-        made += [self._name(p) for p in map(self.store.trace_path, self._traced(steps))]
+        made = [(step, self.store.log_path(step)) for step in range(self._put_logs, logs)]
+        made += [(step, self.store.trace_path(step)) for step in self._traced(steps)]
         self._each(
-            [n for n in made if present(self._path(n)) and not self._same_size(n)], self._put_file
+            [n for step, path in made if self._is_due(step, n := self._name(path))], self._put_own
         )
         metrics = self._name(self.store.metrics_path)
         if present(self.store.metrics_path):
@@ -180,6 +192,38 @@ class Publisher:
         before = self._there.get(name)
         self._put_bytes(name, data, NEW if before is None else before.tag)
         self._note_put()
+
+    def _is_due(self, step: int, name: str) -> bool:
+        """True if the log or trace of a step is here, and not what the journal's reader finds."""
+        done = name in (self._there if step in self._named else self._ours)
+        return not done and present(self._path(name))
+
+    def _put_own(self, name: str) -> None:
+        """Put a log or trace unless another process has put that object since it was listed."""
+        found = self._there.get(name)
+        if size_of(self._path(name), "file", self.store.directory) <= PART_BYTES:
+            self._put_bytes(name, self._read(name), NEW if found is None else found.tag)
+        else:  # in parts, which no store puts under a condition: it is looked at before
+            now = self.objects.head(name)
+            if now is None or (found is not None and found.tag == now.tag):
+                self._put_file(name)
+            elif self._is_whole(name, now):  # it is ours; the answer was lost
+                self._there[name] = now
+            else:
+                raise self.objects.conflict(name)
+        self._ours.add(name)
+
+    def _is_whole(self, name: str, found: Found) -> bool:
+        """True if the object has the bytes of the file."""
+        path = self._path(name)
+        file, size = open_file(path, "file", self.store.directory)
+        with os_errors(path), file:
+            starts = range(0, size, PART_BYTES) if size == found.size else ()
+            return bool(starts) and all(
+                self.objects.read(name, at, min(at + PART_BYTES, size), found)
+                == file.read(PART_BYTES)
+                for at in starts
+            )
 
     def _is_published(self) -> bool:
         """True if the journal on the store is this one already, as after a restart."""
