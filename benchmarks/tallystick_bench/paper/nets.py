@@ -19,6 +19,9 @@ from tallystick_bench.step_blocks import Distil, Llama
 from tallystick_bench.step_models import Net
 
 
+OWN_LOGIT = 5.0
+
+
 @dataclass(frozen=True)
 class Piece:
     """A network, or a piece of one: `times` it stands in the whole model.
@@ -44,6 +47,11 @@ class Piece:
         module: nn.Module = Llama(
             self.words, self.width, self.heads, self.shared, self.layers, self.inner
         )
+        if not self.layers:
+            # Tied, and with no layer between: a token's own logit is the weights' standard deviation
+            # times the width, 82 for Llama-8B. The others' gradients would be near e^-82, which is
+            # subnormal, and a product of subnormals takes many times as long on x86.
+            nn.init.normal_(module.get_parameter("embed.weight"), std=OWN_LOGIT / self.width)
         if self.adapters:
             _adapt(module)
         tokens = torch.randint(self.words, (rows, length + 1))
