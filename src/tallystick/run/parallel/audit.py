@@ -71,7 +71,7 @@ def audit_in_parallel(
     options = options or ParallelOptions()
     _check(options, steps)
     if options.ray is not None:
-        _check_shared(Path(directory), job)
+        _check_place(Path(directory))
     told = listener or Silent()
     began = time.monotonic()
     with exact_environment():
@@ -135,15 +135,8 @@ def _check(options: ParallelOptions, steps: tuple[int, int] | None) -> None:
         )
 
 
-def _check_shared(run: Path, job: Job | None) -> None:
-    """Raise UsageError where a cluster is not to be given what the auditor has."""
-    for what, path in (("run", run), ("job", None if job is None else job.directory)):
-        if path is not None and (url := url_of(path)) is not None:
-            raise UsageError(
-                f"The {what} lies at {url}, and the nodes of a cluster must see it on a disk they "
-                "share.",
-                "Copy it there, or use --workers.",
-            )
+def _check_place(run: Path) -> None:
+    """Raise UsageError where Ray would let its workers import what the run's owner wrote."""
     if lies_in(Path.cwd(), run):
         raise UsageError(
             "You are in the run's directory, and Ray lets its workers import from there.",
@@ -169,9 +162,11 @@ def _planned(
 def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan: Plan) -> Executor:
     workers = options.workers or 1
     threads = options.threads or max(1, _core.threads() // workers)
+    run = checked.store.directory.absolute()
+    own = None if job is None else job.directory.absolute()
     task = Task(
-        run=str(checked.store.directory.absolute()),
-        job=None if job is None else str(job.directory.absolute()),
+        run=str(run),
+        job=None if own is None else str(own),
         binding=plan.binding.hex(),
         device=options.device,
         threads=threads,
@@ -182,7 +177,14 @@ def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan:
     # Imported late: Ray is an extra.
     from tallystick.run.parallel.cluster import cluster
 
-    return cluster(options.ray, replace(task, isa=None), options.workers, options.threads)
+    # A node opens a URL for itself; a process of this machine shares our mirror.
+    task = replace(
+        task,
+        run=url_of(run) or task.run,
+        job=task.job if own is None else url_of(own) or task.job,
+        isa=None,
+    )
+    return cluster(options.ray, task, options.workers, options.threads)
 
 
 def _outcomes(results: Sequence[Result], plan: Plan) -> list[Outcome]:
