@@ -10,8 +10,9 @@ _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 # The files of a limit and of what is used: of control groups version 2, and 1.
-_FILES = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
-_FILES_1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
+_Files = tuple[tuple[str, str], ...]
+_FILES: _Files = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
+_FILES_1: _Files = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
 
 
 def spare_memory() -> int:
@@ -32,7 +33,7 @@ def spare_memory() -> int:
     return found
 
 
-def _groups() -> Iterator[tuple[Path, tuple[tuple[str, str], ...]]]:
+def _groups() -> Iterator[tuple[Path, _Files]]:
     """The directories of this process's control groups for memory, with the files to read there.
 
     A container may see its own group as the root, under whatever name it has outside: directories
