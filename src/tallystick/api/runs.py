@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
@@ -150,7 +151,7 @@ def audit(
     progress: bool = True,
     workers: int | None = None,
     ray: str | None = None,
-    sample: float | str | Fraction | None = None,
+    sample: float | str | Fraction | numbers.Real | None = None,
     secret: str | bytes | None = None,
     state: PathLike | None = None,
 ) -> AuditReport:
