@@ -65,7 +65,7 @@ def owners_of(job: Job, workers: int) -> Owners:
     evaluated: set[str] = set()
     if job.eval_program is not None:
         evaluated = read_slots(job.eval_program, range(len(job.eval_program.nodes)))
-    return Owners(job.texts, workers, frozenset(evaluated))
+    return Owners(job.texts, workers, frozenset(evaluated), cuts=False)
 
 
 @dataclass
