@@ -59,7 +59,7 @@ class Folding:
         self._rounds = []
         for rank in range(size):
             own = {f.value: f.type for f in self.folds if f.owner == rank}
-            self._rounds.append(bundles(own.items()))
+            self._rounds.append(bundles((v, t, range(t.numel)) for v, t in own.items()))
 
     def execute(
         self,

@@ -136,7 +136,7 @@ class DistributedStep:
         names = sorted((self.owners.held - self.owners.common) & changed)
         types, slots = self.owners.types, self.owners.slots
         return [
-            bundles((name, types[name]) for name in names if slots[name] == rank)
+            bundles((n, types[n], range(types[n].numel)) for n in names if slots[n] == rank)
             for rank in range(self.transport.size)
         ]
 
