@@ -41,9 +41,9 @@ class Order(IntEnum):
     DISPUTE = 5  # answer about the share that two workers have signed differently
 
 
-def owners_of(job: Job, workers: int) -> Owners:
-    """Who owns what of the job's state. Raises UsageError, which says what to do, where so many
-    workers cannot execute the job."""
+def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
+    """Who owns what of the job's state; with `cuts`, ranges of large slots too. Raises UsageError,
+    which says what to do, where so many workers cannot execute the job."""
     contract = job.commitment.contract
     if parse_contract(contract).keeps_log:
         raise UsageError(
@@ -63,7 +63,7 @@ def owners_of(job: Job, workers: int) -> Owners:
     evaluated: set[str] = set()
     if job.eval_program is not None:
         evaluated = read_slots(job.eval_program, range(len(job.eval_program.nodes)))
-    return Owners(job.texts, workers, frozenset(evaluated), cuts=False)
+    return Owners(job.texts, workers, frozenset(evaluated), cuts)
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Team:
     idle: bool = True  # all other workers wait for an order
 
     def __post_init__(self) -> None:
-        self.owners = owners_of(self.job, self.transport.size)
+        self.owners = owners_of(self.job, self.transport.size, cuts=self.checks is None)
         self.moves = SlotMoves(self.owners, self.transport, self.context.device)
 
     @property
