@@ -24,10 +24,10 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.owners import Owners, read_slots
 from tallystick.program.state import State
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.faults import PeerLostError, WorkerError
+from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.messages import Consent, as_bytes
 from tallystick.run.distributed.slots import Read, SlotMoves
-from tallystick.run.distributed.transport import Transport
+from tallystick.run.distributed.transport import Pending, Transport
 
 
 class Order(IntEnum):
@@ -76,9 +76,12 @@ class Team:
     checks: ShareChecks | None = None
     owners: Owners = field(init=False)
     moves: SlotMoves = field(init=False)
+    consent: Consent = field(init=False)
     idle: bool = True  # all other workers wait for an order
+    _orders: list[Pending] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self.consent = Consent(self.transport)
         self.owners = owners_of(self.job, self.transport.size, cuts=self.checks is None)
         self.moves = SlotMoves(self.owners, self.transport, self.context.device)
 
@@ -98,14 +101,21 @@ class Team:
             return
         if not self.idle:
             raise WorkerError("The workers are in the middle of a step.", "Train again.")
-        self.transport.broadcast(as_bytes(np.array([order, argument], np.int64)), 0)
+        data = as_bytes(np.array([order, argument], np.int64))
+        under_way = [self.transport.send(data, rank) for rank in range(1, self.transport.size)]
+        # Worker 0 begins while the others still hear of it; after the last order it hangs up.
+        for one in [*self._orders, *(under_way if order == Order.END else ())]:
+            one.wait()
+        self._orders = under_way
         self.idle = order == Order.END
 
     def next_order(self) -> tuple[Order, int]:
-        """Wait for the next order of worker 0."""
+        """Wait for the next order of worker 0. Raises WorkerError for what is none."""
         data = np.empty(16, np.uint8)
-        self.transport.broadcast(data, 0)
+        self.transport.receive(data, 0).wait()
         order, argument = data.view(np.int64)
+        if order not in list(Order):
+            raise WorkerError("An order of worker 0 arrived altered.", RESUME)
         return Order(int(order)), int(argument)
 
     # -- the state ---------------------------------------------------------------------------------
@@ -127,7 +137,8 @@ class Team:
         self.transport.broadcast(chain, 0)
         losses, logs = chain[:HASH_BYTES].tobytes(), chain[HASH_BYTES:].tobytes()
         state = TeamState({}, losses, logs, self.context.device, team=self)
-        consent = Consent(self.transport)
+        consent = self.consent
+        consent.begin()
         with self.all_alike():
             for name in self.types:
                 digest = self.moves.load(name, read, state.slots, consent)
