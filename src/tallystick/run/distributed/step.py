@@ -361,7 +361,8 @@ class DistributedStep:
         lengths = [sizes[self.rank]] * len(sizes)
         found = self.consent.exchange("norms", lambda _: own, lengths, sizes)
         found[self.rank] = _joined(own)
-        self._norms.take(phase, [found[r] for r in range(len(sizes))], given)
+        bodies = [found[r] for r in range(len(sizes))]
+        self.consent.attempt(lambda: self._norms.take(phase, bodies, given))
 
     def _end_spread(self) -> None:
         """A worker that has not got the others' new values says so at the next exchange, before
