@@ -101,7 +101,7 @@ def test_each_worker_holds_what_it_needs(jobs: Path) -> None:
         engine.run()
         state, owners = engine.state, owners_of(job, 2)
         assert isinstance(state, TeamState)
-        assert list(state.slots) == owners.held_by(0)
+        assert list(state.slots) == list(owners.held_by(0))
         moments = {n for n in owners.types if n.startswith(("opt.m", "opt.v", "ema"))}
         assert moments - owners.held and {owners.slots[n] for n in moments} == {0, 1}
         one = Engine(job, job.genesis(), context=ONE)

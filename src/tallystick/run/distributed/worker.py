@@ -57,7 +57,7 @@ def follow(team: Team, answering: Answering | None = None) -> None:
             elif order == Order.DIGESTS:
                 team.digests(engine.state)
             elif order == Order.FETCH:
-                team.fetch(engine.state, argument)
+                team.send(engine.state, argument)
             elif order == Order.DISPUTE:
                 assert team.checks is not None and answering is not None
                 answering(team.checks)
