@@ -93,7 +93,7 @@ def lie(job: Job, out: Path, workers: int, kind: str, step: int, part: int) -> R
     if kind != "false-check":
         what["part"] = part
     fraction = 1.0 if kind in CONVICTING else 1e-9
-    checking = lying_worker.checking_of(fraction, job.directory, out, workers, what)
+    checking = lying_worker.checking_of(fraction, job.directory, out, what)
     try:
         train_in_threads(
             job, out, workers, checking,
@@ -125,7 +125,7 @@ def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
         root = train_job(job, directory / "one", Options(ExecutionContext(1))).run_root
         for count in workers:
             out = directory / f"honest-{count}"
-            checking = shares.checking_of(1.0, job.directory, out, count)
+            checking = shares.checking_of(1.0, job.directory, out)
             found = train_in_threads(job, out, count, checking).run_root
             yield {**about, "workers": count, "lie": "none", "good": found == root}
             for number, (step, part) in enumerate(PLACES):

@@ -44,7 +44,7 @@ def one(job: Job) -> RunSummary:
 
 
 def lied(job: Job, out: Path, workers: int, fraction: float = 1.0, **lie: Any) -> RunSummary:
-    checking = lying_worker.checking_of(fraction, job.directory, out, workers, lie)
+    checking = lying_worker.checking_of(fraction, job.directory, out, lie)
     return train_by(workers, job, out, Options(), None, checking=checking)
 
 
@@ -69,7 +69,7 @@ def test_a_stopped_run_goes_on(job: Job, one: RunSummary, tmp_path: Path) -> Non
     out = tmp_path / "run"
     with pytest.raises(WorkerConvictedError):
         lied(job, out, 2, rank=1, kind="false-bytes", step=3, part=4)
-    checking = shares.checking_of(0.5, job.directory, out, 2)
+    checking = shares.checking_of(0.5, job.directory, out)
     again = train_by(2, job, out, Options(), None, checking=checking)
     assert again.run_root == one.run_root
 
@@ -107,8 +107,8 @@ def test_bytes_that_are_not_signed_name_their_sender(
 def test_what_is_refused(job: Job, tmp_path: Path) -> None:
     for fraction in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(UsageError, match="share of the work"):
-            shares.checking_of(fraction, job.directory, tmp_path / "run", 2)
-    checking = shares.checking_of(0.5, job.directory, tmp_path / "run", 1)
+            shares.checking_of(fraction, job.directory, tmp_path / "run")
+    checking = shares.checking_of(0.5, job.directory, tmp_path / "run")
     with pytest.raises(UsageError, match="One worker alone"):
         train_by(1, job, tmp_path / "run", Options(), None, checking=checking)
 
