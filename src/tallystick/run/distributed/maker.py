@@ -31,6 +31,7 @@ class TeamMaker(Maker):
     """Makes the parts of a run for the workers of `team`. No worker has a whole state."""
 
     team: Team
+    begun: bool = False  # the journal has a record of this session
 
     def verified(self, job: Job) -> State | None:
         job.verify_but_state()
@@ -72,7 +73,10 @@ class TeamMaker(Maker):
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
+        if self.team.checks is not None:
+            self.team.checks.taken_up(len(losses))
         return TeamEngine(job, state, step, context, team=self.team)
 
     def session(self) -> dict[str, int]:
+        self.begun = True
         return {"workers": self.team.transport.size}

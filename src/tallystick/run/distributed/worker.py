@@ -29,6 +29,7 @@ from tallystick.run.distributed.team import Order, Team, TeamState
 from tallystick.run.distributed.transport import Meeting
 
 LOST, FAULT = "lost", "fault"
+LAST_WORDS = 8000  # bytes of them at most
 Answering = Callable[[ShareChecks], None]
 HandOf = Callable[[Mapping[str, Any]], Hand]
 
@@ -134,7 +135,7 @@ def work(
 def _say(meeting: Meeting, key: str, text: str) -> None:
     """Leave last words for worker 0, if it is there to read them."""
     with suppress(RuntimeError):
-        meeting.put(f"{key}/{meeting.rank}", text.encode()[:8000])
+        meeting.put(f"{key}/{meeting.rank}", text.encode()[:LAST_WORDS])
 
 
 def _die_with_parent() -> None:
