@@ -1,13 +1,15 @@
 """Two workers against torch's DistributedDataParallel: step, bytes on the wire, peak memory.
 
     python benchmarks/ddp.py [--layers 4] [--heads 4] [--width 128] [--batch 8] [--steps 20]
-        [--workers 2] [--json]
+        [--workers 2] [--memory-width 4096] [--vocabulary 400000] [--json]
 
 Both sides are in the same processes, which gloo connects, and step in turns: the recipe's GPT-2
 (AdamW, clipping, no dropout) with the same batch, one thread for each worker. A worker's half of
 the batch is one micro-batch. Bytes are those that the loopback interface sends during a side's
-steps. Peak memory is that of `tallystick train` with 1 and 4 workers, processes of their own, for a
-perceptron whose state is nearly all of its memory (`--memory-width`).
+steps; `--steps 0` leaves this out. Peak memory is that of `tallystick train` with some numbers of
+workers, processes of their own: for a perceptron whose state is nearly all of its memory
+(`--memory-width`), and for a GPT-2 that is nearly all one embedding (`--vocabulary`); 0 leaves one
+out.
 """
 
 from __future__ import annotations
@@ -148,16 +150,22 @@ def step_row(args: argparse.Namespace, work: Path) -> dict[str, Any]:
     return {"parameters": size, "workers": args.workers, **found}
 
 
-def memory_row(args: argparse.Namespace, work: Path, workers: int) -> dict[str, Any]:
-    """Peak resident bytes of each process of a short run."""
-    path = work / "memory"
+def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) -> dict[str, Any]:
+    """Peak resident bytes of each process of a short run of `recipe`: the perceptron, or a GPT-2
+    that is nearly all embedding, one slot."""
+    path = work / f"memory-{recipe}"
     if not path.exists():
-        pairs = {"hidden": args.memory_width, "layers": 5, "batch_size": 8, "micro_batches": 4,
-                 "optimizer": "adamw", "ema": 0.9}  # fmt: skip
-        new_job("mlp", path, {k: str(v) for k, v in pairs.items()}, steps=2,
+        pairs: dict[str, Any] = {"batch_size": 8, "micro_batches": 4, "optimizer": "adamw",
+                                 "ema": 0.9}  # fmt: skip
+        if recipe == "mlp":
+            pairs |= {"hidden": args.memory_width, "layers": 5}
+        else:
+            pairs |= {"vocab_size": args.vocabulary, "n_embd": 256, "n_layer": 1, "block_size": 8,
+                      "validation": 0, "text_bytes": 10_000, "dropout": 0.0}  # fmt: skip
+        new_job(recipe, path, {k: str(v) for k, v in pairs.items()}, steps=2,
                 checkpoint_interval=2, evaluate_every=0)  # fmt: skip
     command = [sys.executable, "-m", "tallystick", "train", str(path), "--quiet", "--threads", "1"]
-    command += ["--out", str(work / f"memory-{workers}"), "--workers", str(workers), "--json"]
+    command += ["--out", str(work / f"run-{recipe}-{workers}"), "--workers", str(workers), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak: dict[int, int] = {}
     while process.poll() is None:
@@ -172,13 +180,14 @@ def memory_row(args: argparse.Namespace, work: Path, workers: int) -> dict[str, 
         time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"train with {workers} workers failed")
-    return {"workers": workers, "peak_bytes": sorted(peak.values(), reverse=True)}
+    return {"model": recipe, "workers": workers, "peak_bytes": sorted(peak.values(), reverse=True)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("layers", 4), ("heads", 4), ("width", 128), ("batch", 8), ("steps", 20),
-                          ("workers", 2), ("memory-width", 4096)):  # fmt: skip
+                          ("workers", 2), ("memory-width", 4096),
+                          ("vocabulary", 400_000)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -187,22 +196,27 @@ def main() -> None:
         be_worker(json.loads(args.worker))
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        step = step_row(args, work)
-        memory = []
+        step = step_row(args, work) if args.steps else None
+        memory: list[dict[str, Any]] = []
         if args.memory_width:
-            memory = [memory_row(args, work, workers) for workers in (1, 4)]
+            memory += [memory_row(args, work, "mlp", workers) for workers in (1, 4)]
+        if args.vocabulary:
+            memory += [memory_row(args, work, "gpt2", workers) for workers in (1, 2, 4)]
     if args.json:
         print(json.dumps({"machine": machine(), "step": step, "memory": memory}))
         return
-    seconds, sent = step["seconds"], step["bytes"]
-    print(f"{step['parameters']:,} parameters, {step['workers']} workers")
-    for side in ("ours", "ddp"):
-        print(
-            f"{side:5} {1e3 * seconds[side]:.1f} ms a step, {sent[side] / 1e6:.2f} MB on the wire"
-        )
-    print(f"ratio {step['ratio']:.3f}")
+    if step is not None:
+        seconds, sent = step["seconds"], step["bytes"]
+        print(f"{step['parameters']:,} parameters, {step['workers']} workers")
+        for side in ("ours", "ddp"):
+            print(
+                f"{side:5} {1e3 * seconds[side]:.1f} ms a step, "
+                f"{sent[side] / 1e6:.2f} MB on the wire"
+            )
+        print(f"ratio {step['ratio']:.3f}")
     for row in memory:
-        print(f"{row['workers']} workers: peak {[p >> 20 for p in row['peak_bytes']]} MiB")
+        peak = [p >> 20 for p in row["peak_bytes"]]
+        print(f"{row['model']}, {row['workers']} workers: peak {peak} MiB")
 
 
 if __name__ == "__main__":

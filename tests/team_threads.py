@@ -102,7 +102,10 @@ def with_team(
         Team(job, ThreadTransport(hub, rank), ExecutionContext(1))  # type: ignore[arg-type]
         for rank in range(workers)
     ]
-    threads = [threading.Thread(target=follow, args=(team,), daemon=True) for team in teams[1:]]
+    threads = [
+        threading.Thread(target=follow, args=(team,), daemon=True, name=f"worker {team.rank}")
+        for team in teams[1:]
+    ]
     for thread in threads:
         thread.start()
     maker = TeamMaker(teams[0])

@@ -312,7 +312,9 @@ class SectionedExecutor:
         try:
             for part in range(self.micro_batches):
                 results = self._turn(part, state, parts, scalars, rng, tap)
-                shown.add(part, self._sums, results)
+                for value in shown.summed(part):
+                    result = results[value_name(value)]
+                    self._guarded(value, shown.add, part, value, self._sums[value], result)
         except BaseException:
             for sums in self._sums.values():
                 sums.forget()

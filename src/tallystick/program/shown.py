@@ -9,7 +9,7 @@ c): those are summed so, and the fold over their results is executed and shown a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tallystick.kernels.context import ExecutionContext
@@ -91,23 +91,23 @@ class ShownTail:
         """It executes the nodes that are no first folds. Its `staged` are the values they read."""
         return self._tail
 
-    def add(
-        self, part: int, sums: Mapping[Value, PartialSums], results: Mapping[str, Tensor]
-    ) -> None:
-        """Take in what micro-batch `part` made; the parts come in order."""
-        ends: dict[Value, list[FirstFold]] = {}
-        begins: dict[Value, int] = {}
-        for fold in self._folds.values():
-            if fold.first <= part < fold.last:
-                begins[fold.value] = fold.first
-                if part == fold.last - 1:
-                    ends.setdefault(fold.value, []).append(fold)
-        for value, first in begins.items():
-            sums[value].add(part - first, results[value_name(value)])
-            if value in ends:
-                total = sums[value].total()
-                for fold in ends[value]:
-                    self._run(fold.attrs, [total], [self._results[fold.number]])
+    def _reading(self, part: int) -> list[FirstFold]:
+        """The first folds that read micro-batch `part`."""
+        return [fold for fold in self._folds.values() if fold.first <= part < fold.last]
+
+    def summed(self, part: int) -> list[Value]:
+        """The values of micro-batch `part` that first folds read."""
+        return list(dict.fromkeys(fold.value for fold in self._reading(part)))
+
+    def add(self, part: int, value: Value, sums: PartialSums, result: Tensor) -> None:
+        """Take in what micro-batch `part` made of `value`; the parts come in order."""
+        folds = [fold for fold in self._reading(part) if fold.value == value]
+        sums.add(part - folds[-1].first, result)
+        ends = [fold for fold in folds if part == fold.last - 1]
+        if ends:
+            total = sums.total()
+            for fold in ends:
+                self._run(fold.attrs, [total], [self._results[fold.number]])
 
     def tap(self, tap: Tap) -> Tap:
         """A tap for the executor, which shows `tap` the folds too, each at its number."""

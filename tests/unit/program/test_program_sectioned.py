@@ -357,7 +357,8 @@ def test_a_refused_operand_names_the_expanded_node() -> None:
     assert ours.run_step(state, good).loss == np.float32(12)
 
 
-def test_a_fault_in_a_fold_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_fault_in_a_fold_names_it(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
     ours = SectionedExecutor(SMALL, 3)
     state = {"buffer.n": np.zeros(2, np.float32), "param.w": np.ones(2, np.float32)}
 
@@ -367,7 +368,10 @@ def test_a_fault_in_a_fold_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (sums,) = ours._sums.values()
     monkeypatch.setattr(sums, "run", fails)
     with pytest.raises(NodeFaultError, match=r"Node 6 \(tallystick.fold\)"):
-        ours.run_step(state, {"x": np.ones(6, np.float32)})
+        ours.run_step(
+            state, {"x": np.ones(6, np.float32)}, tap=Trace() if shown else None,
+            shows_folded=not shown,
+        )  # fmt: skip
     assert ours.state_intact and not sums.held
 
 

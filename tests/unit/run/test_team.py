@@ -7,10 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +27,18 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.section_share import SectionShare
 from tallystick.program.validation import StopRule
-from tallystick.run.distributed import worker
+from tallystick.run.distributed import folding, spreading, worker
+from tallystick.run.distributed.bundles import bundles
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import TransportFaultError, WorkerError
+from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
+from tallystick.run.distributed.folding import Folding
 from tallystick.run.distributed.hello import difference, introduction
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
-from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _to_bytes
+from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _is_faulty, _to_bytes
+from tallystick.run.distributed.spreading import Spreading
+from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, TeamState, owners_of
 from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.execute.engine import Engine
@@ -93,7 +101,7 @@ def test_each_worker_holds_what_it_needs(jobs: Path) -> None:
         engine.run()
         state, owners = engine.state, owners_of(job, 2)
         assert isinstance(state, TeamState)
-        assert list(state.slots) == owners.held_by(0)
+        assert list(state.slots) == list(owners.held_by(0))
         moments = {n for n in owners.types if n.startswith(("opt.m", "opt.v", "ema"))}
         assert moments - owners.held and {owners.slots[n] for n in moments} == {0, 1}
         one = Engine(job, job.genesis(), context=ONE)
@@ -214,29 +222,120 @@ def test_the_longest_words_fit() -> None:
     assert len(_to_bytes(NodeFaultError(longest, longest, 1 << 62, False))) <= _FAULT_BYTES
 
 
-@pytest.mark.parametrize("which", ["partial sums", "new tensors"])
-def test_altered_bytes_are_named_with_their_sender(jobs: Path, which: str) -> None:
+@pytest.mark.parametrize("message", [1, 2])
+def test_altered_bytes_are_named_with_their_sender(jobs: Path, message: int) -> None:
+    """Before any update: what comes before it is agreed on (LAMB needs norms)."""
     job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
-    seen = {"count": -1}
+    seen = {"count": 99}
 
-    def fault(sender: int, receiver: int, message: np.ndarray) -> None:
-        if sender != 2 or receiver != 1 or seen["count"] < 0:
-            return
-        seen["count"] += 1
-        if seen["count"] == (1 if which == "partial sums" else 2):
-            message[5] ^= 16
+    def fault(sender: int, receiver: int, sent: np.ndarray) -> None:
+        if (sender, receiver) == (2, 1):
+            seen["count"] += 1
+            if seen["count"] == message:
+                sent[5] ^= 16
 
     def step(engine: TeamEngine) -> None:
         before = engine.root()
         seen["count"] = 0
-        with pytest.raises(WorkerError, match=f"Worker 1: The {which} from worker 2 do not have"):
+        what = {1: "losses and partial sums", 2: "norms"}[message]
+        with pytest.raises(WorkerError, match=f"Worker 1: The {what} from worker 2 do not have"):
             engine.run()
-        assert seen["count"] >= 1
-        if which == "partial sums":  # before any update
-            seen["count"] = -1
-            assert engine.root() == before
+        assert engine.root() == before and engine.step == 0
+        engine.run()
+        assert engine.root() == alone(job, 1)[1]
 
     with_team(job, 3, step, fault)
+
+
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_new_tensors_that_arrive_altered_end_the_run(jobs: Path, receiver: int) -> None:
+    """Their owners have what they should, so the step stands; worker 1 can do no other. Worker 0,
+    which writes slots down, ends at once."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    seen = {"left": -1, "met": 0}
+
+    def fault(sender: int, to: int, sent: np.ndarray) -> None:
+        if (sender, to) == (2, receiver) and sent.nbytes > 8:
+            seen["met"] += 1
+            if seen["met"] == seen["left"]:
+                sent[5] ^= 16
+
+    def count(engine: TeamEngine) -> None:
+        seen["met"] = 0
+        engine.run()
+
+    with_team(job, 3, count, fault)
+    # The last message of a step has the new tensors.
+    seen["left"] = seen["met"]
+
+    def step(engine: TeamEngine) -> None:
+        seen["met"] = 0
+        words = "The new tensors from worker 2 do not have"
+        if receiver == 0:
+            with pytest.raises(WorkerError, match=words):
+                engine.run()
+            return
+        engine.run()
+        assert engine.root() == alone(job, 1)[1]
+        for _ in range(2):  # it stays so
+            with pytest.raises(WorkerError, match=f"Worker 1: {words}"):
+                engine.run()
+        assert engine.root() == alone(job, 1)[1]
+
+    with_team(job, 3, step, fault)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "intact"),
+    [
+        (SectionShare, "execute", True),
+        (Folding, "parts", True),
+        (Folding, "_fold", True),
+        (DistributedStep, "_fold_small", True),
+        (DistributedStep, "_execute", True),  # norms, in the first phase
+        (Spreading, "_parts", False),
+    ],
+)
+def test_what_one_worker_cannot_do_ends_the_step_for_all(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch, place: type, name: str, intact: bool
+) -> None:
+    """No worker waits for a message that never comes; afterwards all are in step."""
+    job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
+    plain, bad = getattr(place, name), {"on": False}
+
+    def poor(self: Any, *given: Any) -> Any:
+        if threading.current_thread().name == "worker 1" and bad["on"]:
+            raise MemoryError
+        return plain(self, *given)
+
+    monkeypatch.setattr(place, name, poor)
+
+    def step(engine: TeamEngine) -> None:
+        engine.run()
+        before, bad["on"] = engine.root(), True
+        with pytest.raises(WorkerError, match=r"Worker 1: Worker 1 has too little memory\."):
+            engine.run()
+        bad["on"] = False
+        assert engine._intact() == intact
+        if intact:
+            assert engine.root() == before and engine.step == 1
+            engine.run()
+            assert engine.root() == alone(job, 2)[1]
+
+    with_team(job, 3, step)
+
+
+def test_tensors_in_many_bundles(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (folding, spreading):
+        monkeypatch.setattr(module, "bundles", partial(bundles, most=600))
+    job = made(jobs, "gpt2", GPT2, "ordered/1", optimizer="adamw")
+    assert root_by(job, 3, 3) == alone(job, 3)
+
+
+def test_an_altered_verdict_ends_the_team() -> None:
+    """Workers that do not know of each other's faults cannot go on together."""
+    with pytest.raises(PeerLostError, match=r"Worker 1 .*its verdict arrived altered"):
+        _is_faulty(np.array([0, 0, 4, 0, 0, 0, 0, 0], np.uint8), 1)
 
 
 def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> None:
@@ -285,6 +384,23 @@ def test_a_worker_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) ->
         next_order=lambda: next(orders), load=lambda step: step, job=None, context=None
     )
     with pytest.raises(StorageError, match="No room"):
+        worker.follow(team)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [(Order.LOAD, r"It is at step 0, and has the order to execute step 7:"),
+     (Order.STEP, r"It has no state, and has the order to execute step 7:")],
+)  # fmt: skip
+def test_an_order_out_of_turn_ends_a_worker(
+    monkeypatch: pytest.MonkeyPatch, first: Order, words: str
+) -> None:
+    monkeypatch.setattr(worker, "TeamEngine", lambda *_, **__: SimpleNamespace(step=0))
+    orders = iter([(first, 7), (Order.STEP, 7)])
+    team = SimpleNamespace(
+        next_order=lambda: next(orders), load=lambda step: step, job=None, context=None
+    )
+    with pytest.raises(WorkerError, match=words):
         worker.follow(team)  # type: ignore[arg-type]
 
 
@@ -337,20 +453,41 @@ def workers_under(pid: int) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-@pytest.mark.parametrize("who", ["worker", "first"])
-def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path, who: str) -> None:
-    job = new_job("mlp", tmp_path / "job", MLP, steps=3000, checkpoint_interval=20)
+def begun(job: Job, out: Path, *more: str) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A run by three processes that has come some way, and two of them."""
     command = [sys.executable, "-m", "tallystick", "train", str(job.directory), "--quiet"]
-    command += ["--out", str(tmp_path / "run"), "--workers", "3", "--threads", "1"]
+    command += ["--out", str(out), "--workers", "3", "--threads", "1", *more]
     began = subprocess.Popen(command, stderr=subprocess.PIPE)
-    journal = tmp_path / "run" / "journal"
+    journal = out / "journal"
     while not (journal.exists() and journal.stat().st_size > 4000):
         assert began.poll() is None
         time.sleep(0.05)
     others = workers_under(began.pid)
     assert len(others) == 2
+    return began, others
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_the_run_goes_on_where_a_worker_was_killed(tmp_path: Path) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=1000, checkpoint_interval=20)
+    began, others = begun(job, tmp_path / "run", "--retries", "1")
+    os.kill(others[0], signal.SIGKILL)
+    _, said = began.communicate(timeout=300)
+    assert began.returncode == 0, said
+    assert b"was killed by SIGKILL" in said and b"0 of 1 retries are left" in said
+    sessions = RunStore(tmp_path / "run").journal(job).sessions
+    assert [(s["workers"], s.get("ended_by_worker")) for s in sessions] == [(3, 1), (3, None)]
+    found = train_job(job, tmp_path / "run")
+    assert found.run_root == train_job(job, tmp_path / "one", Options(ONE)).run_root
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize("who", ["worker", "first"])
+def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path, who: str) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=3000, checkpoint_interval=20)
+    began, others = begun(job, tmp_path / "run")
     os.kill(others[1] if who == "worker" else began.pid, signal.SIGKILL)
     _, said = began.communicate(timeout=60)
     if who == "worker":

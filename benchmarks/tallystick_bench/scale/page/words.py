@@ -153,8 +153,9 @@ UNSEEN = """## What was not seen
   the others), and the time to notice them.
 - Liars that work together, and workers that refuse to answer. Owners that fold or update falsely:
   no check of a run sees them, an audit or a dispute does ([ADR 0024](adr/0024-lying-workers.md)).
-- The end of a run by a conviction: as built a person starts it again with fewer workers; the
-  simulation goes on by itself.
+- The end of a run by a conviction: as built it goes on by itself where its
+  workers are processes of one machine, and a person starts it again where torchrun has started
+  them; the simulation goes on by itself.
 - Dropped or late packets; a worker that is late for its disk.
 
 ## Repeat it

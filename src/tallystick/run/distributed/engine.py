@@ -15,7 +15,6 @@ from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import piece
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
-from tallystick.run.distributed.messages import Consent
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
 from tallystick.run.execute.engine import Engine, Inputs
@@ -31,6 +30,13 @@ class TeamEngine(Engine):
     """
 
     team: Team = field(kw_only=True)
+    repeated: int = field(default=0, init=False)  # steps that were executed once more
+
+    def session_end(self) -> Mapping[str, int]:
+        checks = self.team.checks
+        if checks is None:
+            return {}
+        return {"checked_shares": checks.compared, "repeated_steps": self.repeated}
 
     @property
     def hashes_beside(self) -> bool:
@@ -44,10 +50,12 @@ class TeamEngine(Engine):
             return self._once()
         except PeerLostError:
             raise
-        except WorkerError:
+        except WorkerError as error:
             # Bytes that are not those signed are asked for once more, before anyone is named.
             if self.team.rank or self.team.checks is None or not self._intact():
                 raise
+            self.repeated += 1
+            self.notice(f"Step {self.step} is executed once more: {error.message}")
             return self._once()
 
     def _once(self) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
@@ -70,7 +78,7 @@ class TeamEngine(Engine):
             executor = self._executor_at(self.step)
             if not isinstance(executor, DistributedStep):
                 raise
-            executor.consent.note(error)
+            self.team.consent.note(error)
             return {}, {}, (0, 0)
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
@@ -78,7 +86,7 @@ class TeamEngine(Engine):
             return super()._execute(tap, advance)
         # Every worker executes this step by itself: what one of them cannot do ends it for all.
         found: list[StepResult] = []
-        execute, consent = super()._execute, Consent(self.team.transport)
+        execute, consent = super()._execute, self.team.consent
         consent.attempt(lambda: found.append(execute(tap, advance)))
         consent.agree()
         return found[0]
@@ -94,7 +102,7 @@ class TeamEngine(Engine):
         if not owners.programs[number].section:
             return Executor(held_part(owners, number), self.context)
         parts = self.job.commitment.timetable.programs[number].micro_batches
-        return DistributedStep(owners, number, parts, team.transport, self.context, team.checks)
+        return DistributedStep(owners, number, parts, team.consent, self.context, team.checks)
 
     def batch(self, step: int) -> dict[str, Array]:
         """The records of this worker's micro-batches; the whole batch where a program has none."""

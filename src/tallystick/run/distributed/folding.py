@@ -1,19 +1,20 @@
 """The fold of values whose parts several workers have: each value at its owner, in the split's
-order (NUMERICS 10.12).
+order (NUMERICS 10.12). A value that is cut has an owner of each range: the fold is elementwise.
 
 Every worker sends its sums of subtrees to the owner, bundle by bundle; the owner folds them with
 the kernel that one worker would use. In a round every owner gets one bundle from every worker, so
-all links carry bytes at once, and nobody receives more than a bundle from each other worker.
+all links carry bytes at once. A round is under way while the owners fold the one before, so nobody
+has more than two bundles from each other worker. The first goes with the step's losses (step.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from tallystick.errors import TallystickError
 from tallystick.kernels.device import Device, Tensor
 from tallystick.kernels.table import Run
 from tallystick.numerics.types import Attrs, TensorType
@@ -21,7 +22,7 @@ from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import merge, share, subtrees
 from tallystick.run.distributed.bundles import Segment, bundles, on_device, part_of
-from tallystick.run.distributed.messages import Round, as_bytes
+from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport
 
 Trees = Sequence[tuple[int, int]]  # (level, first micro-batch) of the sums that a worker has
@@ -30,12 +31,13 @@ Seen = Callable[[int, int, Value, Bytes], None]
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of the text with its attributes for V micro-batches, and the memory for its result
-    where this worker owns it."""
+    """A fold of the text with its attributes for V micro-batches, and the memory for the part of
+    its result that this worker owns, which may be all or nothing. `parts` are (worker, elements) of
+    all owners."""
 
     value: Value
     type: TensorType
-    owner: int
+    parts: Sequence[tuple[int, range]]
     attrs: Attrs
     result: Tensor | None
 
@@ -58,47 +60,63 @@ class Folding:
         ]
         self._rounds = []
         for rank in range(size):
-            own = {f.value: f.type for f in self.folds if f.owner == rank}
-            self._rounds.append(bundles(own.items()))
+            own = {
+                fold.value: (fold.value, fold.type, elements)
+                for fold in self.folds
+                for owner, elements in fold.parts
+                if owner == rank
+            }
+            self._rounds.append(bundles(own.values()))
+
+    def nbytes(self, number: int, source: int, owner: int) -> int:
+        """The bytes that worker `source` sends to `owner` in round `number`."""
+        listed = self._rounds[owner]
+        if number >= len(listed) or source == owner:
+            return 0
+        return sum(s.nbytes for s in listed[number]) * len(self.trees[source])
+
+    def parts(self, sums: Mapping[Value, Sequence[Tensor]], number: int, owner: int) -> list[Bytes]:
+        """What this worker sends to `owner` in round `number`: the sums of each segment, subtree by
+        subtree. `sums` are this worker's."""
+        if number >= len(self._rounds[owner]):
+            return []
+        return [
+            as_bytes(self.device.host(part_of(self.device, tensor, segment)))
+            for segment in self._rounds[owner][number]
+            for tensor in sums[segment.key]
+        ]
 
     def execute(
         self,
         sums: Mapping[Value, Sequence[Tensor]],
-        note: Callable[[TallystickError], None],
+        first: Mapping[int, Bytes],
+        consent: Consent,
         seen: Seen | None = None,
     ) -> None:
-        """Fold the values of all workers; `sums` are this worker's, which stay as they are. `seen`
-        is told of the bytes that arrive: their worker, the place of their subtree among its, their
-        value; those of one value come in order."""
-        rank = self.transport.rank
-        for number in range(max(map(len, self._rounds), default=0)):
-            exchange = Round(self.transport, "partial sums")
-            for owner, listed in enumerate(self._rounds):
-                if number >= len(listed):
-                    continue
-                if owner == rank:
-                    self._expect(exchange, listed[number])
-                else:
-                    exchange.send(self._parts(sums, listed[number]), [owner])
-            found = exchange.finish(note)
-            if number < len(self._rounds[rank]):
-                self._fold(sums, found, self._rounds[rank][number], seen)
+        """Fold the values of all workers; `sums` are this worker's, which stay as they are, and
+        `first` the bytes of round 0 by sender. `seen` is told of the bytes that arrive: their
+        worker, the place of their subtree among its, their value; those of one value come in
+        order. Faults go to `consent`."""
+        own, found = self._rounds[self.transport.rank], first
+        rounds = max(map(len, self._rounds), default=0)
+        for number in range(rounds):
+            following = self._begin(sums, number + 1) if number + 1 < rounds else None
+            if number < len(own):
+                consent.attempt(partial(self._fold, sums, found, own[number], seen))
+            if following is not None:
+                found = following.finish(consent.note)
 
-    def _expect(self, exchange: Round, segments: Sequence[Segment]) -> None:
-        size = sum(s.nbytes for s in segments)
-        for source, trees in enumerate(self.trees):
-            if source != self.transport.rank:
-                exchange.expect(size * len(trees), source)
-
-    def _parts(
-        self, sums: Mapping[Value, Sequence[Tensor]], segments: Sequence[Segment]
-    ) -> list[Bytes]:
-        """The sums of each segment, subtree by subtree."""
-        return [
-            as_bytes(self.device.host(part_of(self.device, tensor, segment)))
-            for segment in segments
-            for tensor in sums[segment.key]
-        ]
+    def _begin(self, sums: Mapping[Value, Sequence[Tensor]], number: int) -> Round:
+        """Send and expect what round `number` has."""
+        exchange, rank = Round(self.transport, "partial sums"), self.transport.rank
+        others = [other for other in range(self.transport.size) if other != rank]
+        for other in others:
+            if self.nbytes(number, other, rank):
+                exchange.expect(self.nbytes(number, other, rank), other)
+        for other in others:
+            if self.nbytes(number, rank, other):
+                exchange.send(self.parts(sums, number, other), [other])
+        return exchange
 
     def _fold(
         self,
@@ -123,7 +141,9 @@ class Folding:
             total = merge(given, self._add)
             for fold in self.folds:
                 if fold.value == segment.key and fold.result is not None:
-                    self.run(fold.attrs, [total], [part_of(self.device, fold.result, segment)])
+                    first = dict(fold.parts)[self.transport.rank].start
+                    place = part_of(self.device, fold.result, segment, first)
+                    self.run(fold.attrs, [total], [place])
 
     def _copied(self, tensor: Tensor, segment: Segment) -> Tensor:
         """A segment of this worker's own sum, which another folded value may lie in too."""

@@ -8,8 +8,9 @@ not trained on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 
@@ -17,12 +18,16 @@ from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import TallystickError
 from tallystick.program.faults import NodeError, NodeFaultError
-from tallystick.run.distributed.faults import TransportFaultError, WorkerError
+from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.transport import Bytes, Pending, Transport
 
 # A worker's fault: of each of its two sentences, and as a message; JSON may need 12 bytes a letter.
 _WORDS = 1000
 _FAULT_BYTES = 25 * _WORDS
+# Whether a worker could do its part: two words that no single fault of memory exchanges. They stand
+# behind the digest, so that a worker knows the others' verdicts also where the bytes are altered.
+_VERDICTS = {False: np.zeros(8, np.uint8), True: np.full(8, 255, np.uint8)}
+_NO_VERDICT, _VERDICT_BYTES = np.empty(0, np.uint8), 8
 
 
 def as_bytes(array: np.ndarray) -> Bytes:
@@ -30,14 +35,15 @@ def as_bytes(array: np.ndarray) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def sealed(parts: Sequence[Bytes]) -> Bytes:
-    """One message of `parts`, with its digest at the end."""
+def sealed(parts: Sequence[Bytes], verdict: Bytes = _NO_VERDICT) -> Bytes:
+    """One message of `parts`, their digest, and a verdict."""
     size = sum(part.nbytes for part in parts)
-    message, at = np.empty(size + HASH_BYTES, np.uint8), 0
+    message, at = np.empty(size + HASH_BYTES + verdict.nbytes, np.uint8), 0
     for part in parts:
         message[at : at + part.nbytes] = part
         at += part.nbytes
-    message[size:] = np.frombuffer(tensor_digest(message[:size]), np.uint8)
+    message[size : size + HASH_BYTES] = np.frombuffer(tensor_digest(message[:size]), np.uint8)
+    message[size + HASH_BYTES :] = verdict
     return message
 
 
@@ -52,23 +58,31 @@ def opened(message: Bytes, sender: int, what: str) -> Bytes:
 
 @dataclass
 class Round:
-    """Messages of one exchange: all are under way together, and all arrive."""
+    """Messages of one exchange: all are under way together, and all arrive.
+
+    Where `verdict` is given, every message ends with one: whether its sender could do its part so
+    far. `faulty` are those who could not.
+    """
 
     transport: Transport
     what: str
-    _sent: list[Pending] = field(default_factory=list)
-    _expected: list[tuple[int, Bytes, Pending]] = field(default_factory=list)
+    verdict: bool = False
+    faulty: set[int] = field(default_factory=set, init=False)
+    _sent: list[Pending] = field(default_factory=list, init=False)
+    _expected: list[tuple[int, Bytes, Pending]] = field(default_factory=list, init=False)
 
-    def send(self, parts: Sequence[Bytes], to: Iterable[int]) -> None:
+    def send(self, parts: Sequence[Bytes], to: Iterable[int], faulty: bool = False) -> None:
         """Send one message to each worker of `to`."""
         message: Bytes | None = None
         for rank in to:
-            message = sealed(parts) if message is None else message
+            if message is None:
+                message = sealed(parts, _VERDICTS[faulty] if self.verdict else _NO_VERDICT)
             self._sent.append(self.transport.send(message, rank))
 
     def expect(self, nbytes: int, source: int) -> None:
         """Receive a message of `nbytes` from worker `source`."""
-        into = np.empty(nbytes + HASH_BYTES, np.uint8)
+        more = _VERDICT_BYTES if self.verdict else 0
+        into = np.empty(nbytes + HASH_BYTES + more, np.uint8)
         self._expected.append((source, into, self.transport.receive(into, source)))
 
     def finish(self, note: Callable[[TallystickError], None]) -> dict[int, Bytes]:
@@ -77,11 +91,16 @@ class Round:
         found: dict[int, Bytes] = {}
         for source, into, pending in self._expected:
             pending.wait()
+            message = into
+            if self.verdict:
+                message = into[:-_VERDICT_BYTES]
+                if _is_faulty(into[-_VERDICT_BYTES:], source):
+                    self.faulty.add(source)
             try:
-                found[source] = opened(into, source, self.what)
+                found[source] = opened(message, source, self.what)
             except TransportFaultError as error:
                 note(error)
-                found[source] = into[:-HASH_BYTES]
+                found[source] = message[:-HASH_BYTES]
         for pending in self._sent:
             pending.wait()
         return found
@@ -89,13 +108,18 @@ class Round:
 
 @dataclass
 class Consent:
-    """Whether all workers may go on: what one of them could not do, all of them report alike."""
+    """Whether all workers may go on: what one of them could not do, all of them report alike.
+
+    A worker keeps its fault for the next exchange that has verdicts. `exchange` and `agree` are
+    such: after them every worker goes on, or every worker raises the same error.
+    """
 
     transport: Transport
     fault: TallystickError | None = None
+    _lasting: TallystickError | None = field(default=None, init=False)
 
     def note(self, error: TallystickError) -> None:
-        """Keep this worker's first fault for the next `agree`."""
+        """Keep this worker's first fault for the next verdict."""
         self.fault = self.fault or error
 
     def attempt(self, call: Callable[[], None]) -> None:
@@ -110,21 +134,77 @@ class Consent:
             why = f"Worker {self.transport.rank} has too little memory."
             self.note(WorkerError(why, "Use more workers, or a machine with more memory."))
 
+    def last(self) -> None:
+        """This worker's fault has spoiled its state: every verdict from now on says so, until
+        `begin`."""
+        self._lasting = self.fault
+
+    def begin(self) -> None:
+        """Every worker gets a new state."""
+        self.fault = self._lasting = None
+
+    def exchange(
+        self,
+        what: str,
+        own: Callable[[int], Sequence[Bytes]],
+        lengths: Sequence[int],
+        expected: Sequence[int],
+    ) -> dict[int, Bytes]:
+        """One message to each other worker and from each, with verdicts; the bytes by sender.
+
+        The parts `own(r)`, `lengths[r]` bytes in all, go to worker r, and `expected[r]` bytes come
+        from it. Raises as `agree`. Bytes that do not have their digest are noted, for the next
+        verdict.
+        """
+        rank, size = self.transport.rank, self.transport.size
+        exchange, others = Round(self.transport, what, verdict=True), [*range(size)]
+        others.remove(rank)
+        for other in others:
+            exchange.expect(expected[other], other)
+        parts: list[Sequence[Bytes]] = []
+        self.attempt(lambda: parts.extend(own(other) for other in others))
+        faulty = self.fault is not None
+        if faulty:  # nobody will read them
+            parts = [[np.zeros(lengths[other], np.uint8)] for other in others]
+        for other, given in zip(others, parts, strict=True):
+            exchange.send(given, [other], faulty)
+        found = exchange.finish(self.note)
+        if faulty or exchange.faulty:
+            self._raise(exchange.faulty | ({rank} if faulty else set()))
+        return found
+
     def agree(self) -> None:
-        """Raise the fault of the first worker that has one, at every worker; none is kept."""
-        fault, self.fault = self.fault, None
-        text = b"" if fault is None else _to_bytes(fault)
+        """Raise the fault of the first worker that has one, at every worker; none is kept but one
+        that lasts."""
+        own = self.fault is not None
+        words = self.transport.gather(_VERDICTS[own])
+        faulty = {rank for rank, word in enumerate(words) if _is_faulty(word, rank)}
+        if faulty:
+            self._raise(faulty)
+
+    def _raise(self, faulty: Set[int]) -> NoReturn:
+        """Every worker knows who is `faulty`: these tell the others why."""
+        fault, self.fault = self.fault, self._lasting
+        text = _to_bytes(fault) if fault is not None and self.transport.rank in faulty else b""
         sizes = self.transport.gather(as_bytes(np.array([len(text)], np.int64)))
         longest = min(max(int(one.view(np.int64)[0]) for one in sizes), _FAULT_BYTES)
-        if not longest:
-            return
         texts = self.transport.gather(np.frombuffer(text.ljust(longest), np.uint8).copy())
         faults = [
-            fault if fault is not None and rank == self.transport.rank else _from_bytes(data, rank)
-            for rank, data in enumerate(text.tobytes() for text in texts)
-            if data.strip()
+            fault
+            if fault is not None and rank == self.transport.rank
+            else _from_bytes(texts[rank].tobytes(), rank)
+            for rank in sorted(faulty)
         ]
         raise min(faults, key=_node_of)
+
+
+def _is_faulty(verdict: Bytes, sender: int) -> bool:
+    """What a verdict says. Raises PeerLostError for one that is none: workers that do not know of
+    each other's faults cannot go on together."""
+    for faulty, word in _VERDICTS.items():
+        if verdict.tobytes() == word.tobytes():
+            return faulty
+    raise PeerLostError(sender, "its verdict arrived altered")
 
 
 def _node_of(error: TallystickError) -> int:
@@ -157,4 +237,4 @@ def _from_bytes(data: bytes, rank: int) -> TallystickError:
         return NodeError(message, action, node, lost)
     if kind == "NodeFaultError":
         return NodeFaultError(f"Worker {rank}: {message}", action, node, lost)
-    return WorkerError(f"Worker {rank}: {message}", action)
+    return WorkerError(f"Worker {rank}: {message}", action).of(rank)

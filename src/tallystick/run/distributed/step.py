@@ -4,6 +4,9 @@ Each worker executes its micro-batches, and sends the sums of each folded value 
 owner. The owner folds them and executes the nodes of its groups. Then it sends the new tensors that
 micro-batches read. Every worker calls `run_step` at once; all return the same loss, or raise the
 same error with the state as it was.
+
+A small model's step waits for its exchanges more than it computes, so there are few: losses and
+sums go together, and whether a worker could do its part goes with what it sends anyway.
 """
 
 from __future__ import annotations
@@ -29,12 +32,13 @@ from tallystick.program.partial_sums import share
 from tallystick.program.pieces import value_name
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
-from tallystick.run.distributed.bundles import bundles, part_of
+from tallystick.run.distributed.bundles import Segment, on_device, part_of
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.faults import TransportFaultError
 from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
-from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
-from tallystick.run.distributed.transport import Bytes, Transport
+from tallystick.run.distributed.messages import Consent, as_bytes
+from tallystick.run.distributed.norms import Norms
+from tallystick.run.distributed.spreading import Parts, Spreading
+from tallystick.run.distributed.transport import Bytes
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,15 @@ class DistributedStep:
         owners: Owners,
         number: int,
         micro_batches: int,
-        transport: Transport,
+        consent: Consent,
         context: ExecutionContext,
         checks: ShareChecks | None = None,
     ) -> None:
         self.program, self.checks = owners.programs[number], checks
-        self.owners, self.transport, self.context = owners, transport, context
+        self.transport = transport = consent.transport
+        self.owners, self.consent, self.context = owners, consent, context
         self.micro_batches, self.rank = micro_batches, transport.rank
         self._device = context.device
-        self.consent = Consent(transport)
         self.state_intact, self._shares_arena = True, False
         own = share(self.rank, transport.size, micro_batches)
         self.section = SectionShare(self.program, micro_batches, own, context)
@@ -81,13 +85,17 @@ class DistributedStep:
                 slot: new_tensor(self._device, self.program.state_types[slot])
                 for slot, _ in self.program.carried
             }
+        self._results: dict[Value, Tensor | None] = {}
+        self._views: dict[str, tuple[Tensor, Tensor]] = {}
+        self._norms = Norms(self.program, transport.size, self.rank, self._device)
         self._run = self._device.kernels(self._phases[0].contract)[FOLD].run
         self._small, large = self._folds(number)
+        self._small_values = sorted({small.value for small in self._small})
         self._folding = Folding(transport, self._device, self._run, micro_batches, large)
         # These are in the phases' memory already, before the phases are executed.
         self._folded = {value_name(Value(i, 0)) for i in self.tail.folds()}
         self._folded -= {value_name(Value(small.node, 0)) for small in self._small}
-        self._sent = self._news()
+        self._spreading = Spreading(consent, self._device, owners.types, self._news())
 
     @property
     def arena_bytes(self) -> int:
@@ -102,6 +110,7 @@ class DistributedStep:
 
     def _folds(self, number: int) -> tuple[list[_Small], list[Fold]]:
         small, large = [], []
+        squared = {x for phase in self.tail.phases for _, x in phase.squares}
         for index in self.tail.folds():
             node = self.program.nodes[index]
             (value,) = node.inputs
@@ -109,12 +118,17 @@ class DistributedStep:
             attrs: Attrs = {"mean": False}
             if node.attrs["mean"]:
                 attrs = {"count": self.micro_batches, "mean": True}
-            owner = self.owners.node(number, index)
-            if owner is None:
+            if index in self.owners.shared[number]:
                 small.append(_Small(value, index, attrs))
-            else:
-                place = self._place(value_name(Value(index, 0))) if owner == self.rank else None
-                large.append(Fold(value, node.out_types[0], owner, attrs, place))
+                continue
+            parts = self.owners.fold_parts(number, index)
+            made = Value(index, 0)
+            if self.rank in dict(parts):
+                self._results[made] = self._place(value_name(made))
+                if made in squared and self._results[made] is None:
+                    self._results[made] = new_tensor(self._device, self.tail.type_of(made))
+            place = self._results.get(made)
+            large.append(Fold(value, node.out_types[0], parts, attrs, place))
         return small, large
 
     def _place(self, name: str) -> Tensor | None:
@@ -129,16 +143,25 @@ class DistributedStep:
             executor.stage_in(name, found)
         return found
 
-    def _news(self) -> list[list[list[Any]]]:
-        """By owner, the bundles of the slots that all workers hold and a step changes."""
+    def _news(self) -> dict[str, Parts]:
+        """The owners of each slot that all workers hold and a step changes."""
         index = self.program.input_index
         changed = {n for n, v in self.program.next_state.items() if v != Value(-1, index[n])}
         names = sorted((self.owners.held - self.owners.common) & changed)
-        types, slots = self.owners.types, self.owners.slots
-        return [
-            bundles((name, types[name]) for name in names if slots[name] == rank)
-            for rank in range(self.transport.size)
-        ]
+        return {name: self.owners.parts(name) for name in names}
+
+    def _in_phases(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The state as this worker's phases have it: of a slot that is cut, its range."""
+        found = dict(state)
+        for name in self.owners.cut_slots & self.owners.held:
+            whole, part = self._views.get(name, (None, None))
+            if whole is not state[name]:
+                elements = dict(self.owners.parts(name))[self.rank]
+                segment = Segment(name, self.owners.types[name], elements.start, elements.stop)
+                part = part_of(self._device, state[name], segment)
+                self._views[name] = state[name], part
+            found[name] = part
+        return found
 
     def _share_arena(self) -> None:
         """Micro-batches and phases share an arena: folded values have memory of their own. The
@@ -179,26 +202,27 @@ class DistributedStep:
             self.state_intact = True
             self._share_arena()
             consent.attempt(lambda: self.section.execute(state, batch, scalars, rng))
-            consent.agree()
             if self.checks is not None:
+                consent.agree()
                 self.checks.compare(self.section, state, scalars, rng, consent)
-            given = self._exchange_small(state)
-            self._folding.execute(self.section.sums, consent.note, self._seen())
+            small, found = self._exchange_sums()
+            self._folding.execute(self.section.sums, found, consent, self._seen())
+            given: dict[str, Any] = {}
+            consent.attempt(lambda: self._fold_small(state, small, given))
             self.section.forget()
             result: list[StepResult] = []
+            slots = self._in_phases(state)
             for phase, executor in zip(self.tail.phases, self._phases, strict=True):
                 if executor is self._phases[-1]:
                     # Every digest of every message is right, at every worker, before any update.
                     consent.agree()
                     self.state_intact = False
                 result.clear()
-                work = partial(self._execute, executor, state, given, scalars, result)
+                work = partial(self._execute, executor, slots, given, scalars, result)
                 consent.attempt(work)
-                self._after(phase, result, given)
-            consent.agree()
-            self._spread(state)
-            consent.agree()
-            self.state_intact = True
+                self._after(phase, result, given, slots)
+            self._spreading.execute(state)
+            self._end_spread()
         (last,) = result
         return StepResult(last.loss, last.outputs, state)
 
@@ -226,29 +250,54 @@ class DistributedStep:
 
     # -- values of rank 0, and statistics ----------------------------------------------------------
 
-    def _exchange_small(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def _exchange_sums(self) -> tuple[list[Bytes], dict[int, Bytes]]:
+        """Send losses and statistics to all, and the first of the sums to their owners. Returns
+        every worker's losses and statistics, and the sums that this worker got, by sender. Raises
+        what a worker could not do."""
+        folding, section, rank = self._folding, self.section, self.rank
+        sizes = [self._small_bytes(r) for r in range(self.transport.size)]
+        own: list[Bytes] = []
+
+        def pack() -> None:
+            host = self._device.host
+            own.extend(as_bytes(host(t)) for v in self._small_values for t in section.sums[v])
+            own.extend(
+                as_bytes(found[v]) for found in section.statistics for v in section.carrying.sent
+            )
+
+        self.consent.attempt(pack)
+        found = self.consent.exchange(
+            "losses and partial sums",
+            lambda other: [*folding.parts(section.sums, 0, other), *own],
+            [sizes[rank] + folding.nbytes(0, rank, r) for r in range(len(sizes))],
+            [sizes[r] + folding.nbytes(0, r, rank) for r in range(len(sizes))],
+        )
+        found[rank] = _joined(own)
+        ends = [found[r].nbytes - size for r, size in enumerate(sizes)]
+        small = [found[r][end:] for r, end in enumerate(ends)]
+        return small, {r: body[: ends[r]] for r, body in found.items() if r != rank}
+
+    def _small_bytes(self, rank: int) -> int:
+        """The bytes of worker `rank`'s losses and statistics."""
+        parts = len(share(rank, self.transport.size, self.micro_batches))
+        width = sum(self.program.type_of(v).nbytes for v in self.section.carrying.sent)
+        return 4 * len(self._small_values) * len(self._folding.trees[rank]) + width * parts
+
+    def _fold_small(
+        self, state: Mapping[str, Tensor], bodies: Sequence[Bytes], given: dict[str, Any]
+    ) -> None:
         """Fold the values of rank 0, and carry the carried slots: inputs of the phases."""
-        trees, sent = self._folding.trees, self.section.carrying.sent
-        values = sorted({small.value for small in self._small})
-        parts = [share(r, self.transport.size, self.micro_batches) for r in range(len(trees))]
-        host = self._device.host
-        own = [as_bytes(host(t)) for v in values for t in self.section.sums[v]]
-        own += [as_bytes(found[v]) for found in self.section.statistics for v in sent]
-        width = sum(self.program.type_of(v).nbytes for v in sent)
-        sizes = [
-            4 * len(values) * len(tree) + width * len(part)
-            for tree, part in zip(trees, parts, strict=True)
-        ]
-        bodies = self._gather(own, sizes, "losses and statistics")
+        trees = self._folding.trees
         at = [0] * len(bodies)
 
         def take(rank: int, nbytes: int) -> Bytes:
             at[rank] += nbytes
-            return bodies[rank][at[rank] - nbytes : at[rank]]
+            # A copy: a body may begin at any address.
+            return np.array(bodies[rank][at[rank] - nbytes : at[rank]])
 
         sums = {
             v: [take(r, 4 * len(tree)).view(np.float32) for r, tree in enumerate(trees)]
-            for v in values
+            for v in self._small_values
         }
         seen = self._seen()
         if seen is not None:
@@ -256,18 +305,18 @@ class DistributedStep:
                 for source, body in enumerate(bodies_of):
                     for place in range(len(trees[source])):
                         seen(source, place, v, as_bytes(body[place : place + 1]))
-        given: dict[str, Any] = {}
         for small in self._small:
             total = fold_small(trees, sums[small.value], self._device, self._run, small.attrs)
             given[value_name(Value(small.node, 0))] = total
         if self._link is not None:
-            self.consent.attempt(lambda: self._carry(state, parts, take))
+            self._carry(state, take)
             for slot, value in self.program.carried:
                 given[value_name(value)] = self._carried[slot]
-        return given
 
-    def _carry(self, state: Mapping[str, Tensor], parts: Sequence[range], take: Any) -> None:
+    def _carry(self, state: Mapping[str, Tensor], take: Callable[[int, int], Bytes]) -> None:
         assert self._link is not None
+        size = self.transport.size
+        parts = [share(r, size, self.micro_batches) for r in range(size)]
         for slot, tensor in self._carried.items():
             self._device.copy(state[slot], tensor)
         slots = {**state, **self._carried}
@@ -283,66 +332,51 @@ class DistributedStep:
                     batch[value_name(value)] = data.reshape(type_.shape)
                 self._link.run_step(slots, batch)
 
-    def _gather(self, own: Sequence[Bytes], sizes: Sequence[int], what: str) -> list[Bytes]:
-        """What every worker sends to every other; `sizes` are those of all."""
-        longest = max(sizes)
-        if not longest:
-            return [np.empty(0, np.uint8) for _ in sizes]
-        filling = np.zeros(longest - sizes[self.rank], np.uint8)
-        found = []
-        for rank, message in enumerate(self.transport.gather(sealed([*own, filling]))):
-            try:
-                found.append(opened(message, rank, what))
-            except TransportFaultError as error:
-                self.consent.note(error)
-                found.append(message)
-        return found
-
-    def _after(self, phase: Phase, result: Sequence[StepResult], given: dict[str, Any]) -> None:
+    def _after(
+        self,
+        phase: Phase,
+        result: Sequence[StepResult],
+        given: dict[str, Any],
+        slots: Mapping[str, Tensor],
+    ) -> None:
         """Exchange what other owners need of a phase, and keep what this worker's next one does."""
         outputs = result[0].outputs if result else {}
         for value in phase.kept:
             if outputs:
                 given[value_name(value)] = outputs[value_name(value)]
-        if not phase.exchanged:
+        sizes = self._norms.sizes(phase)
+        if not any(sizes):
             return
-        size = self.transport.size
-        of: list[list[Value]] = [[v for v, r in phase.exchanged if r == k] for k in range(size)]
-        nbytes = [sum(self.program.type_of(v).nbytes for v in values) for values in of]
-        own = [
-            as_bytes(outputs[value_name(v)])
-            if outputs
-            else np.zeros(self.program.type_of(v).nbytes, np.uint8)
-            for v in of[self.rank]
-        ]
-        for rank, body in enumerate(self._gather(own, nbytes, "norms")):
-            at = 0
-            for value in of[rank]:
-                type_ = self.program.type_of(value)
-                data = body[at : at + type_.nbytes].copy().view(DTYPES[type_.dtype])
-                given[value_name(value)] = data.reshape(type_.shape)
-                at += type_.nbytes
+        own: list[Bytes] = []
 
-    # -- the new tensors ---------------------------------------------------------------------------
+        def operand(x: Value) -> Tensor:
+            if x.is_input:
+                return slots[self.program.inputs[x.out].name]
+            made = self._results.get(x)
+            if made is not None:
+                return made
+            return on_device(self._device, as_bytes(given[value_name(x)]), "f32")
 
-    def _spread(self, state: Mapping[str, Tensor]) -> None:
-        """Send the new values of this worker's slots that all hold, and receive the others'."""
-        others = [r for r in range(self.transport.size) if r != self.rank]
-        for number in range(max(map(len, self._sent), default=0)):
-            exchange = Round(self.transport, "new tensors")
-            for owner, listed in enumerate(self._sent):
-                if number >= len(listed):
-                    continue
-                if owner == self.rank:
-                    host = self._device.host
-                    parts = [part_of(self._device, state[s.key], s) for s in listed[number]]
-                    exchange.send([as_bytes(host(part)) for part in parts], others)
-                else:
-                    exchange.expect(sum(s.nbytes for s in listed[number]), owner)
-            for owner, body in exchange.finish(self.consent.note).items():
-                at = 0
-                for segment in self._sent[owner][number]:
-                    data = body[at : at + segment.nbytes].view(DTYPES[segment.type.dtype])
-                    at += segment.nbytes
-                    place = part_of(self._device, state[segment.key], segment)
-                    self._device.write(data, place)
+        self.consent.attempt(lambda: own.extend(self._norms.own(phase, outputs, operand)))
+        lengths = [sizes[self.rank]] * len(sizes)
+        found = self.consent.exchange("norms", lambda _: own, lengths, sizes)
+        found[self.rank] = _joined(own)
+        bodies = [found[r] for r in range(len(sizes))]
+        self.consent.attempt(lambda: self._norms.take(phase, bodies, given))
+
+    def _end_spread(self) -> None:
+        """A worker that has not got the others' new values says so at the next exchange, before
+        anything is updated again. Their owners have them, and commit to them, as they should; and
+        worker 0, which writes them down, goes no further."""
+        fault = self.consent.fault
+        if fault is None:
+            self.state_intact = True
+            return
+        self.consent.last()
+        if self.rank == 0:
+            raise fault
+
+
+def _joined(parts: Sequence[Bytes]) -> Bytes:
+    joined: Bytes = np.concatenate([np.empty(0, np.uint8), *parts])
+    return joined

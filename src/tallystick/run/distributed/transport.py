@@ -1,7 +1,7 @@
 """The bytes between workers, moved by torch.distributed (gloo): the one file here with torch.
 
-Bytes are sent from worker to worker, gathered and broadcast. No collective computes: the sums of an
-all-reduce depend on sizes, channels and algorithms, so none may decide a bit.
+Bytes are sent from worker to worker. No collective computes: the sums of an all-reduce depend on
+sizes, channels and algorithms, so none may decide a bit.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Transport:
     """The connections of a worker to all others. Every receipt ends within the timeout.
 
     Raises PeerLostError where a worker is gone or silent. `sent` counts the bytes that this worker
-    sent to others; a broadcast and a gathering count for each of them.
+    sent to others. Between two workers messages arrive in the order in which they are sent.
     """
 
     def __init__(self, meeting: Meeting) -> None:
@@ -147,21 +147,23 @@ class Transport:
             return Pending(self._dist.irecv(self._torch.from_numpy(into), source), source, into)
 
     def gather(self, data: Bytes) -> list[Bytes]:
-        """The `data` of every worker, of one length, at every worker."""
-        self.sent += data.nbytes * (self.size - 1)
+        """The `data` of every worker, of one length, at every worker: sent to each at once, where
+        a ring would wait for every worker in turn."""
         found = [np.empty_like(data) for _ in range(self.size)]
-        with _naming(None):
-            self._dist.all_gather(
-                [self._torch.from_numpy(one) for one in found], self._torch.from_numpy(data)
-            )
+        found[self.rank][:] = data
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        pending = [self.receive(found[rank], rank) for rank in others]
+        for one in pending + [self.send(data, rank) for rank in others]:
+            one.wait()
         return found
 
     def broadcast(self, data: Bytes, source: int) -> None:
         """Worker `source`'s `data` at every worker, in place."""
-        if self.rank == source:
-            self.sent += data.nbytes * (self.size - 1)
-        with _naming(None if self.rank == source else source):
-            self._dist.broadcast(self._torch.from_numpy(data), source)
+        if self.rank != source:
+            self.receive(data, source).wait()
+            return
+        for one in [self.send(data, rank) for rank in range(self.size) if rank != source]:
+            one.wait()
 
     def close(self) -> None:
         """End all connections: whoever waits for this worker learns at once that it is gone."""

@@ -23,7 +23,7 @@ from tallystick.kernels.devices import context_on
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.engine import TeamEngine
-from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.hello import join
 from tallystick.run.distributed.team import Order, Team, TeamState
@@ -31,6 +31,7 @@ from tallystick.run.distributed.torchrun import speaks
 from tallystick.run.distributed.transport import Meeting
 
 LOST, FAULT = "lost", "fault"
+LAST_WORDS = 8000  # bytes of them at most
 Answering = Callable[[ShareChecks], None]
 HandOf = Callable[[Mapping[str, Any]], Hand]
 
@@ -51,15 +52,15 @@ def follow(team: Team, answering: Answering | None = None) -> None:
                 # An error of its own ends this worker, which says why.
                 engine = TeamEngine(team.job, state, argument, team.context, team=team)
             continue
+        engine = _at(engine, argument if order == Order.STEP else None)
         try:
-            assert engine is not None and isinstance(engine.state, TeamState)
+            assert isinstance(engine.state, TeamState)
             if order == Order.STEP:
-                assert engine.step == argument
                 engine.run()
             elif order == Order.DIGESTS:
                 team.digests(engine.state)
             elif order == Order.FETCH:
-                team.fetch(engine.state, argument)
+                team.send(engine.state, argument)
             elif order == Order.DISPUTE:
                 assert team.checks is not None and answering is not None
                 answering(team.checks)
@@ -67,6 +68,20 @@ def follow(team: Team, answering: Answering | None = None) -> None:
             raise
         except TallystickError:
             pass  # worker 0 has the same error, and decides
+
+
+def _at(engine: TeamEngine | None, step: int | None) -> TeamEngine:
+    """The engine, which executes step `step` next where one is given. Raises WorkerError, which
+    ends this worker: no other knows of it, and none has begun."""
+    if engine is None or step not in (None, engine.step):
+        place = "has no state" if engine is None else f"is at step {engine.step}"
+        wants = "an order" if step is None else f"the order to execute step {step}"
+        raise WorkerError(
+            f"It {place}, and has {wants}: its own memory, worker 0's or the network between them "
+            "is faulty.",
+            RESUME,
+        )
+    return engine
 
 
 def _loaded(team: Team, step: int) -> TeamState | None:
@@ -125,7 +140,7 @@ def work(
 def _say(meeting: Meeting, key: str, text: str) -> None:
     """Leave last words for worker 0, if it is there to read them."""
     with suppress(RuntimeError):
-        meeting.put(f"{key}/{meeting.rank}", text.encode()[:8000])
+        meeting.put(f"{key}/{meeting.rank}", text.encode()[:LAST_WORDS])
 
 
 def _die_with_parent() -> None:

@@ -50,7 +50,13 @@ from tallystick.run.show.estimate import check_disk, estimate_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
 from tallystick.run.store.directory import RunStore, state_file_bytes
-from tallystick.run.store.journal import Journal, end_reason, journal_limit, loss_value
+from tallystick.run.store.journal import (
+    CONVICTED,
+    Journal,
+    end_reason,
+    journal_limit,
+    loss_value,
+)
 from tallystick.run.store.keeping import DEFAULT_KEEP, StorePolicy, spread, to_drop
 from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.signer import sign, signed_already
@@ -124,6 +130,7 @@ class _Training:
         self.policy = StorePolicy(size, options.clock)
         self.checkpoints = Checkpoints(options.context)
         self.engine.before_write = self._settle
+        self.engine.notice = self.listener.notice
         if self.job.evaluation is not None and self.job.evaluation.every:
             self.evaluator = Evaluator(self.job, options.context)
         if has_metrics(self.job.loose_terms.programs):
@@ -213,11 +220,19 @@ class _Training:
             self._fault(max(0, step - self.job.interval), step, known.hex(), root.hex())
 
     def _fault(self, first: int, last: int, old: object, new: object) -> None:
+        next_action = (
+            "The machine, its memory or its disk is faulty, or a file of the run was altered: "
+            "run `tallystick fsck`, and train again on another machine."
+        )
+        if any(CONVICTED in session for session in self.journal.content.sessions):
+            next_action = (
+                "A worker of this run was convicted. What it falsified before that, and nobody "
+                "computed again, stands in the journal: begin anew (--overwrite)."
+            )
         raise MismatchError(
             f"Repeating steps {first} to {last} gives other bits than before the restart: "
             f"the journal has {old}, this execution {new}.",
-            "The machine, its memory or its disk is faulty, or a file of the run was altered: "
-            "run `tallystick fsck`, and train again on another machine.",
+            next_action,
         )
 
     def _root(self) -> bytes:
@@ -382,7 +397,8 @@ class _Training:
 
     def _end_session(self) -> None:
         spent = self.options.clock() - self.policy.started
-        self.journal.session_end(self.engine.step, round(1000 * spent))
+        facts = self.engine.session_end()
+        self.journal.session_end(self.engine.step, round(1000 * spent), facts)
 
     def _drop_pauses(self) -> None:
         """Remove the states of pauses: no signature will cover them."""

@@ -356,7 +356,7 @@ class RunStore:
     def store_state(self, step: int, state: State) -> None:
         """Write state[step], either whole or not at all. Raises StorageError."""
         path, metadata = self.checkpoint_path(step), state_metadata(step)
-        write_each(path, state.file_types(), state.tensor, metadata)
+        write_each(path, state.file_types(), state.pieces, metadata)
 
     def state_file(self, step: int) -> StateFile:
         """The file of state[step], to be written while the run goes on."""
