@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ from tallystick import _core
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+
+# torch's threads wait for one another asleep: several test processes share the processors, and a
+# thread that spins takes one from a thread with work. Read when torch is loaded; bits do not change.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A shared machine has bad minutes: a test may be slow, it may not be random.
 settings.register_profile("tallystick", deadline=None, derandomize=True)
