@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,6 +41,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker(skipped)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Each of several test processes takes its share of the processors.
+
+    Tests about threads set their number, and the processes that tests start have the usual one.
+    """
+    share = max(1, _core.threads() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    _core.set_threads(share)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(share)
 
 
 @pytest.fixture(scope="session")
