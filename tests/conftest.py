@@ -16,8 +16,8 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
-# torch's threads wait for one another asleep: several test processes share the processors, and a
-# thread that spins takes one from a thread with work. Read when torch is loaded; bits do not change.
+# torch's threads wait for one another asleep: test processes share the processors, and a thread
+# that spins takes one from a thread with work. Read when torch is loaded; no bit changes.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A shared machine has bad minutes: a test may be slow, it may not be random.
