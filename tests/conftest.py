@@ -14,6 +14,7 @@ from hypothesis import settings
 from tallystick import _core
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded import thread_probe
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 # torch's threads wait for one another asleep: test processes share the processors, and a thread
@@ -70,6 +71,15 @@ def restore_dispatch() -> Iterator[None]:
     yield
     _core.set_isa(isa)
     _core.set_threads(threads)
+
+
+@pytest.fixture
+def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of numpy's BLAS are probed once for each engine and number, not once a step.
+
+    For long runs on several threads, into which no stranger comes (NUMERICS 1.7).
+    """
+    monkeypatch.setattr(thread_probe, "entries", lambda: 0)
 
 
 @pytest.fixture(scope="session")
