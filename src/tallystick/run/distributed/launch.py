@@ -26,6 +26,7 @@ from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.maker import TeamMaker
 from tallystick.run.distributed.team import Order, Team, owners_of
+from tallystick.run.distributed.torchrun import check_signalled, outliving_sigterm, say_ending
 from tallystick.run.distributed.transport import Meeting, launched
 from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
@@ -138,6 +139,7 @@ class Others:
 
     def check(self) -> None:
         """Raise WorkerError where one of them is known to have ended."""
+        check_signalled()
         why = self._known()
         if why is not None:
             raise why
@@ -205,6 +207,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
+@outliving_sigterm
 def train_with(
     job: Job,
     out: Path,
@@ -243,6 +246,7 @@ def train_with(
     except PeerLostError as error:
         raise (error if team is not None else others.explained(error)) from error.__cause__
     finally:
+        say_ending(meeting)
         _dismiss(team)
         others.end()
 
@@ -310,7 +314,8 @@ def as_launched(
     answering: Answering | None = None,
 ) -> Callable[[], int] | None:
     """What this process is to do if torchrun started it as a worker other than the first: be that
-    worker; the result is the exit code."""
+    worker; the result is the exit code. It raises PeerLostError where worker 0 is gone, and nobody
+    else says so."""
     found = launched()
     if found is None or found[0] == 0:
         return None
