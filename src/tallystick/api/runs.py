@@ -18,8 +18,9 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
-from tallystick.run.distributed.going_on import STOP, going_on
+from tallystick.run.distributed.going_on import STOP, going_on, said
 from tallystick.run.distributed.launch import threads_each, train_by
+from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
@@ -79,7 +80,8 @@ def train(
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
-    how = going_on(on_conviction, retries, workers, check_workers is not None, False)
+    checked = check_workers is not None
+    how = going_on(on_conviction, retries, workers, checked, launched() is not None)
     if threads is None and workers > 1:
         threads = threads_each(workers)
     options = Options(
@@ -116,7 +118,7 @@ def train(
     if not result.finished:
         raise KeyboardInterrupt(
             f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
-            "goes on from here."
+            f"goes on from here.{said(result.convicted)}"
         )
     return result
 

@@ -126,14 +126,23 @@ class Transport:
         self.rank, self.size, self.sent = meeting.rank, meeting.size, 0
         self._torch = torch = _torch()
         self._dist = torch.distributed
-        with _naming(None):
-            self._dist.init_process_group(
-                "gloo",
-                store=meeting.store,
-                rank=self.rank,
-                world_size=self.size,
-                timeout=timedelta(seconds=meeting.timeout),
+        if self._dist.is_initialized():
+            raise UsageError(
+                "This process has a process group of torch.distributed already.",
+                "Train in a process of its own, or call destroy_process_group() before.",
             )
+        try:
+            with _naming(None, (RuntimeError, ValueError)):
+                self._dist.init_process_group(
+                    "gloo",
+                    store=meeting.store,
+                    rank=self.rank,
+                    world_size=self.size,
+                    timeout=timedelta(seconds=meeting.timeout),
+                )
+        except PeerLostError:
+            self.close()
+            raise
 
     def send(self, data: Bytes, to: int) -> Pending:
         """Begin to send `data`, which stays as it is until the sending is waited for."""
@@ -184,9 +193,11 @@ class Pending:
 
 
 @contextmanager
-def _naming(peer: int | None) -> Iterator[None]:
+def _naming(
+    peer: int | None, errors: tuple[type[Exception], ...] = (RuntimeError,)
+) -> Iterator[None]:
     """Turn an error of torch into one that names the worker at the other end."""
     try:
         yield
-    except RuntimeError as error:
+    except errors as error:
         raise PeerLostError(peer, str(error)) from error
