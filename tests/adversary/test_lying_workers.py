@@ -186,6 +186,10 @@ def checked_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
 
 
+def at_once(retries: int, convictions: bool = False) -> GoingOn:
+    return GoingOn(convictions, retries, wait=lambda _: None)
+
+
 def sessions_of(job: Job, out: Path) -> list[dict[str, Any]]:
     return RunStore(out).journal(job).sessions
 
@@ -206,6 +210,9 @@ def test_the_run_goes_on_without_the_convicted(
     found = train_in_threads(job, out, 3, checking, hand, how=how)
     assert found.finished and found.run_root == one.run_root
     assert [(c.worker, c.workers, c.step) for c in found.convicted] == [(1, 3, 3), (1, 2, 3)]
+    assert found.convicted_before == ()
+    again = train_in_threads(job, out, 2, checking)
+    assert (again.convicted, again.convicted_before) == ((), ((1, 3), (1, 2)))
     assert [s["workers"] for s in sessions_of(job, out)[:2]] == [3, 2]
     assert [s.get("convicted_worker") for s in sessions_of(job, out)] == [1, 1, None]
     for convicted, name in zip(found.convicted, ("step-3", "step-3-2"), strict=True):
@@ -301,13 +308,15 @@ def test_retries_go_on_with_new_workers(job: Job, one: RunSummary, tmp_path: Pat
     hands = [_NoMemory(), _NoMemory(), Hand()]
     checking = shares.checking_of(1.0, job.directory, out)
     with pytest.raises(MachineFaultError, match="too little memory"):
-        train_in_threads(job, out, 2, checking, lambda _: _NoMemory(), how=GoingOn(retries=1))
+        train_in_threads(job, out, 2, checking, lambda _: _NoMemory(), how=at_once(1))
 
     def hand(rank: int) -> Hand:
         return hands.pop(0) if rank else Hand()
 
-    how = GoingOn(retries=2, tell=told.append)
+    waits = list[float]()
+    how = GoingOn(retries=2, tell=told.append, wait=waits.append)
     found = train_in_threads(job, out, 2, checking, hand, how=how)
+    assert waits == [0.5, 1.0]
     assert (found.run_root, found.workers, found.convicted) == (one.run_root, 2, ())
     assert [text.rpartition("; ")[2] for text in told] == [
         "1 of 2 retries are left.",
@@ -344,6 +353,7 @@ def test_what_cannot_go_on_is_refused() -> None:
         (("stop", 1, 2, True, True), "torchrun ends and starts"),
         (("stop", 1, 1, False, False), "no others"),
         (("stop", -1, 2, False, False), "no number of retries"),
+        (("stop", 1001, 2, False, False), "Give 0 to 1,000"),
         (("go", 0, 2, True, False), "after a conviction"),
     ):
         with pytest.raises(UsageError, match=named):

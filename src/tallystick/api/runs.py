@@ -18,7 +18,7 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
-from tallystick.run.distributed.going_on import STOP, going_on
+from tallystick.run.distributed.going_on import STOP, going_on, said
 from tallystick.run.distributed.launch import threads_each, train_by
 from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.auditor import audit_run
@@ -118,7 +118,7 @@ def train(
     if not result.finished:
         raise KeyboardInterrupt(
             f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
-            "goes on from here."
+            f"goes on from here.{said(result.convicted)}"
         )
     return result
 

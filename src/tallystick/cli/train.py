@@ -33,7 +33,7 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
-from tallystick.run.distributed.going_on import CONTINUE, STOP, going_on
+from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, going_on, said
 from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
     as_launched,
@@ -76,6 +76,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
             | {"phase": c.phase, "case": c.case, "evidence": c.evidence, "job": c.job}
             for c in result.convicted
         ],
+        "convicted_before": [{"worker": w, "workers": n} for w, n in result.convicted_before],
         "seconds": result.seconds,
     }
 
@@ -115,7 +116,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @click.option(
     "--retries",
-    type=click.IntRange(0, 1_000_000),
+    type=click.IntRange(0, MOST_RETRIES),
     default=0,
     show_default=True,
     help="With --workers: so many times go on with new processes where a worker died or failed.",
@@ -214,13 +215,14 @@ def train(
     if not result.finished:
         note(
             f"Stopped after step {result.steps} of {loaded.steps}; nothing is lost. "
-            "The same command goes on from here."
+            f"The same command goes on from here.{said(result.convicted)}"
         )
         finish(CANNOT_CHECK)
     if not as_json:
         _say_finished(result, key is None)
-    if result.convicted:
+    if result.convicted or result.convicted_before:
         note(_after_convictions(result, check_workers, out))
+    if result.convicted:
         finish(MISMATCH)
     if result.followed is not None and not result.followed.accepted:
         finish(MISMATCH)
@@ -267,10 +269,14 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
 
 def _after_convictions(result: RunSummary, fraction: float | None, out: str) -> str:
     """What the user has to know of a run that is complete, and had workers that lied."""
-    count = len(result.convicted)
-    found = f"The run is complete; {count} worker{'s were' if count > 1 else ' was'} convicted. "
-    if fraction == 1:
-        return found + "Every share was computed again: none of the false ones is in the run."
+    count, before = len(result.convicted), len(result.convicted_before)
+    found = f"The run is complete; {count} worker{' was' if count == 1 else 's were'} convicted"
+    found += f", and {before} in earlier commands. " if before else ". "
+    if fraction == 1 and not result.convicted_before:
+        return found + (
+            "Every share of the steps of this command was computed again by another worker. For "
+            f"steps of earlier commands, folds and updates see `tallystick audit {out}`."
+        )
     return found + (
         "Shares of theirs that were not drawn may be false, and stand in the run: "
         f"`tallystick audit {out}` finds whether there are any."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tallystick.commit.split import joined
 from tallystick.kernels.device import Device, Tensor
 from tallystick.kernels.table import Run
 from tallystick.numerics.types import TensorType
@@ -62,37 +63,18 @@ class PartialSums:
         self.run({"mean": False}, [left, right], [left])
 
 
-def subtrees(parts: range) -> list[tuple[int, int]]:
-    """(level, first micro-batch) of the sums that PartialSums holds after these micro-batches: the
-    largest subtrees of the split that lie in the range, in order."""
-    held: list[tuple[int, int]] = []
-    for part in parts:
-        level, first = 0, part
-        while part >> level & 1 and held and held[-1][0] == level:
-            first = held.pop()[1]
-            level += 1
-        held.append((level, first))
-    return held
-
-
 def merge(
     given: Sequence[tuple[tuple[int, int], Tensor]], add: Callable[[Tensor, Tensor], None]
 ) -> Tensor:
     """The sum over all micro-batches of sums of subtrees: ((level, first micro-batch), sum) in
     order, from micro-batch 0 on. `add(left, right)` adds `right` to `left`, in place."""
-    held: list[tuple[int, Tensor]] = []
-    for (level, first), one in given:
-        while first >> level & 1 and held and held[-1][0] == level:
-            left = held.pop()[1]
-            add(left, one)
-            one, level = left, level + 1
-            first -= 1 << (level - 1)
-        held.append((level, one))
-    total = held.pop()[1]
-    while held:
-        left = held.pop()[1]
-        add(left, total)
-        total = left
+
+    def join(left: Tensor, right: Tensor) -> Tensor:
+        add(left, right)
+        return left
+
+    total = joined(given, join)
+    assert total is not None
     return total
 
 

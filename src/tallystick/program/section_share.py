@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.commit.split import subtrees
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.device import Buffer, Tensor
 from tallystick.numerics.operators.fold import FOLD
@@ -14,7 +15,7 @@ from tallystick.program.carry import Carrying, zeros_of
 from tallystick.program.expand import ExpandedNodes, expand
 from tallystick.program.ir import Input, Program, Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import PartialSums, subtrees
+from tallystick.program.partial_sums import PartialSums
 from tallystick.program.pieces import given, piece, slot_name, value_name
 from tallystick.program.repeat import RepeatedSection
 

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.commit.ranges import joined_root, range_roots, subtrees_of
+from tallystick.commit.ranges import joined_root, range_roots
+from tallystick.commit.split import subtrees
 from tallystick.commit.tensor import LEAF_BYTES, header_of, tensor_digest
 
 PER_LEAF = LEAF_BYTES // 4
@@ -31,7 +32,7 @@ def test_the_digest_of_any_ranges(count: int, cuts: list[int]) -> None:
 @given(st.integers(0, 3000), st.integers(0, 3000))
 def test_subtrees_are_aligned_few_and_cover_the_range(a: int, b: int) -> None:
     start, stop = min(a, b), max(a, b)
-    found, at = subtrees_of(start, stop), start
+    found, at = subtrees(range(start, stop)), start
     for level, first in found:
         assert first == at and first % (1 << level) == 0
         at += 1 << level

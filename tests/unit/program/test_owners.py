@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from micro_samples import micro_step
 from program_samples import linear_step
 
+from tallystick.commit.split import subtrees
 from tallystick.errors import UsageError
 from tallystick.kernels.cpu.device import CPU
 from tallystick.kernels.table import run_of
@@ -20,7 +21,7 @@ from tallystick.program.carry import Carrying
 from tallystick.program.expand import numbering
 from tallystick.program.ir import Program
 from tallystick.program.owners import Owners
-from tallystick.program.partial_sums import PartialSums, merge, share, subtrees
+from tallystick.program.partial_sums import PartialSums, merge, share
 from tallystick.program.tail import Tail
 
 ADD = run_of(FOLD)

@@ -24,6 +24,7 @@ from tallystick.commit.signing import (
     Signature,
     verify_run,
 )
+from tallystick.commit.split import subtrees
 from tallystick.commit.tensor import TensorHeader, check_canonical, tensor_digest
 from tallystick.commit.tensor_stream import TensorStream
 from tallystick.errors import CounterpartyError, TallystickError, UsageError
@@ -35,13 +36,13 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import PartialSums, share, subtrees
+from tallystick.program.partial_sums import PartialSums, share
 from tallystick.program.pieces import value_name
 from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Share, Tree, parts_of, statistic_slot, sum_slot
 from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.false_share import FalseShareError
-from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.faults import OtherBytesError, WorkerError
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
 from tallystick.run.distributed.transport import Bytes, Transport
@@ -463,7 +464,7 @@ class ShareChecks:
         drawn = next(d for d in self.all if (d.owner, d.tree) == (source, tree))
         if self._streams.pop(key).digest() != self.claims[drawn.number].made[slot]:
             note(
-                WorkerError(
+                OtherBytesError(
                     f"The bytes that worker {source} sent in step {self.step} are not those that "
                     f"it signed ({slot}).",
                     f"Nothing was updated. Train without worker {source}, or check its machine "

@@ -13,6 +13,7 @@ from tallystick.run.distributed.team import Team
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import (
     CONVICTED,
+    CONVICTED_TOO,
     ENDED_BY,
     ENDED_WHEN_DRAWN,
     Journal,
@@ -24,10 +25,11 @@ def name_who_ended(error: WorkerError, team: Team, out: Path) -> None:
     """Record in the journal of the run at `out` that the worker of `error` has ended the session.
 
     Where its work was drawn just then, `error` says so, and how often that has happened: a worker
-    that lies may see by the time that others take that it is drawn.
+    that lies may see by the time that others take that it is drawn. Of bytes that arrived altered
+    nothing is recorded: sender, receiver or the network between them has altered them.
     """
     rank, checks = error.rank, team.checks
-    if rank is None:
+    if rank is None or error.accuses:
         return
     drawn = checks is not None and rank in checks.open
     sessions = _record(team.job, out, {ENDED_BY: rank, ENDED_WHEN_DRAWN: drawn})
@@ -42,10 +44,10 @@ def name_who_ended(error: WorkerError, team: Team, out: Path) -> None:
     )
 
 
-def record_conviction(worker: int, team: Team, out: Path) -> None:
-    """Record in the journal of the run at `out` that the session ended with the conviction of a
-    worker."""
-    _record(team.job, out, {CONVICTED: worker})
+def record_convictions(workers: Sequence[int], team: Team, out: Path) -> None:
+    """Record in the journal of the run at `out` that the session ended with the conviction of one
+    worker, or of both parties of a dispute."""
+    _record(team.job, out, dict(zip((CONVICTED, CONVICTED_TOO), workers, strict=False)))
 
 
 def _record(job: Job, out: Path, facts: Mapping[str, int]) -> Sequence[Mapping[str, object]]:

@@ -52,7 +52,8 @@ class TeamEngine(Engine):
             raise
         except WorkerError as error:
             # Bytes that are not those signed are asked for once more, before anyone is named.
-            if self.team.rank or self.team.checks is None or not self._intact():
+            again = self.team.checks is not None and not error.lasts and self._intact()
+            if self.team.rank or not again:
                 raise
             self.repeated += 1
             self.notice(f"Step {self.step} is executed once more: {error.message}")

@@ -13,9 +13,15 @@ RESUME = (
 class WorkerError(MachineFaultError):
     """A worker of the run ended, fell silent, or does not fit the others.
 
-    `rank` is the worker that ended the session or says so; None where that is not known."""
+    `rank` is the worker that ended the session or says so; None where that is not known. `begun`
+    says that the session was in the run's journal by then; `accuses`, that one worker says it of
+    another's bytes, which proves nothing about either; `lasts`, that its worker's state is spoiled,
+    so that the next attempt at the step ends alike."""
 
     rank: int | None = None
+    begun: bool = False
+    accuses: bool = False
+    lasts: bool = False
 
     def of(self, rank: int) -> WorkerError:
         """The same error, of worker `rank`."""
@@ -32,8 +38,16 @@ class PeerLostError(WorkerError):
         self.rank = rank
 
 
+class OtherBytesError(WorkerError):
+    """Bytes from a worker are not those that it has signed."""
+
+    accuses = True
+
+
 class TransportFaultError(WorkerError):
     """Bytes from worker `rank` arrived other than they were sent."""
+
+    accuses = True
 
     def __init__(self, rank: int, what: str) -> None:
         super().__init__(

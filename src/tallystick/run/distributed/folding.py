@@ -15,12 +15,13 @@ from functools import partial
 
 import numpy as np
 
+from tallystick.commit.split import subtrees
 from tallystick.kernels.device import Device, Tensor
 from tallystick.kernels.table import Run
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import merge, share, subtrees
+from tallystick.program.partial_sums import merge, share
 from tallystick.run.distributed.bundles import Segment, bundles, on_device, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport

@@ -6,15 +6,20 @@ would, from the last stored checkpoint. The bits are those of one worker, so of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tallystick.errors import UsageError
+from tallystick.errors import TallystickError, UsageError
 from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
 from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.execute.trainer import Options, RunSummary
 
 STOP, CONTINUE = "stop", "continue"  # what follows a conviction
+MOST_RETRIES = 1000
+# Seconds before the first retry, twice as many before each other one, and these at most.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 # Trains with so many workers to the end of the run or its first error.
 Once = Callable[[int, Options], RunSummary]
 
@@ -24,12 +29,14 @@ class GoingOn:
     """When the run goes on in the same command.
 
     `convictions`: without a worker that was convicted. `retries`: so many times with new processes
-    where a worker died, fell silent or failed. `tell` gets a sentence each time.
+    where a worker died, fell silent or failed. `tell` gets a sentence each time. `wait` waits so
+    many seconds before a retry.
     """
 
     convictions: bool = False
     retries: int = 0
     tell: Callable[[str], None] = lambda _: None
+    wait: Callable[[float], None] = time.sleep
 
     @property
     def ever(self) -> bool:
@@ -45,8 +52,8 @@ def going_on(
         raise UsageError(
             f"There is no {on_conviction!r} after a conviction.", f"Say {STOP} or {CONTINUE}."
         )
-    if retries < 0:
-        raise UsageError(f"{retries} is no number of retries.", "Give 0 or more.")
+    if not 0 <= retries <= MOST_RETRIES:
+        raise UsageError(f"{retries} is no number of retries.", f"Give 0 to {MOST_RETRIES:,}.")
     found = GoingOn(on_conviction == CONTINUE, retries)
     if found.convictions and not checked:
         raise UsageError(
@@ -71,14 +78,28 @@ def train_on(once: Once, workers: int, options: Options, how: GoingOn) -> RunSum
     """Train by `once` with `workers` workers, and by it again with fewer or new ones as `how` says.
 
     The summary names the workers that were convicted. Raises the errors of `once` that `how` does
-    not go on from; so a conviction of worker 0, which is this process.
+    not go on from; so a conviction of worker 0, which is this process. Their messages say who was
+    convicted before.
     """
-    convicted: tuple[ConvictedWorker, ...] = ()
+    convicted: list[ConvictedWorker] = []
+    with _told(convicted):
+        return _train_on(once, workers, options, how, convicted)
+
+
+def _train_on(
+    once: Once, workers: int, options: Options, how: GoingOn, convicted: list[ConvictedWorker]
+) -> RunSummary:
     retries, began = how.retries, options.clock()
     while True:
         try:
             found = once(workers, options)
-            return replace(found, convicted=convicted, seconds=options.clock() - began)
+            before = found.convicted_before
+            return replace(
+                found,
+                convicted=tuple(convicted),
+                convicted_before=before[: max(0, len(before) - len(convicted))],
+                seconds=options.clock() - began,
+            )
         except WorkerConvictedError as error:
             gone = error.convicted
             if not how.convictions or any(one.worker == 0 for one in gone):
@@ -87,7 +108,9 @@ def train_on(once: Once, workers: int, options: Options, how: GoingOn) -> RunSum
             workers -= len(gone)
             for one in gone:
                 how.tell(_convicted(one))
-            how.tell(f"The run goes on without it, {_by(workers)}.")
+            without = "it" if len(gone) == 1 else "them"
+            how.tell(f"The run goes on without {without}, {_by(workers)}.")
+            options = replace(options, overwrite=False)
         except WorkerError as error:
             if not retries:
                 raise
@@ -96,7 +119,27 @@ def train_on(once: Once, workers: int, options: Options, how: GoingOn) -> RunSum
                 f"{error.message} The run goes on with new processes; "
                 f"{retries} of {how.retries} retries are left."
             )
-        options = replace(options, overwrite=False)
+            how.wait(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(how.retries - retries - 1, 10)))
+            # Only a run that this command has begun is its own.
+            options = replace(options, overwrite=options.overwrite and not error.begun)
+
+
+@contextmanager
+def _told(convicted: Sequence[ConvictedWorker]) -> Iterator[None]:
+    """An error says who was convicted before it: where the run does not complete, nothing else
+    does that lasts."""
+    try:
+        yield
+    except TallystickError as error:
+        if isinstance(error, WorkerConvictedError):
+            error.convicted = (*convicted, *error.convicted)
+        error.message += said(convicted)
+        raise
+
+
+def said(convicted: Sequence[ConvictedWorker]) -> str:
+    """Sentences about workers that were convicted, each after a space; none for none."""
+    return "".join(f" Before that: {_convicted(one)}" for one in convicted)
 
 
 def _by(workers: int) -> str:

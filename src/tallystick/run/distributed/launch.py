@@ -19,7 +19,7 @@ from typing import Any
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.ends import name_who_ended, record_conviction
+from tallystick.run.distributed.ends import name_who_ended, record_convictions
 from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
@@ -27,7 +27,7 @@ from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.maker import TeamMaker
 from tallystick.run.distributed.team import Order, Team, owners_of
 from tallystick.run.distributed.torchrun import check_signalled, outliving_sigterm, say_ending
-from tallystick.run.distributed.transport import Meeting, launched
+from tallystick.run.distributed.transport import Meeting, Transport, launched
 from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.started import command_of
@@ -146,14 +146,34 @@ class Others:
 
     def explained(self, error: PeerLostError) -> WorkerError:
         """The error for the worker that failed first, by what the processes and the others' last
-        words say; else `error` itself."""
+        words say; else `error` itself. Where all that is known is who has lost whom, it is of the
+        worker that all losses lead to, and of none where they lead to none."""
         end = time.monotonic() + _LAST_WORDS_SECONDS
         while time.monotonic() < end:
             why = self._known()
             if why is not None:
                 return why
             time.sleep(0.05)
-        return error
+        if error.rank is None:
+            return error
+        seen, rank = [0], error.rank
+        while rank not in seen:
+            seen.append(rank)
+            lost = self._word(f"{LOST}/{rank}")
+            if not lost:
+                if rank == error.rank:
+                    return error
+                return PeerLostError(rank, f"worker {seen[-2]} has lost its connection")
+            rank = self._rank(lost)
+        return PeerLostError(
+            None, "workers " + ", ".join(map(str, sorted(seen))) + " have lost each other"
+        )
+
+    def _rank(self, word: str) -> int:
+        """The worker that a last word names; 0, of whom nothing is concluded, where it names
+        none."""
+        known = {str(rank): rank for rank in range(self.meeting.size)}
+        return known.get(word, 0)
 
     def _known(self) -> WorkerError | None:
         """The error for a worker that is known to have failed by itself."""
@@ -233,6 +253,7 @@ def train_with(
         )
     meeting = Meeting(0, workers, timeout)
     others = Others(meeting)
+    transport: Transport | None = None
     team: Team | None = None
     try:
         if launched() is None:
@@ -247,7 +268,7 @@ def train_with(
         raise (error if team is not None else others.explained(error)) from error.__cause__
     finally:
         say_ending(meeting)
-        _dismiss(team)
+        _dismiss(team, transport)
         others.end()
 
 
@@ -265,10 +286,11 @@ def lead(
     try:
         return _lead(team, out, replace(options, maker=maker), listener, checking)
     except WorkerConvictedError as error:
-        record_conviction(error.convicted[0].worker, team, out)
+        record_convictions([one.worker for one in error.convicted], team, out)
         raise
     except WorkerError as error:
         found = explained(error) if isinstance(error, PeerLostError) else error
+        found.begun = maker.begun
         if maker.begun:
             name_who_ended(found, team, out)
         if found is error:
@@ -293,17 +315,16 @@ def _lead(
         raise found from error
 
 
-def _dismiss(team: Team | None) -> None:
+def _dismiss(team: Team | None, transport: Transport | None) -> None:
     """Tell waiting workers that the run is over or paused; cut off those that wait for a dead
-    one."""
-    if team is None:
-        return
+    one. A team may have failed before it was made: its connections end too, for another one's."""
     try:
-        if team.idle:
+        if team is not None and team.idle:
             team.give(Order.END)
     except PeerLostError:
         pass
-    team.transport.close()
+    if transport is not None:
+        transport.close()
 
 
 def as_launched(

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -195,18 +196,39 @@ class Consent:
         from it, which stay until the next exchange. Raises as `agree`. Bytes that do not have their
         digest are noted, for the next verdict.
         """
-        rank, size = self.transport.rank, self.transport.size
+        each = [([r], partial(own, r), lengths[r]) for r in self._others]
+        return self._exchange(what, each, expected)
+
+    def spread(
+        self, what: str, own: Callable[[], Sequence[Bytes]], lengths: Sequence[int]
+    ) -> dict[int, Bytes]:
+        """As `exchange`, where each worker sends the same to all others: worker r `lengths[r]`
+        bytes. They are hashed once."""
+        alike = self._others, own, lengths[self.transport.rank]
+        return self._exchange(what, [alike], lengths)
+
+    @property
+    def _others(self) -> list[int]:
+        return [r for r in range(self.transport.size) if r != self.transport.rank]
+
+    def _exchange(
+        self,
+        what: str,
+        own: Sequence[tuple[list[int], Callable[[], Sequence[Bytes]], int]],
+        expected: Sequence[int],
+    ) -> dict[int, Bytes]:
+        """`own` are messages: (receivers, their parts, their bytes)."""
+        rank = self.transport.rank
         exchange = Round(self.transport, what, verdict=True, rooms=self.rooms)
-        others = [other for other in range(size) if other != rank]
-        for other in others:
+        for other in self._others:
             exchange.expect(expected[other], other)
         parts: list[Sequence[Bytes]] = []
-        self.attempt(lambda: parts.extend(own(other) for other in others))
+        self.attempt(lambda: parts.extend(make() for _, make, _ in own))
         faulty = self.fault is not None
         if faulty:  # nobody will read them
-            parts = [[np.zeros(lengths[other], np.uint8)] for other in others]
-        for other, given in zip(others, parts, strict=True):
-            exchange.send(given, [other], faulty)
+            parts = [[np.zeros(nbytes, np.uint8)] for _, _, nbytes in own]
+        for (to, _, _), given in zip(own, parts, strict=True):
+            exchange.send(given, to, faulty)
         found = exchange.finish(self.note)
         if faulty or exchange.faulty:
             self._raise(exchange.faulty | ({rank} if faulty else set()))
@@ -224,7 +246,9 @@ class Consent:
     def _raise(self, faulty: Set[int]) -> NoReturn:
         """Every worker knows who is `faulty`: these tell the others why."""
         fault, self.fault = self.fault, self._lasting
-        text = _to_bytes(fault) if fault is not None and self.transport.rank in faulty else b""
+        text = b""
+        if fault is not None and self.transport.rank in faulty:
+            text = _to_bytes(fault, fault is self._lasting)
         sizes = self.transport.gather(as_bytes(np.array([len(text)], np.int64)))
         longest = min(max(int(one.view(np.int64)[0]) for one in sizes), _FAULT_BYTES)
         texts = self.transport.gather(np.frombuffer(text.ljust(longest), np.uint8).copy())
@@ -251,7 +275,7 @@ def _node_of(error: TallystickError) -> int:
     return getattr(error, "node", 1 << 62)
 
 
-def _to_bytes(error: TallystickError) -> bytes:
+def _to_bytes(error: TallystickError, lasts: bool) -> bytes:
     kind = type(error).__name__ if isinstance(error, (NodeError, NodeFaultError)) else ""
     return json.dumps(
         {
@@ -260,20 +284,26 @@ def _to_bytes(error: TallystickError) -> bytes:
             "next_action": error.next_action[:_WORDS],
             "node": getattr(error, "node", 0),
             "state_lost": getattr(error, "state_lost", False),
+            "accuses": isinstance(error, WorkerError) and error.accuses,
+            "lasts": lasts,
         }
     ).encode()
 
 
 def _from_bytes(data: bytes, rank: int) -> TallystickError:
-    """A worker's fault as its own error, or as one of this worker."""
+    """A worker's fault as its own error, or as one of this worker. One that it reports of another
+    is of nobody: it may be either's."""
     try:
         found = json.loads(data)
         kind, message, action = (str(found[k]) for k in ("kind", "message", "next_action"))
         node, lost = int(found["node"]), bool(found["state_lost"])
+        accuses, lasts = bool(found["accuses"]), bool(found["lasts"])
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return TransportFaultError(rank, "words")
     if kind == "NodeError":
         return NodeError(message, action, node, lost)
     if kind == "NodeFaultError":
         return NodeFaultError(f"Worker {rank}: {message}", action, node, lost)
-    return WorkerError(f"Worker {rank}: {message}", action).of(rank)
+    error = WorkerError(f"Worker {rank}: {message}", action)
+    error.accuses, error.lasts = accuses, lasts
+    return error if accuses else error.of(rank)

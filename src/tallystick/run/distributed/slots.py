@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.encoding import HASH_BYTES
-from tallystick.commit.ranges import joined_root, range_roots, subtrees_of
+from tallystick.commit.ranges import joined_root, range_roots
+from tallystick.commit.split import subtrees
 from tallystick.commit.tensor import Array, TensorHeader, check_canonical
 from tallystick.commit.tensor_stream import TensorStream
 from tallystick.kernels.device import Device, Tensor
@@ -155,7 +156,7 @@ class SlotMoves:
             data = as_bytes(self.device.host(self.place(slots, segment)))
             own += range_roots(data, self._leaves(name)[self.rank].start)
         counts = [
-            len(names) + sum(len(_trees(self._leaves(name)[rank])) for name in cut)
+            len(names) + sum(len(subtrees(self._leaves(name)[rank])) for name in cut)
             for rank, names in enumerate(whole)
         ]
         data = np.frombuffer(b"".join(own).ljust(max(counts) * HASH_BYTES, b"\0"), np.uint8).copy()
@@ -166,7 +167,7 @@ class SlotMoves:
             found |= {name: next(hashes) for name in whole[rank]}
             for name in cut:
                 leaves = self._leaves(name)[rank]
-                roots[name].append((leaves, [next(hashes) for _ in _trees(leaves)]))
+                roots[name].append((leaves, [next(hashes) for _ in subtrees(leaves)]))
         for name, parts in roots.items():
             type_ = self.owners.types[name]
             found[name] = TensorHeader(type_.dtype, type_.shape).digest(joined_root(parts))
@@ -176,7 +177,3 @@ class SlotMoves:
         """The leaves of each worker's range of a cut slot: a leaf has UNIT elements of f32."""
         parts = self.owners.parts(name)
         return [range(e.start // UNIT, -(-e.stop // UNIT)) for _, e in parts]
-
-
-def _trees(leaves: range) -> list[tuple[int, int]]:
-    return subtrees_of(leaves.start, leaves.stop)

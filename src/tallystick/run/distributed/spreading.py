@@ -45,8 +45,7 @@ class Spreading:
         worker could not do before; faults of the exchange itself are noted."""
         consent, size = self.consent, len(self._rounds)
         lengths = [self._nbytes(0, owner) for owner in range(size)]
-        own = [lengths[self.rank]] * size
-        found = consent.exchange("new tensors", lambda _: self._parts(state, 0), own, lengths)
+        found = consent.spread("new tensors", lambda: self._parts(state, 0), lengths)
         rounds = max(map(len, self._rounds))
         for number in range(rounds):
             following = self._begin(state, number + 1) if number + 1 < rounds else None

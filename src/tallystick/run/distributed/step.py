@@ -358,8 +358,7 @@ class DistributedStep:
             return on_device(self._device, as_bytes(given[value_name(x)]), "f32")
 
         self.consent.attempt(lambda: own.extend(self._norms.own(phase, outputs, operand)))
-        lengths = [sizes[self.rank]] * len(sizes)
-        found = self.consent.exchange("norms", lambda _: own, lengths, sizes)
+        found = self.consent.spread("norms", lambda: own, sizes)
         found[self.rank] = _joined(own)
         bodies = [found[r] for r in range(len(sizes))]
         self.consent.attempt(lambda: self._norms.take(phase, bodies, given))

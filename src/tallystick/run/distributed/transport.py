@@ -125,6 +125,11 @@ class Transport:
         self.rank, self.size, self.sent = meeting.rank, meeting.size, 0
         self._torch = torch = _torch()
         self._dist = torch.distributed
+        if self._dist.is_initialized():
+            raise UsageError(
+                "This process has a process group of torch.distributed already.",
+                "Train in a process of its own, or call destroy_process_group() before.",
+            )
         try:
             self._dist.init_process_group(
                 "gloo",
@@ -133,7 +138,8 @@ class Transport:
                 world_size=self.size,
                 timeout=timedelta(seconds=meeting.timeout),
             )
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
+            self.close()
             raise PeerLostError(None, str(error)) from error
 
     def send(self, data: Bytes, to: int) -> Pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tallystick.run.distributed.false_share import ConvictedWorker
 from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.show.series import series
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.journal import Journal, loss_value
+from tallystick.run.store.journal import CONVICTED, CONVICTED_TOO, Journal, loss_value
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class RunSummary:
 
     `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
     of a number of training steps and a loss. `losses_of` has the training losses of each program,
-    where several take turns. `convicted` are the workers without whom the run went on.
+    where several take turns. `convicted` are the workers without whom the run went on in this
+    command, and `convicted_before` those of earlier ones, by the journal: (worker, workers).
     """
 
     directory: Path
@@ -46,6 +47,7 @@ class RunSummary:
     followed: FollowReport | None = None
     losses_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     convicted: tuple[ConvictedWorker, ...] = ()
+    convicted_before: tuple[tuple[int, int], ...] = ()
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
@@ -74,4 +76,13 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         log_bytes=store.log_bytes(),
         followed=follow_report(content),
         losses_of=found.by_program,
+        convicted_before=tuple(_convicted(content.sessions)),
     )
+
+
+def _convicted(sessions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """(worker, workers of its team) of those whom the sessions of a journal say convicted."""
+    for session in sessions:
+        for key in (CONVICTED, CONVICTED_TOO):
+            if key in session:
+                yield int(session[key]), int(session.get("workers", 1))

@@ -157,7 +157,8 @@ class JournalContent:
 
 
 # What a session's record says of a worker that ended it (run/distributed/ends.py).
-CONVICTED, ENDED_BY, ENDED_WHEN_DRAWN = "convicted_worker", "ended_by_worker", "ended_when_drawn"
+CONVICTED, CONVICTED_TOO = "convicted_worker", "convicted_too"
+ENDED_BY, ENDED_WHEN_DRAWN = "ended_by_worker", "ended_when_drawn"
 # The members of a session record that this build reads, and their types.
 _SESSION: dict[str, type] = {
     "compiler": str,

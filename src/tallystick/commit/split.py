@@ -1,0 +1,43 @@
+"""The split of COMMITMENTS 2.3 among those who have consecutive parts of it: leaves of a tree, or
+micro-batches of a sum. Each has the largest subtrees that lie in its range, and these give the
+whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Subtree = tuple[int, int]  # (level, first part), of 2^level parts
+_Node = TypeVar("_Node")
+
+
+def subtrees(parts: range) -> list[Subtree]:
+    """The largest subtrees of the split that lie in consecutive parts, in order."""
+    found: list[Subtree] = []
+    start = parts.start
+    while start < parts.stop:
+        level = (parts.stop - start).bit_length() - 1
+        if start:
+            level = min(level, (start & -start).bit_length() - 1)
+        found.append((level, start))
+        start += 1 << level
+    return found
+
+
+def joined(
+    given: Iterable[tuple[Subtree, _Node]], join: Callable[[_Node, _Node], _Node]
+) -> _Node | None:
+    """The node of the whole, from the nodes of `subtrees` in order, from part 0 on; None where
+    there are none. `join(left, right)` makes the node above two."""
+    held: list[tuple[int, _Node]] = []
+    for (level, first), one in given:
+        made, at = one, level
+        while first >> at & 1:
+            made = join(held.pop()[1], made)
+            at += 1
+        held.append((at, made))
+    total: _Node | None = None
+    while held:
+        left = held.pop()[1]
+        total = left if total is None else join(left, total)
+    return total
