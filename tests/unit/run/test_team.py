@@ -219,7 +219,7 @@ def test_words_that_are_none_are_a_fault_of_their_sender(words: bytes) -> None:
 
 def test_the_longest_words_fit() -> None:
     longest = "\U0001f600" * 1100
-    assert len(_to_bytes(NodeFaultError(longest, longest, 1 << 62, False))) <= _FAULT_BYTES
+    assert len(_to_bytes(NodeFaultError(longest, longest, 1 << 62, False), False)) <= _FAULT_BYTES
 
 
 @pytest.mark.parametrize("message", [1, 2])
