@@ -5,11 +5,12 @@
 
 Both sides are in the same processes, which gloo connects, and step in turns: the recipe's GPT-2
 (AdamW, clipping, no dropout) with the same batch, one thread for each worker. A worker's half of
-the batch is one micro-batch. Bytes are those that the loopback interface sends during a side's
-steps; `--steps 0` leaves this out. Peak memory is that of `tallystick train` with some numbers of
-workers, processes of their own: for a perceptron whose state is nearly all of its memory
+the batch is one micro-batch. Beside a step's seconds stands the processor time of worker 0, which
+other work on the machine changes little. Bytes are those that the loopback interface sends during a
+side's steps; `--steps 0` leaves this out. Peak memory is that of `tallystick train` with some
+numbers of workers, processes of their own: for a perceptron whose state is nearly all of its memory
 (`--memory-width`), and for a GPT-2 that is nearly all one embedding (`--vocabulary`); 0 leaves one
-out.
+out. A row that cannot be had says why, and the others stand.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tallystick.run.distributed.transport import Meeting
 from tallystick_bench.machine import machine
 
 WARM = 2
+EMBEDDING = 256  # a word's elements in the model that is nearly all embedding
 
 
 def wire() -> int:
@@ -104,12 +106,12 @@ def be_worker(given: dict[str, Any]) -> None:
         state = TeamMaker(team).first_state(job, None)
     engine = TeamEngine(job, state, 0, context, team=team)
     theirs = Torch(engine, Gpt2Settings(**given["settings"]))
-    rows: dict[str, list[tuple[float, int]]] = {"ours": [], "ddp": []}
+    rows: dict[str, list[tuple[float, int, float]]] = {"ours": [], "ddp": []}
     turn = np.zeros(8, np.uint8)
     for number in range(given["steps"] + WARM):
         for side in ("ours", "ddp") if number % 2 else ("ddp", "ours"):
             transport.gather(turn)
-            before, began = wire(), time.perf_counter()
+            before, began, spent = wire(), time.perf_counter(), time.process_time()
             if side == "ddp":
                 theirs.step(number)
             else:
@@ -117,13 +119,20 @@ def be_worker(given: dict[str, Any]) -> None:
                     team.next_order()
                 with exact_environment():
                     engine.run()
+            spent = time.process_time() - spent
             transport.gather(turn)
-            rows[side].append((time.perf_counter() - began, wire() - before))
+            rows[side].append((time.perf_counter() - began, wire() - before, spent))
     if rank == 0:
-        seconds = {k: statistics.median(t for t, _ in v[WARM:]) for k, v in rows.items()}
-        sent = {k: statistics.median(b for _, b in v[WARM:]) for k, v in rows.items()}
-        print(json.dumps({"seconds": seconds, "bytes": sent,
-                          "ratio": seconds["ours"] / seconds["ddp"]}), flush=True)  # fmt: skip
+        seconds, sent, processor = (
+            {k: statistics.median(row[at] for row in v[WARM:]) for k, v in rows.items()}
+            for at in range(3)
+        )
+        found: dict[str, Any] = {
+            "seconds": seconds, "bytes": sent, "processor_seconds": processor
+        }  # fmt: skip
+        found |= {"ratio": seconds["ours"] / seconds["ddp"],
+                  "processor_ratio": processor["ours"] / processor["ddp"]}  # fmt: skip
+        print(json.dumps(found), flush=True)
         for process in others:
             process.wait()
     transport.close()
@@ -150,18 +159,38 @@ def step_row(args: argparse.Namespace, work: Path) -> dict[str, Any]:
     return {"parameters": size, "workers": args.workers, **found}
 
 
+def available() -> int:
+    """Bytes of memory that the machine can give."""
+    said = Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()
+    return 1024 * int(said[0])
+
+
+def memory_need(parameters: int, workers: int) -> int:
+    """A bound on the bytes of all processes for so many bytes of parameters, by the plan: one
+    worker has them, two moments, an average, and three of gradients; one of several has parameters,
+    gradients, and its shares."""
+    each = 7 if workers == 1 else 2 + 5 / workers
+    return int(workers * (parameters * each + (300 << 20)))
+
+
 def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) -> dict[str, Any]:
     """Peak resident bytes of each process of a short run of `recipe`: the perceptron, or a GPT-2
     that is nearly all embedding, one slot."""
-    path = work / f"memory-{recipe}"
+    # A tied embedding has two gradients, and their sum.
+    parameters = 16 * args.memory_width**2 if recipe == "mlp" else 6 * EMBEDDING * args.vocabulary
+    found: dict[str, Any] = {"model": recipe, "workers": workers}
+    path, need, room = work / f"memory-{recipe}", memory_need(parameters, workers), available()
+    if need > room:
+        why = f"it needs about {need >> 20} MiB, and this machine has {room >> 20} MiB available"
+        return {**found, "why": why}
     if not path.exists():
         pairs: dict[str, Any] = {"batch_size": 8, "micro_batches": 4, "optimizer": "adamw",
                                  "ema": 0.9}  # fmt: skip
         if recipe == "mlp":
             pairs |= {"hidden": args.memory_width, "layers": 5}
         else:
-            pairs |= {"vocab_size": args.vocabulary, "n_embd": 256, "n_layer": 1, "block_size": 8,
-                      "validation": 0, "text_bytes": 10_000, "dropout": 0.0}  # fmt: skip
+            pairs |= {"vocab_size": args.vocabulary, "n_embd": EMBEDDING, "n_layer": 1,
+                      "block_size": 8, "validation": 0, "text_bytes": 10_000, "dropout": 0.0}  # fmt: skip
         new_job(recipe, path, {k: str(v) for k, v in pairs.items()}, steps=2,
                 checkpoint_interval=2, evaluate_every=0)  # fmt: skip
     command = [sys.executable, "-m", "tallystick", "train", str(path), "--quiet", "--threads", "1"]
@@ -179,14 +208,14 @@ def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) 
                 continue
         time.sleep(0.05)
     if process.returncode:
-        raise SystemExit(f"train with {workers} workers failed")
-    return {"model": recipe, "workers": workers, "peak_bytes": sorted(peak.values(), reverse=True)}
+        return {**found, "why": f"train ended with {process.returncode}"}
+    return {**found, "peak_bytes": sorted(peak.values(), reverse=True)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("layers", 4), ("heads", 4), ("width", 128), ("batch", 8), ("steps", 20),
-                          ("workers", 2), ("memory-width", 4096),
+                          ("workers", 2), ("memory-width", 6144),
                           ("vocabulary", 400_000)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", action="store_true")
@@ -197,6 +226,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         step = step_row(args, work) if args.steps else None
+        print(json.dumps(step), file=sys.stderr, flush=True)
         memory: list[dict[str, Any]] = []
         if args.memory_width:
             memory += [memory_row(args, work, "mlp", workers) for workers in (1, 4)]
@@ -213,10 +243,11 @@ def main() -> None:
                 f"{side:5} {1e3 * seconds[side]:.1f} ms a step, "
                 f"{sent[side] / 1e6:.2f} MB on the wire"
             )
-        print(f"ratio {step['ratio']:.3f}")
+        print(f"ratio {step['ratio']:.3f}, of processor time {step['processor_ratio']:.3f}")
     for row in memory:
-        peak = [p >> 20 for p in row["peak_bytes"]]
-        print(f"{row['model']}, {row['workers']} workers: peak {peak} MiB")
+        peaks = [p >> 20 for p in row.get("peak_bytes", ())]
+        what = row.get("why") or f"peak {peaks} MiB"
+        print(f"{row['model']}, {row['workers']} workers: {what}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@
 Each job computes its batches in 8 micro-batches. It is trained without a break by each number of
 workers, and once by many: killed by SIGKILL three times (a worker, worker 0, a worker), stopped and
 taken up twice with another number of workers, each time by the same command. `--page` writes what
-came out, of this call and of files that `--joined` names.
+came out, of this call and of files that `--joined` names. `--out` gets every run as it ends, and
+the same call takes it up: runs that it has are not repeated. The models of full size (`--only
+gpt2-full`, `--only resnet-full`, with `--steps 10`) are trained without a break only.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,6 +40,14 @@ JOBS: dict[str, tuple[str, dict[str, str]]] = {
     "gpt2": ("gpt2", {"n_layer": "2", "n_head": "2", "n_embd": "32", "block_size": "16",
                       "batch_size": "8", "text_bytes": "20000"}),
     "resnet": ("resnet50", {"size": "tiny", "batch_size": "16", "records": "128"}),
+}  # fmt: skip
+# Of full size: GPT-2 124M, and ResNet-50 at 224x224.
+FULL: dict[str, tuple[str, dict[str, str]]] = {
+    "gpt2-full": ("gpt2", {"n_layer": "12", "n_head": "12", "n_embd": "768", "block_size": "128",
+                           "vocab_size": "50257", "batch_size": "8", "text_bytes": "200000",
+                           "validation": "0"}),
+    "resnet-full": ("resnet50", {"size": "50", "stem": "imagenet", "image": "224",
+                                 "batch_size": "16", "records": "32"}),
 }  # fmt: skip
 CONTRACTS = ("ordered/1", "rounded/1")
 # Sessions of the run that is disturbed: (workers, what ends it). A pause is Ctrl-C.
@@ -91,7 +103,7 @@ def disturbed(job: Job, out: Path, rng: random.Random) -> dict[str, Any]:
                 os.kill(target, signal.SIGKILL if kill else signal.SIGINT)
                 break
             time.sleep(0.02)
-        said, error = process.communicate(timeout=600)
+        said, error = process.communicate(timeout=7200)
         code = process.returncode
         expected = {"": 0, "pause": 2, "kill a worker": 2, "kill worker 0": -signal.SIGKILL}[end]
         named = end != "kill a worker" or b"was killed by SIGKILL" in error
@@ -105,22 +117,63 @@ def disturbed(job: Job, out: Path, rng: random.Random) -> dict[str, Any]:
             "seconds": time.perf_counter() - began}  # fmt: skip
 
 
-def row(name: str, contract: str, args: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """The runs of one job."""
-    recipe, settings = JOBS[name]
+def row(name: str, contract: str, args: argparse.Namespace, work: Path, found: Found) -> None:
+    """The runs of one job: those that `found` does not have yet."""
+    recipe, settings = {**JOBS, **FULL}[name]
     label = f"{name}-{contract.partition('/')[0]}"
     given = {**settings, "micro_batches": str(PARTS)}
+    kept = next((r for r in found.rows if (r["name"], r["contract"]) == (name, contract)), None)
+    wanted = [str(w) for w in args.workers] + ([] if name in FULL else ["disturbed"])
+    has = set() if kept is None else {run_name(run) for run in kept["runs"]}
+    missing = [one for one in wanted if one not in has]
+    if not missing:
+        print(label, "is there already", flush=True)
+        return
+    shutil.rmtree(work / label, ignore_errors=True)
     job = new_job(recipe, work / label, given, steps=args.steps, contract=contract,
                   checkpoint_interval=20)  # fmt: skip
-    size = sum(t.numel for n, t in job.program.state_types.items() if n.startswith("param."))
-    runs = []
-    for workers in args.workers:
-        runs.append(plain(job, work / f"{label}-{workers}", workers))
-        print(label, workers, runs[-1]["run_root"][:16], f"{runs[-1]['seconds']:.0f} s", flush=True)
-    runs.append(disturbed(job, work / f"{label}-disturbed", random.Random(args.seed)))
-    print(label, runs[-1]["ends"], runs[-1]["run_root"][:16], flush=True)
-    return {"name": name, "contract": contract, "parameters": size, "steps": args.steps,
-            "runs": runs}  # fmt: skip
+    if kept is None:
+        size = sum(t.numel for n, t in job.program.state_types.items() if n.startswith("param."))
+        kept = {"name": name, "contract": contract, "parameters": size, "steps": args.steps,
+                "seed": args.seed, "job": job.digest.hex(), "runs": []}  # fmt: skip
+        found.rows.append(kept)
+    if (kept["job"], kept["steps"], kept["seed"]) != (job.digest.hex(), args.steps, args.seed):
+        raise SystemExit(f"{args.out} has runs of another job, other steps or another seed.")
+    for one in missing:
+        out = work / f"{label}-{one}"
+        shutil.rmtree(out, ignore_errors=True)
+        if one == "disturbed":
+            run = disturbed(job, out, random.Random(args.seed))
+        else:
+            run = plain(job, out, int(one))
+        shutil.rmtree(out)
+        kept["runs"].append(run)
+        found.save()
+        ends = "" if one != "disturbed" else " " + "; ".join(run["ends"])
+        stands = f"{run['run_root'][:16]} {run['seconds']:.0f} s"
+        print(time.strftime("%H:%M:%S"), label, one, stands + ends, flush=True)
+    kept["runs"].sort(key=lambda run: wanted.index(run_name(run)) if run_name(run) in wanted else 0)
+    found.save()
+
+
+def run_name(run: dict[str, Any]) -> str:
+    return "disturbed" if len(run["ends"]) > 1 else str(run["workers"][0])
+
+
+@dataclass
+class Found:
+    """What there is so far, which `path` keeps."""
+
+    about: dict[str, Any]
+    path: Path | None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self) -> None:
+        if self.path is None:
+            return
+        beside = self.path.with_suffix(".new")
+        beside.write_text(json.dumps({**self.about, "rows": self.rows}, indent=1) + "\n")
+        beside.replace(self.path)
 
 
 def page(found: dict[str, Any]) -> str:
@@ -151,18 +204,21 @@ def page(found: dict[str, Any]) -> str:
     ]
     for r in rows:
         roots = sorted({x["run_root"] for x in r["runs"]})
-        alone = ", ".join(str(x["workers"][0]) for x in r["runs"][:-1])
+        alone = ", ".join(str(x["workers"][0]) for x in r["runs"] if run_name(x) != "disturbed")
+        broken = [x["ends"] for x in r["runs"] if run_name(x) == "disturbed"]
         lines.append(
             f"| {r['name']} | {r['contract']} | {r['parameters']:,} | {r['steps']} | {alone} | "
-            f"{'; '.join(r['runs'][-1]['ends'])} | {' '.join(f'`{x}`' for x in roots)} |"
+            f"{'; '.join(broken[0]) if broken else 'none'} | "
+            f"{' '.join(f'`{x}`' for x in roots)} |"
         )
-    lines += ["", "Not covered: several machines, GPUs, full-size models.", ""]
+    full = any(r["name"] in FULL for r in rows)
+    lines += ["", f"Not covered: several machines, GPUs{'' if full else ', full-size models'}.", ""]
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=JOBS, action="append")
+    parser.add_argument("--only", choices=[*JOBS, *FULL], action="append")
     parser.add_argument("--contract", choices=CONTRACTS, action="append")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3, 4, 8])
     parser.add_argument("--steps", type=int, default=200)
@@ -175,29 +231,33 @@ def main() -> int:
     names = [] if args.joined else args.only or list(JOBS)
     told = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(told, capture_output=True, text=True)
-    about = {key: value for key, value in machine().items() if key != "threads"}
-    here = ", ".join(f"{key} {value}" for key, value in about.items())
-    found: dict[str, Any] = {
+    parts = {key: value for key, value in machine().items() if key != "threads"}
+    here = ", ".join(f"{key} {value}" for key, value in parts.items())
+    about: dict[str, Any] = {
         "command": ["python " + " ".join(sys.argv)],
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": f"torch {version('torch')}, {here}",
-        "rows": [],
     }
+    found = Found(about, args.out)
+    if args.out and args.out.exists() and not args.joined:
+        kept = json.loads(args.out.read_text())
+        found.rows = kept.pop("rows")
+        found.about = kept
+    commands: list[str] = []
     for file in args.joined:
         part = json.loads(file.read_text())
-        rows = [*found["rows"], *part["rows"]]
-        found = {**part, "rows": rows, "command": [*found["command"][1:], *part["command"]]}
+        found.rows += part.pop("rows")
+        commands += part["command"]
+        found.about = {**part, "command": commands}
     with tempfile.TemporaryDirectory() as scratch:
         work = args.work or Path(scratch)
         for name in names:
             for contract in args.contract or CONTRACTS:
-                found["rows"].append(row(name, contract, args, work))
-                if args.out:
-                    args.out.write_text(json.dumps(found, indent=1) + "\n")
+                row(name, contract, args, work, found)
     if args.page:
-        args.page.write_text(page(found))
-    return int(any(len({x["run_root"] for x in r["runs"]}) != 1 for r in found["rows"]))
+        args.page.write_text(page({**found.about, "rows": found.rows}))
+    return int(any(len({x["run_root"] for x in r["runs"]}) != 1 for r in found.rows))
 
 
 if __name__ == "__main__":
