@@ -20,6 +20,7 @@ from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.going_on import STOP, going_on
 from tallystick.run.distributed.launch import threads_each, train_by
+from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
@@ -79,7 +80,8 @@ def train(
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
-    how = going_on(on_conviction, retries, workers, check_workers is not None, False)
+    checked, by_torchrun = check_workers is not None, launched() is not None
+    how = going_on(on_conviction, retries, workers, checked, by_torchrun)
     if threads is None and workers > 1:
         threads = threads_each(workers)
     options = Options(
