@@ -190,7 +190,8 @@ def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) 
             pairs |= {"hidden": args.memory_width, "layers": 5}
         else:
             pairs |= {"vocab_size": args.vocabulary, "n_embd": EMBEDDING, "n_layer": 1,
-                      "block_size": 8, "validation": 0, "text_bytes": 10_000, "dropout": 0.0}  # fmt: skip
+                      "block_size": 8, "validation": 0, "text_bytes": 10_000,
+                      "dropout": 0.0}  # fmt: skip
         new_job(recipe, path, {k: str(v) for k, v in pairs.items()}, steps=2,
                 checkpoint_interval=2, evaluate_every=0)  # fmt: skip
     command = [sys.executable, "-m", "tallystick", "train", str(path), "--quiet", "--threads", "1"]
