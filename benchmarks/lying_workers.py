@@ -200,7 +200,8 @@ def page(rows: list[Row], command: str) -> str:
     lines = [
         "# Workers that lie",
         "",
-        f"`{command}`, version {tallystick_version()}, {date}. "
+        f"`{command}`, version {tallystick_version()}, {date} (`--rows`: what calls with "
+        "`--models` of one model each have printed). "
         f"Jobs of {PARTS} micro-batches and {STEPS} steps; all shares are computed again. The "
         "workers are threads of one process over connections in its memory. "
         "`tests/e2e/test_check_workers.py` (with `--exhaustive`) plays the same lies between "

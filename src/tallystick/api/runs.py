@@ -80,8 +80,8 @@ def train(
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
-    checked = check_workers is not None
-    how = going_on(on_conviction, retries, workers, checked, launched() is not None)
+    checked, by_torchrun = check_workers is not None, launched() is not None
+    how = going_on(on_conviction, retries, workers, checked, by_torchrun)
     if threads is None and workers > 1:
         threads = threads_each(workers)
     options = Options(

@@ -274,24 +274,35 @@ def test_workers_that_check_each_other_cut_nothing(jobs: Path) -> None:
 LARGE = MLP | {"features": "4125", "records": "32", "batch_size": "8"}
 
 
+def large(path: Path, contract: str = "ordered/1", steps: int = 100, **settings: str) -> Job:
+    return new_job("mlp", path, LARGE | settings, steps=steps, checkpoint_interval=20,
+                   contract=contract)  # fmt: skip
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("contract", ["ordered/1", "rounded/1"])
-@pytest.mark.parametrize(
-    "settings", [{"optimizer": "adamw"}, {"optimizer": "sgd", "momentum": "0.9"}]
-)
-def test_a_hundred_steps_with_any_number_of_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contract: str, settings: dict[str, str]
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_a_hundred_steps_with_any_number_of_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contract: str, optimizer: str
 ) -> None:
-    """The same run root for 1, 2, 3, 4 and 8 workers, and where their number changes twice."""
+    """Ranges as large as they are without a test."""
     monkeypatch.undo()
-    job = new_job("mlp", tmp_path / "job", LARGE | settings, steps=100, checkpoint_interval=20,
-                  contract=contract)  # fmt: skip
-    assert owners_of(job, 8).cut_slots
-    expected = train_job(job, tmp_path / "one", Options(ONE)).run_root
+    momentum = {"momentum": "0.9"} if optimizer == "sgd" else {}
+    job = large(tmp_path / "job", contract, optimizer=optimizer, **momentum)
+    expected = alone(job, 100)
     for workers in (2, 3, 4, 8):
-        found = train_with(job, tmp_path / f"run-{workers}", Options(ONE), None, workers)
-        assert found.run_root == expected, workers
-    run = tmp_path / "resized"
+        assert owners_of(job, workers).cut_slots
+        assert root_by(job, workers, 100) == expected, workers
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("contract", ["ordered/1", "rounded/1"])
+def test_processes_that_become_fewer_and_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contract: str
+) -> None:
+    monkeypatch.undo()
+    job, run = large(tmp_path / "job", contract, optimizer="adamw"), tmp_path / "run"
+    expected = train_job(job, tmp_path / "one", Options(ONE)).run_root
     for workers, stop in ((4, 33), (2, 67)):
         assert not train_with(job, run, Options(ONE, stop_before=stop), None, workers).finished
     assert train_with(job, run, Options(ONE), None, 8).run_root == expected
@@ -302,8 +313,7 @@ def test_a_run_that_stops_for_its_loss_stops_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    job = new_job("mlp", tmp_path / "job", LARGE | {"optimizer": "sgd", "lr": "1e30"}, steps=20,
-                  checkpoint_interval=5)  # fmt: skip
+    job = large(tmp_path / "job", steps=30, optimizer="sgd", lr="1e30")
     one = train_job(job, tmp_path / "one", Options(ONE))
     found = train_with(job, tmp_path / "two", Options(ONE), None, 2)
-    assert (found.run_root, found.steps) == (one.run_root, one.steps) and one.steps < 20
+    assert (found.run_root, found.steps) == (one.run_root, one.steps) and one.steps < 30

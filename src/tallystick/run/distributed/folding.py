@@ -53,6 +53,7 @@ class Folding:
     micro_batches: int
     folds: Sequence[Fold]
     _rounds: list[list[list[Segment]]] = field(init=False)  # by owner
+    _own: dict[tuple[int, str], tuple[int, Tensor]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         size = self.transport.size
@@ -101,15 +102,20 @@ class Folding:
         own, found = self._rounds[self.transport.rank], first
         rounds = max(map(len, self._rounds), default=0)
         for number in range(rounds):
-            following = self._begin(sums, number + 1) if number + 1 < rounds else None
+            following = None
+            if number + 1 < rounds:
+                following = self._begin(sums, number + 1, consent)
             if number < len(own):
                 consent.attempt(partial(self._fold, sums, found, own[number], seen))
             if following is not None:
                 found = following.finish(consent.note)
 
-    def _begin(self, sums: Mapping[Value, Sequence[Tensor]], number: int) -> Round:
+    def _begin(
+        self, sums: Mapping[Value, Sequence[Tensor]], number: int, consent: Consent
+    ) -> Round:
         """Send and expect what round `number` has."""
-        exchange, rank = Round(self.transport, "partial sums"), self.transport.rank
+        exchange = Round(self.transport, "partial sums", rooms=consent.rooms, number=number)
+        rank = self.transport.rank
         others = [other for other in range(self.transport.size) if other != rank]
         for other in others:
             if self.nbytes(number, other, rank):
@@ -132,7 +138,9 @@ class Folding:
             for source, trees in enumerate(self.trees):
                 for number, tree in enumerate(trees):
                     if source == self.transport.rank:
-                        given.append((tree, self._copied(sums[segment.key][number], segment)))
+                        given.append(
+                            (tree, self._copied(sums[segment.key][number], segment, number))
+                        )
                         continue
                     data = found[source][at[source] : at[source] + segment.nbytes]
                     at[source] += segment.nbytes
@@ -146,11 +154,15 @@ class Folding:
                     place = part_of(self.device, fold.result, segment, first)
                     self.run(fold.attrs, [total], [place])
 
-    def _copied(self, tensor: Tensor, segment: Segment) -> Tensor:
-        """A segment of this worker's own sum, which another folded value may lie in too."""
-        made = new_tensor(
-            self.device, TensorType(segment.type.dtype, (segment.stop - segment.start,))
-        )
+    def _copied(self, tensor: Tensor, segment: Segment, number: int) -> Tensor:
+        """A segment of this worker's own sum number `number`, which another folded value may lie in
+        too, in memory that is used again."""
+        dtype, size = segment.type.dtype, segment.stop - segment.start
+        room, made = self._own.get((number, dtype), (0, None))
+        if room < size:
+            room, made = size, new_tensor(self.device, TensorType(dtype, (size,)))
+            self._own[number, dtype] = room, made
+        made = part_of(self.device, made, Segment(None, segment.type, 0, size))
         self.device.copy(part_of(self.device, tensor, segment), made)
         return made
 

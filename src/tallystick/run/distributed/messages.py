@@ -1,12 +1,12 @@
 """Messages between workers: bytes, followed by their digest.
 
-The digest is the tensor digest (COMMITMENTS 3) of the bytes as u8. The receiver computes it again
-before anything is folded or updated, so a fault of memory or network is named with its sender, and
-not trained on.
+The receiver computes the digest again before anything is folded or updated, so a fault of memory or
+network is named with its sender, and not trained on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ _FAULT_BYTES = 25 * _WORDS
 # Whether a worker could do its part: two words that no single fault of memory exchanges. They stand
 # behind the digest, so that a worker knows the others' verdicts also where the bytes are altered.
 _VERDICTS = {False: np.zeros(8, np.uint8), True: np.full(8, 255, np.uint8)}
+_FEW_BYTES = 1 << 17
 _NO_VERDICT, _VERDICT_BYTES = np.empty(0, np.uint8), 8
 
 
@@ -36,14 +37,41 @@ def as_bytes(array: np.ndarray) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def sealed(parts: Sequence[Bytes], verdict: Bytes = _NO_VERDICT) -> Bytes:
-    """One message of `parts`, their digest, and a verdict."""
+def _digest(body: Bytes) -> bytes:
+    """The tensor digest (COMMITMENTS 3) of the bytes as u8; of few bytes SHA-256, which is as
+    strong, and begins at once."""
+    if body.nbytes < _FEW_BYTES:
+        return hashlib.sha256(body.data).digest()
+    return tensor_digest(body)
+
+
+class Rooms:
+    """Memory for messages, kept from step to step: to get new memory costs more than to fill it."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[tuple[object, ...], Bytes] = {}
+
+    def room(self, nbytes: int, *key: object) -> Bytes:
+        """The room called `key`, u8[nbytes], with whatever is in it."""
+        found = self._rooms.get(key)
+        if found is None or found.nbytes < nbytes:
+            found = self._rooms[key] = np.empty(nbytes, np.uint8)
+        return found[:nbytes]
+
+
+def sealed(
+    parts: Sequence[Bytes], verdict: Bytes = _NO_VERDICT, into: Bytes | None = None
+) -> Bytes:
+    """One message of `parts`, their digest, and a verdict; in the memory `into` where given."""
     size = sum(part.nbytes for part in parts)
-    message, at = np.empty(size + HASH_BYTES + verdict.nbytes, np.uint8), 0
+    message = into
+    if message is None:
+        message = np.empty(size + HASH_BYTES + verdict.nbytes, np.uint8)
+    at = 0
     for part in parts:
         message[at : at + part.nbytes] = part
         at += part.nbytes
-    message[size : size + HASH_BYTES] = np.frombuffer(tensor_digest(message[:size]), np.uint8)
+    message[size : size + HASH_BYTES] = np.frombuffer(_digest(message[:size]), np.uint8)
     message[size + HASH_BYTES :] = verdict
     return message
 
@@ -52,7 +80,7 @@ def opened(message: Bytes, sender: int, what: str) -> Bytes:
     """The bytes of a message. Raises TransportFaultError unless they have the digest behind
     them."""
     body = message[:-HASH_BYTES]
-    if tensor_digest(body) != message[-HASH_BYTES:].tobytes():
+    if _digest(body) != message[-HASH_BYTES:].tobytes():
         raise TransportFaultError(sender, what)
     return body
 
@@ -62,28 +90,38 @@ class Round:
     """Messages of one exchange: all are under way together, and all arrive.
 
     Where `verdict` is given, every message ends with one: whether its sender could do its part so
-    far. `faulty` are those who could not.
+    far. `faulty` are those who could not. The messages are in `rooms` where given, and there are
+    two sets of those: the next round but one overwrites what this one brought.
     """
 
     transport: Transport
     what: str
     verdict: bool = False
+    rooms: Rooms | None = None
+    number: int = 0
     faulty: set[int] = field(default_factory=set, init=False)
     _sent: list[Pending] = field(default_factory=list, init=False)
     _expected: list[tuple[int, Bytes, Pending]] = field(default_factory=list, init=False)
+
+    def _room(self, nbytes: int, way: str, rank: int) -> Bytes:
+        if self.rooms is None:
+            return np.empty(nbytes, np.uint8)
+        return self.rooms.room(nbytes, way, rank, self.number % 2)
 
     def send(self, parts: Sequence[Bytes], to: Iterable[int], faulty: bool = False) -> None:
         """Send one message to each worker of `to`."""
         message: Bytes | None = None
         for rank in to:
             if message is None:
-                message = sealed(parts, _VERDICTS[faulty] if self.verdict else _NO_VERDICT)
+                end = _VERDICTS[faulty] if self.verdict else _NO_VERDICT
+                size = sum(part.nbytes for part in parts) + HASH_BYTES + end.nbytes
+                message = sealed(parts, end, self._room(size, "to", rank))
             self._sent.append(self.transport.send(message, rank))
 
     def expect(self, nbytes: int, source: int) -> None:
         """Receive a message of `nbytes` from worker `source`."""
         more = _VERDICT_BYTES if self.verdict else 0
-        into = np.empty(nbytes + HASH_BYTES + more, np.uint8)
+        into = self._room(nbytes + HASH_BYTES + more, "from", source)
         self._expected.append((source, into, self.transport.receive(into, source)))
 
     def finish(self, note: Callable[[TallystickError], None]) -> dict[int, Bytes]:
@@ -117,6 +155,7 @@ class Consent:
 
     transport: Transport
     fault: TallystickError | None = None
+    rooms: Rooms = field(default_factory=Rooms, init=False)
     _lasting: TallystickError | None = field(default=None, init=False)
 
     def note(self, error: TallystickError) -> None:
@@ -154,8 +193,8 @@ class Consent:
         """One message to each other worker and from each, with verdicts; the bytes by sender.
 
         The parts `own(r)`, `lengths[r]` bytes in all, go to worker r, and `expected[r]` bytes come
-        from it. Raises as `agree`. Bytes that do not have their digest are noted, for the next
-        verdict.
+        from it, which stay until the next exchange. Raises as `agree`. Bytes that do not have their
+        digest are noted, for the next verdict.
         """
         each = [([r], partial(own, r), lengths[r]) for r in self._others]
         return self._exchange(what, each, expected)
@@ -179,7 +218,8 @@ class Consent:
         expected: Sequence[int],
     ) -> dict[int, Bytes]:
         """`own` are messages: (receivers, their parts, their bytes)."""
-        exchange, rank = Round(self.transport, what, verdict=True), self.transport.rank
+        rank = self.transport.rank
+        exchange = Round(self.transport, what, verdict=True, rooms=self.rooms)
         for other in self._others:
             exchange.expect(expected[other], other)
         parts: list[Sequence[Bytes]] = []

@@ -59,7 +59,8 @@ class Spreading:
 
     def _begin(self, state: Mapping[str, Tensor], number: int) -> Round:
         """Send and expect what round `number` has."""
-        exchange = Round(self.consent.transport, "new tensors")
+        consent = self.consent
+        exchange = Round(consent.transport, "new tensors", rooms=consent.rooms, number=number)
         others = [r for r in range(len(self._rounds)) if r != self.rank]
         for owner in others:
             if self._nbytes(number, owner):

@@ -274,7 +274,7 @@ class DistributedStep:
         )
         found[rank] = _joined(own)
         ends = [found[r].nbytes - size for r, size in enumerate(sizes)]
-        small = [found[r][end:] for r, end in enumerate(ends)]
+        small = [np.array(found[r][end:]) for r, end in enumerate(ends)]
         return small, {r: body[: ends[r]] for r, body in found.items() if r != rank}
 
     def _small_bytes(self, rank: int) -> int:
@@ -292,7 +292,7 @@ class DistributedStep:
 
         def take(rank: int, nbytes: int) -> Bytes:
             at[rank] += nbytes
-            # A copy: a body may begin at any address.
+            # A copy: what is taken may begin at any address.
             return np.array(bodies[rank][at[rank] - nbytes : at[rank]])
 
         sums = {

@@ -34,9 +34,9 @@ def outliving_sigterm(call: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
 
     @wraps(call)
     def made(*given: _Given.args, **named: _Given.kwargs) -> _Made:
+        _signalled.clear()  # of an earlier call of this process
         if launched() is None or threading.current_thread() is not threading.main_thread():
             return call(*given, **named)
-        _signalled.clear()
         before = signal.signal(signal.SIGTERM, _note)
         try:
             return call(*given, **named)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -132,28 +131,31 @@ class Transport:
                 "Train in a process of its own, or call destroy_process_group() before.",
             )
         try:
-            with _naming(None, (RuntimeError, ValueError)):
-                self._dist.init_process_group(
-                    "gloo",
-                    store=meeting.store,
-                    rank=self.rank,
-                    world_size=self.size,
-                    timeout=timedelta(seconds=meeting.timeout),
-                )
-        except PeerLostError:
+            self._dist.init_process_group(
+                "gloo",
+                store=meeting.store,
+                rank=self.rank,
+                world_size=self.size,
+                timeout=timedelta(seconds=meeting.timeout),
+            )
+        except (RuntimeError, ValueError) as error:
             self.close()
-            raise
+            raise PeerLostError(None, str(error)) from error
 
     def send(self, data: Bytes, to: int) -> Pending:
         """Begin to send `data`, which stays as it is until the sending is waited for."""
         self.sent += data.nbytes
-        with _naming(to):
+        try:
             return Pending(self._dist.isend(self._torch.from_numpy(data), to), to, data)
+        except RuntimeError as error:
+            raise PeerLostError(to, str(error)) from error
 
     def receive(self, into: Bytes, source: int) -> Pending:
         """Begin to receive exactly as many bytes as `into` has."""
-        with _naming(source):
+        try:
             return Pending(self._dist.irecv(self._torch.from_numpy(into), source), source, into)
+        except RuntimeError as error:
+            raise PeerLostError(source, str(error)) from error
 
     def gather(self, data: Bytes) -> list[Bytes]:
         """The `data` of every worker, of one length, at every worker: sent to each at once, where
@@ -188,16 +190,7 @@ class Pending:
         self._data = data  # kept alive
 
     def wait(self) -> None:
-        with _naming(self._peer):
+        try:
             self._work.wait()
-
-
-@contextmanager
-def _naming(
-    peer: int | None, errors: tuple[type[Exception], ...] = (RuntimeError,)
-) -> Iterator[None]:
-    """Turn an error of torch into one that names the worker at the other end."""
-    try:
-        yield
-    except errors as error:
-        raise PeerLostError(peer, str(error)) from error
+        except RuntimeError as error:
+            raise PeerLostError(self._peer, str(error)) from error
