@@ -120,7 +120,7 @@ def test_connections_that_cannot_be_made_are_errors_of_ours(
 ) -> None:
     first = Meeting(0, 1, 5).connect()
     try:
-        with pytest.raises(UsageError, match=r"has a process group of torch\.distributed already"):
+        with pytest.raises(UsageError, match="has a process group of torch"):
             Meeting(0, 1, 5).connect()
     finally:
         first.close()

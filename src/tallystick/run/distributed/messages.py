@@ -275,7 +275,7 @@ def _node_of(error: TallystickError) -> int:
     return getattr(error, "node", 1 << 62)
 
 
-def _to_bytes(error: TallystickError, lasts: bool) -> bytes:
+def _to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
     kind = type(error).__name__ if isinstance(error, (NodeError, NodeFaultError)) else ""
     return json.dumps(
         {
